@@ -68,7 +68,7 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
         "deviation": statistics.stdev(values),
         "seeds": len(SEEDS),
         "baseline": statistics.fmean(one["baseline"]["value"] for one in measured),
-        "baseline_name": measured[0]["baseline"]["name"],
+        "baseline_name": statistics.mode(one["baseline"]["name"] for one in measured),
         "remarks": found.remarks,
     }
 

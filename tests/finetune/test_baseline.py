@@ -35,6 +35,33 @@ def test_it_tells_texts_pairs_and_answers_apart() -> None:
     assert choice.decide(rows).tolist() == [0, 2]
 
 
+def test_one_text_of_a_pair_or_an_answer_alone_can_decide() -> None:
+    """As in natural language inference and Story Cloze, where the overlap of the texts tells little."""
+    targets = np.array([0.0, 1.0] * 20)
+    pairs = [(f"a man has {n} dogs", "nobody sleeps" if n % 2 else "somebody walks") for n in range(40)]
+    baseline = Baseline("entail", CLASSES).fit(pairs, targets)
+    assert baseline.decide([("a girl ran", "nobody sleeps"), ("a girl ran", "somebody walks")]).tolist() == [1, 0]
+    endings = ("He was very happy.", "He hated every minute.")
+    rows = [(f"Tom went to town {n}.", "", *(endings if n % 2 == 0 else endings[::-1])) for n in range(40)]
+    choice = Baseline("choice", Labels(target="answer")).fit(rows, targets)
+    assert choice.decide([("Ann ran.", "", "She hated it.", "She was happy.")]).tolist() == [1]
+
+
+def test_a_constant_answer_is_the_baseline_where_nothing_is_better() -> None:
+    """On most skewed sets "yes" to all has the highest F1, and the majority the highest accuracy."""
+    random = np.random.default_rng(0)
+    words = ["river", "stone", "house", "wind", "glass", "road"]
+    texts = [(" ".join(random.choice(words, 4)), " ".join(random.choice(words, 4))) for _ in range(400)]
+    targets = (random.random(400) < 0.4).astype(float)
+    labels = Labels(target="class", names=["no", "yes"])
+    train, test = (texts[:300], targets[:300]), {"test": (texts[300:], targets[300:])}
+    found = compare("similarity", labels, "f1", train, test)["test"]
+    positive = targets[300:].mean()
+    assert found["name"] == "always yes"
+    assert found["value"] == pytest.approx(2 * positive / (1 + positive))
+    assert compare("similarity", labels, "accuracy", train, test)["test"]["value"] >= 1 - positive - 0.05
+
+
 def test_a_baseline_can_be_fitted_to_one_class() -> None:
     """Equal texts stay together, so the split can leave one class; so can the choice of ROWS of many rows."""
     parts = {"validation": ([("a fine film",), ("a dull film",)], np.array([1.0, 0.0]))}
