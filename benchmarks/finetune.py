@@ -5,13 +5,15 @@
     python benchmarks/finetune.py --freeze --layers 5 --width 320 --vocabulary 4096    # frozen, next to whole
 
 A GPT-1-sized model with random weights (`--layers`, `--width` for a smaller one), batches of 32 texts with the
-lengths of SST-2. The peer is `transformers` in the same precision and size: autocast, fused AdamW, dynamic padding
-to the longest text of a batch, and fused attention, which its GPT-1 does not have and its GPT-2 does:
-`GPT2ForSequenceClassification` for λ = 0 and for prediction, `GPT2DoubleHeadsModel` for λ = 0.5. With `--faithful
-code` Headwater applies dropout to the whole embedding matrix, as GPT-1's code does; with `--faithful paper` to the
-sum of embeddings, as the peer does. Each side runs in a process of its own, because peak memory is a process's.
-The sides take turns, and the median of the rounds' ratios is printed. `--freeze` compares Headwater with itself:
-an epoch after the first with a frozen base, and an epoch of fine-tuning the whole model.
+lengths of SST-2. Both sides learn from the same batches, of texts of similar length, as `group_by_length` of the
+peer's Trainer makes them; both predict the texts of a round sorted by length. The peer is `transformers` in the
+same precision and size: autocast, fused AdamW, dynamic padding to the longest text of a batch, and fused
+attention, which its GPT-1 does not have and its GPT-2 does: `GPT2ForSequenceClassification` for λ = 0 and for
+prediction, `GPT2DoubleHeadsModel` for λ = 0.5. With `--faithful code` Headwater applies dropout to the whole
+embedding matrix, as GPT-1's code does; with `--faithful paper` to the sum of embeddings, as the peer does. Each
+side runs in a process of its own, because peak memory is a process's. The sides take turns, and the median of the
+rounds' ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with a frozen base,
+and an epoch of fine-tuning the whole model.
 """
 
 from __future__ import annotations
@@ -208,15 +210,24 @@ def shape_of(arguments: argparse.Namespace, name: str) -> Any:
     return preset(name, faithful=arguments.faithful, vocabulary=arguments.vocabulary, **shape)
 
 
+def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
+    """Return what chooses the examples of each update: of similar length, the same for both sides."""
+    from headwater.finetune.batches import ExampleSampler
+    from headwater.finetune.examples import Labels
+    from headwater.finetune.training import CPU_TOKENS
+
+    targets = Labels(target="class", names=["0", "1"]).probabilities(encoded)
+    return ExampleSampler(encoded, targets, batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS)
+
+
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
-    from headwater.finetune.batches import ExampleSampler
     from headwater.finetune.examples import Labels
     from headwater.finetune.fine_tuned import predict_and_measure
     from headwater.finetune.head import TaskModel
     from headwater.finetune.objective import l3
-    from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, resolve
+    from headwater.finetune.training import FinetuneConfig, resolve
     from headwater.model import build_model
     from headwater.train.loop import Trainer
 
@@ -247,9 +258,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
     lambda_lm = 0.0 if case == "masked" else float(case.removeprefix("train-"))
     config = FinetuneConfig(precision=arguments.precision, lambda_lm=lambda_lm, steps=100_000)
     trainer = Trainer(model, l3(lambda_lm), resolve(config, width=arguments.width, examples=len(encoded)))
-    source = ExampleSampler(
-        encoded, labels.probabilities(encoded), batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS
-    )
+    source = sampler(arguments, encoded)
 
     def update() -> int:
         parts = source.micro_batches(trainer.step)
@@ -305,11 +314,25 @@ def transformers_side(arguments: argparse.Namespace, case: str) -> Callable[[], 
     else:
         model = kind._from_config(config, attn_implementation="sdpa")
     texts = sequences(arguments)
-    random = np.random.default_rng(2)
+    source = sampler(arguments, encode(texts))
+    window = arguments.batch * arguments.updates
+    done = 0
+
+    def indices() -> np.ndarray:
+        """Return the examples of the next batch: of an update, or of a round sorted by length."""
+        nonlocal done
+        done += 1
+        if case != "predict":
+            return source.examples(done - 1)
+        start, part = divmod(done - 1, arguments.updates)
+        chosen = np.arange(start * window, (start + 1) * window) % len(texts)
+        chosen = chosen[np.argsort([-len(texts[n]) for n in chosen], kind="stable")]
+        return chosen[part * arguments.batch : (part + 1) * arguments.batch]
+
     autocast = torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16")
 
     def batch() -> tuple[Any, Any]:
-        chosen = [texts[n] for n in random.integers(0, len(texts), arguments.batch)]
+        chosen = [texts[n] for n in indices()]
         longest = max(len(text) for text in chosen)
         ids = np.zeros((len(chosen), longest), dtype=np.int64)
         for row, text in enumerate(chosen):

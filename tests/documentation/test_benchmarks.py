@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +62,25 @@ def test_without_a_gpu_a_benchmark_of_one_says_so(script: str) -> None:
     assert ran.returncode == 1
     assert ran.stderr.startswith("Error: device 'cuda:9' cannot be used")
     assert len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("case", ["train-0", "predict"])
+def test_the_peer_of_fine_tuning_pads_little(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headwater's batches have texts of similar length. Random batches of SST-2 are two thirds padding."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    finetune = importlib.import_module("finetune")
+
+    real, padded = [], []
+    forward = transformers.GPT2ForSequenceClassification.forward
+
+    def counted(self: Any, input_ids: Any, attention_mask: Any, **others: Any) -> Any:
+        real.append(int(attention_mask.sum()))
+        padded.append(attention_mask.numel())
+        return forward(self, input_ids=input_ids, attention_mask=attention_mask, **others)
+
+    monkeypatch.setattr(transformers.GPT2ForSequenceClassification, "forward", counted)
+    shape = {"layers": 1, "width": 64, "vocabulary": 100, "batch": 32, "updates": 20, "precision": "fp32"}
+    step = finetune.transformers_side(SimpleNamespace(data=None, **shape), case)
+    assert sum(step() for _ in range(20)) == 640
+    assert sum(padded) < 1.5 * sum(real)
