@@ -53,8 +53,7 @@ _METRICS: dict[Target, tuple[Metric, ...]] = {
 }
 # A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
-# The paper's epochs. By default few rows have more: up to SMALL_EPOCHS for SMALL_UPDATES updates, and as many as
-# have FEWEST_UPDATES. Three epochs of RTE, the paper's smallest set, are 234 updates.
+# The paper's epochs. Few rows have up to SMALL_EPOCHS for SMALL_UPDATES updates, and as many as have FEWEST_UPDATES.
 PAPER_EPOCHS, SMALL_EPOCHS, SMALL_UPDATES, FEWEST_UPDATES = 3, 8, 450, 60
 # Tokens of a micro-batch: on a CPU more cost memory and are not faster, on a GPU they are.
 CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
@@ -131,11 +130,7 @@ class FinetuneConfig(TrainConfig):
 
 
 def default_epochs(examples: int, batch_size: int) -> int:
-    """Return the paper's number of epochs, or more for few examples.
-
-    With 200 rows of six of GPT-1's sets, ten epochs were 2.9 points better on average than three; with 2,000 rows,
-    eight were 3.0 points better (docs/models.md has the figures).
-    """
+    """Return the paper's number of epochs, or more for few examples, as docs/models.md found best on six sets."""
     updates = math.ceil(examples / batch_size)  # an epoch
     small = min(SMALL_EPOCHS, math.ceil(SMALL_UPDATES / updates))
     return max(PAPER_EPOCHS, small, math.ceil(FEWEST_UPDATES / updates))
