@@ -53,7 +53,7 @@ _METRICS: dict[Target, tuple[Metric, ...]] = {
 }
 # A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
-# The paper's epochs. Few rows have up to SMALL_EPOCHS for SMALL_UPDATES updates, and as many as have FEWEST_UPDATES.
+# The paper's epochs. Few rows have up to SMALL_EPOCHS for SMALL_UPDATES updates; the fewest, FEWEST_UPDATES.
 PAPER_EPOCHS, SMALL_EPOCHS, SMALL_UPDATES, FEWEST_UPDATES = 3, 8, 450, 60
 # Tokens of a micro-batch: on a CPU more cost memory and are not faster, on a GPU they are.
 CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
