@@ -16,7 +16,7 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.model import PRESETS, build_model, preset
 from headwater.model.attention import attend, attend_plainly, causal_mask, document_mask
-from headwater.model.transformer import Transformer
+from headwater.model.transformer import Transformer, token_rows
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,23 @@ def test_dropout_on_the_matrix_drops_the_same_entries_in_and_out() -> None:
     assert 0.3 < (embeddings.tokens == 0).float().mean() < 0.7
     assert torch.equal(model.output_matrix(embeddings)[:40], embeddings.tokens)
     assert model(torch.zeros(1, 3, dtype=torch.int64)).shape == (1, 3, 40 + config.context)
+
+
+def test_rows_that_are_only_read_have_the_dropped_entries_of_one_matrix() -> None:
+    config = preset("gpt1-nano", vocabulary=40, dropout=0.5, embedding_dropout="matrix")
+    model = build_model(config, seed=1)
+    assert isinstance(model, Transformer)
+    ids = torch.tensor([[3, 7, 3], [9, 3, 7]])
+    assert torch.equal(token_rows(model.eval(), ids, None), model.tokens.weight[ids])
+    rows = token_rows(model.train(), ids, None)
+    kept = rows != 0
+    assert torch.equal(rows[0, 0], rows[0, 2])
+    assert torch.equal(rows[0, 1], rows[1, 2])
+    assert not torch.equal(kept[0, 0], kept[0, 1])
+    torch.testing.assert_close(rows, 2 * model.tokens.weight[ids] * kept)
+    rows.sum().backward()
+    expected = torch.zeros(40, config.width).index_add(0, ids.flatten(), 2.0 * kept.flatten(0, 1))
+    torch.testing.assert_close(model.tokens.weight.grad, expected)
 
 
 def sort_model(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:

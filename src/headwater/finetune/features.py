@@ -86,11 +86,11 @@ class FrozenTaskModel(TaskModel):
         self.model.eval()
         return self
 
-    def forward(self, batch: Batch) -> TaskOutput:
+    def forward(self, batch: Batch, with_matrix: bool = False) -> TaskOutput:
         """Return logits, and the mixture of the layers as hidden states."""
         mixed = self.head.mix(self.base_outputs(batch) if batch.outputs is None else batch.outputs)
         logits = self.classify(self._pooled(mixed, batch), batch)
-        return TaskOutput(logits, mixed, self.model.output_matrix())
+        return TaskOutput(logits, mixed, self.model.output_matrix() if with_matrix else None)
 
     @torch.no_grad()
     def base_outputs(self, batch: Batch) -> Tensor:

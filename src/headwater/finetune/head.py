@@ -29,12 +29,13 @@ ABSENT = -1e9
 class TaskOutput(NamedTuple):
     """The result of a forward pass: logits (examples, outputs) float32, hidden (sequences, time, width) float32.
 
-    matrix: (vocabulary, width), which predicts tokens from `hidden`, with the same dropped entries.
+    matrix: (vocabulary, width), which predicts tokens from `hidden`, with the same dropped entries; None if it was
+    not asked for.
     """
 
     logits: Tensor
     hidden: Tensor
-    matrix: Tensor
+    matrix: Tensor | None
 
 
 class TaskModel(nn.Module):
@@ -61,12 +62,12 @@ class TaskModel(nn.Module):
             nn.init.normal_(self.head.weight, std=model.config.init_deviation, generator=generator)
             nn.init.zeros_(self.head.bias)
 
-    def forward(self, batch: Batch) -> TaskOutput:
+    def forward(self, batch: Batch, with_matrix: bool = False) -> TaskOutput:
         """Return logits and hidden states of a batch; ABSENT for answers that an example does not have."""
-        embeddings = self.model.embeddings()
+        embeddings = self.model.embeddings() if with_matrix else None
         hidden = self.read(batch, embeddings=embeddings)  # (sequences, time, width)
         logits = self.classify(self.summary(hidden, batch), batch)
-        return TaskOutput(logits, hidden, self.model.output_matrix(embeddings))
+        return TaskOutput(logits, hidden, self.model.output_matrix(embeddings) if with_matrix else None)
 
     def read(self, batch: Batch, **options: Any) -> Tensor:
         """Return the model's hidden states, (sequences, time, width); with padding and segments as needed."""

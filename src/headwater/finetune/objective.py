@@ -28,7 +28,8 @@ def class_loss(logits: Tensor, batch: Batch) -> Tensor:
 
 
 def language_model_loss(output: TaskOutput, batch: Batch, backend: Backend | None = None) -> Tensor:
-    """Return L1 over the task's own inputs, without padding: float32 scalar."""
+    """Return L1 over the task's own inputs, without padding: float32 scalar. `output` has the matrix."""
+    assert output.matrix is not None
     return cross_entropy(
         output.hidden.flatten(0, 1),
         output.matrix,
@@ -50,7 +51,7 @@ def l3(lambda_lm: float) -> Objective:
         return l2
 
     def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        output: TaskOutput = cast(TaskModel, model)(batch)
+        output: TaskOutput = cast(TaskModel, model)(batch, with_matrix=True)
         task = class_loss(output.logits, batch)
         language = language_model_loss(output, batch, backend_of(model))
         return task + lambda_lm * language, {"l2": task.detach(), "l1": language.detach()}

@@ -55,8 +55,8 @@ _METRICS: dict[Target, tuple[Metric, ...]] = {
 _FEWEST_MEASUREMENTS = 3
 # The paper's epochs. Few rows have up to SMALL_EPOCHS for SMALL_UPDATES updates; the fewest, FEWEST_UPDATES.
 PAPER_EPOCHS, SMALL_EPOCHS, SMALL_UPDATES, FEWEST_UPDATES = 3, 8, 450, 60
-# Tokens of a micro-batch: on a CPU more cost memory and are not faster, on a GPU they are.
-CPU_TOKENS, DEVICE_TOKENS = 640, 16_384
+# Tokens of a micro-batch: on a CPU more cost memory and are hardly faster, on a GPU they are.
+CPU_TOKENS, DEVICE_TOKENS = 1_280, 16_384
 # The run's folder for a frozen base's outputs, during training.
 OUTPUTS = "base-outputs"
 # Learning rate of a head over a frozen base, which has no trained weights to preserve. Decided here.

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from headwater.model.backend import default_backend, use_backend
 from headwater.model.config import ModelConfig
 from headwater.model.lstm import Recurrent, recur
-from headwater.model.transformer import Embeddings, Linear
+from headwater.model.transformer import Embeddings, Linear, token_rows
 
 
 class Direction(nn.Module):
@@ -85,7 +84,7 @@ class BiLSTM(Recurrent):
         return forwards, backwards
 
     def _rows(self, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
-        x = functional.embedding(ids, (embeddings or self.embeddings()).tokens).float()
+        x = token_rows(self, ids, embeddings).float()
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         return x

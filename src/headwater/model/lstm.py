@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from headwater.errors import UsageError
 from headwater.model.backend import Backend, default_backend, use_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
-from headwater.model.transformer import Embedding, Embeddings, Linear
+from headwater.model.transformer import Embedding, Embeddings, Linear, token_rows
 
 
 class Recurrent(nn.Module):
@@ -98,8 +97,7 @@ class LSTM(Recurrent):
         """
         if mask is not None:
             raise UsageError("an LSTM was given an attention mask", expected="none: it reads from left to right")
-        tokens, _ = embeddings or self.embeddings()
-        rows = x = functional.embedding(ids, tokens)  # (batch, time, width)
+        rows = x = token_rows(self, ids, embeddings)  # (batch, time, width)
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         before = (state[0], state[1]) if state else None

@@ -13,7 +13,7 @@ float32.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,28 @@ from headwater.model.backend import TORCH, Backend, default_backend, use_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
 
+if TYPE_CHECKING:
+    from headwater.model.lstm import Recurrent
+
 
 class Embeddings(NamedTuple):
     """The embedding matrices of one step, perhaps with dropped entries."""
 
     tokens: Tensor  # (vocabulary, width)
     positions: Tensor  # (context, width)
+
+
+def token_rows(model: Transformer | Recurrent, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
+    """Return the token matrix's rows: (…) int64 -> (…, width).
+
+    Without `embeddings` nothing else reads the matrix of this step, so entries are dropped from the rows of these
+    tokens alone; a matrix has some hundred times as many.
+    """
+    drops = model.training and model.config.embedding_dropout == "matrix"
+    if embeddings is not None or not drops or ids.device.type != "cpu":  # a device would wait for `unique`
+        return functional.embedding(ids, (embeddings or model.embeddings()).tokens)
+    used, places = ids.unique(return_inverse=True)
+    return functional.embedding(places, model.embedding_dropout(functional.embedding(used, model.tokens.weight)))
 
 
 class Embedding(nn.Embedding):
@@ -189,10 +205,10 @@ class Transformer(nn.Module):
 
     def embeddings(self) -> Embeddings:
         """Return the matrices of this step; dropout of their entries is GPT-1's code's."""
-        tokens, positions = self.tokens.weight, self.positions.weight
-        if self.config.embedding_dropout == "matrix":
-            tokens, positions = self.embedding_dropout(tokens), self.embedding_dropout(positions)
-        return Embeddings(tokens, positions)
+        return Embeddings(self._dropped(self.tokens.weight), self._dropped(self.positions.weight))
+
+    def _dropped(self, matrix: Tensor) -> Tensor:
+        return self.embedding_dropout(matrix) if self.config.embedding_dropout == "matrix" else matrix
 
     def hidden(
         self,
@@ -210,13 +226,13 @@ class Transformer(nn.Module):
         a list to append h_0 … h_n to. Returns (batch, time, width) float32. Raises DataError if the text is longer
         than the context.
         """
-        tokens, positions = embeddings or self.embeddings()
         time = ids.shape[1]
         if time > self.config.context:
             raise DataError(
                 f"{time} tokens are longer than the model's context", expected=f"at most {self.config.context}"
             )
-        x = functional.embedding(ids, tokens).float() + positions[:time].float()
+        positions = embeddings.positions if embeddings else self._dropped(self.positions.weight)
+        x = token_rows(self, ids, embeddings).float() + positions[:time].float()
         if self.segments is not None:
             rows = self.segments.weight.float()
             x = x + (rows[0] if segments is None else functional.embedding(segments, rows))

@@ -242,16 +242,19 @@ class Optimizer:
 
     def _take_gradient(self, index: int, gradient: Tensor) -> None:
         master, first = self.masters[index], self._first.pop(index, None)
-        if first is not None:
-            master.grad = first.float()
-        if master.grad is not None:
-            master.grad += gradient
-        elif index in self._spare:
-            master.grad = self._spare.pop(index).copy_(gradient)
-        elif self.native:
-            self._first[index] = gradient
+        if self.native and first is None and master.grad is None:
+            self._first[index] = gradient  # enough if no second one comes
+            return
+        if master.grad is None:
+            sum_ = self._spare.pop(index, None)
+            earlier = gradient if first is None else first
+            master.grad = earlier.float() if sum_ is None else sum_.copy_(earlier)
+            if first is None:
+                return
+        if self.native:
+            kernels().sum_to(master.grad, gradient.contiguous(), master.grad)
         else:
-            master.grad = gradient.float()
+            master.grad += gradient
 
 
 def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
