@@ -308,9 +308,9 @@ EXPORT int64_t headwater_norm_gradient(const void *gradient, const float *x, con
 
 typedef struct {
     const float *x;
-    const void *more;
-    void *out;
-    int64_t count, half;
+    const uint16_t *more;
+    float *out;
+    int64_t count;
 } Sum;
 
 static void sum_work(const void *task, int64_t first, int64_t last) {
@@ -318,15 +318,14 @@ static void sum_work(const void *task, int64_t first, int64_t last) {
     for (int64_t item = first; item < last; item++) {
         const int64_t start = item * PIECE, left = s->count - start, count = left < PIECE ? left : PIECE;
         const float *x = s->x + start;
-        const uint16_t *more = (const uint16_t *)s->more + start;
-        if (s->half) EACH_VECTOR(count, STORE((uint16_t *)s->out + start, 1, LOAD(x, 0, 0) + LOAD(more, 1, 0)););
-        else EACH_VECTOR(count, STORE((float *)s->out + start, 0, LOAD(x, 0, 0) + LOAD(more, 1, 0)););
+        const uint16_t *more = s->more + start;
+        EACH_VECTOR(count, STORE(s->out + start, 0, LOAD(x, 0, 0) + LOAD(more, 1, 0)););
     }
 }
 
-/* out = x + more: float32 and bfloat16 give float32, or bfloat16 where `half`. */
-EXPORT int64_t headwater_sum(const float *x, const void *more, void *out, int64_t count, int64_t half, int64_t threads) {
-    const Sum s = {x, more, out, count, half};
+/* out = x + more: float32 and bfloat16 give float32; `out` may be `x`. */
+EXPORT int64_t headwater_sum(const float *x, const uint16_t *more, float *out, int64_t count, int64_t threads) {
+    const Sum s = {x, more, out, count};
     return divide(sum_work, &s, (count + PIECE - 1) / PIECE, threads);
 }
 

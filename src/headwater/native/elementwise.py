@@ -28,7 +28,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "softmax": [_POINTER] * 2 + [_NUMBER] + [_COUNT] * 5,
     "norm": [_POINTER] * 3 + [_NUMBER] + [_POINTER] * 3 + [_COUNT] * 4,
     "norm_gradient": [_POINTER] * 7 + [_COUNT] * 5,
-    "sum": [_POINTER] * 3 + [_COUNT] * 3,
+    "sum": [_POINTER] * 3 + [_COUNT] * 2,
     "adam": [_POINTER] * 5 + [_COUNT] * 2 + [_NUMBER] * 7 + [_COUNT],
     "squares": [_POINTER] * 2 + [_COUNT] * 3,
 }
@@ -108,14 +108,14 @@ class Kernels:
         return grad_x, grad_weight, grad_bias
 
     def sum_to(self, total: Tensor, part: Tensor, out: Tensor) -> Tensor:
-        """Write total + part to `out`: float32 and bfloat16 -> either, of one size; out may be `total`."""
+        """Write total + part to `out`: float32 and bfloat16 -> float32, of one size; out may be `total`."""
         _require("total", total, (_FLOAT,))
         _require("part", part, (_HALF,))
-        _require("out", out, _EITHER)
+        _require("out", out, (_FLOAT,))
         if not total.numel() == part.numel() == out.numel():
             sizes = f"{total.numel()}, {part.numel()} and {out.numel()}"
             raise ValueError(f"total, part and out have {sizes} elements, expected one size")
-        self._call("sum", total, part, out, total.numel(), _is_half(out))
+        self._call("sum", total, part, out, total.numel())
         return out
 
     def softmax_(self, scores: Tensor, scale: float) -> None:
