@@ -43,7 +43,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
     shape = f"{model['layers']} layers of {model['width']}, {model['heads']} heads, context {model['context']}"
     code = text.get("language", "en")
     language = LANGUAGES[code]
-    norm = "before each part, as GPT-2" if model["norm"] == "pre" else "after each part, as GPT-1"
+    norm = "before each part, as in GPT-2" if model["norm"] == "pre" else "after each part, as in GPT-1"
     corpus = f"corpus {text['identity'][:12]}"
     other = run.get("other_text")
     passes = f"{(run['tokens'] - (other['tokens'] if other else 0)) / text['train']['tokens']:.2f} passes"
@@ -58,7 +58,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         f"# {about['name']}",
         "",
         f"A language model of {about['parameters']:,} parameters that ships with Headwater: {shape}; "
-        f"normalisation {norm}. It is for trying things out and for teaching, not for use on people.",
+        f"LayerNorm {norm}. It is for experiments and teaching, not for decisions about people.",
         "",
         "```python",
         "import headwater as hw",
@@ -138,7 +138,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "",
         *(f"- {entry['protocol']} is left out: {entry['reason']}" for entry in results["skipped"]),
         *([""] if results["skipped"] else []),
-        *_yardsticks(results),
+        *_yardsticks(results, tokenizer["kind"]),
         *_fine_tuned(results),
         "## Limits",
         "",
@@ -146,7 +146,7 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         "",
         "## Samples",
         "",
-        "Top-k 40, seed 1; not selected.",
+        "60 tokens, temperature 1, top-k 40, seed 1; not selected.",
         "",
     ]
     for sample in about["samples"]:
@@ -157,15 +157,15 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
 def _listed(texts: str | None) -> str:
     if texts is None:
         return ""
-    return f" `recipes/texts/{texts}` is the list of the text; `docs/models.md` has the commands."
+    return f" `recipes/texts/{texts}` describes these parts; `docs/models.md` has the commands."
 
 
 def _tokenizer_note(about: Mapping[str, Any]) -> list[str]:
     if about["tokenizer"]["kind"] == "gpt2":
         return []
     return [
-        "GPT-1's encoding needs two packages that a plain installation does not bring: "
-        "`pip install 'headwater[gpt1]'`. It knows no upper case and reads several line breaks as one.",
+        "GPT-1's encoding needs two packages that a plain installation does not include: "
+        "`pip install 'headwater[gpt1]'`. It lower-cases text and reads several line breaks as one.",
         "",
     ]
 
@@ -182,11 +182,14 @@ def _score(entry: Mapping[str, Any]) -> str:
     )
 
 
-def _yardsticks(results: Mapping[str, Any]) -> list[str]:
+def _yardsticks(results: Mapping[str, Any], kind: str) -> list[str]:
+    decoded = ""
+    if kind == "gpt1":
+        decoded = " They read the text that GPT-1's tokens decode to: lower-cased, with more spaces."
     for entry in results["results"]:
         if found := entry["details"].get("yardsticks"):
             values = [f"{one['name']}: {number(one['bits_per_byte'])}{_learned_from(one)}" for one in found]
-            return [f"Bits per byte of other methods on the same held-out text. {'; '.join(values)}.", ""]
+            return [f"Bits per byte of other methods on the same held-out text. {'; '.join(values)}.{decoded}", ""]
     return []
 
 
@@ -200,10 +203,10 @@ def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
     if not tuned:
         return []
     lines = [
-        "Fine-tuned with the defaults of `headwater finetune` and these epochs, next to the baseline on the same "
-        "rows:",
+        "Fine-tuned for these epochs, otherwise with the defaults of `headwater finetune`. The baseline is "
+        "trained and tested on the same rows. Values are means over the seeds:",
         "",
-        "| set | rows to train on | epochs | rows tested | metric | value | ± over seeds | seeds | baseline "
+        "| set | rows to train on | epochs | rows tested | metric | value | standard deviation | seeds | baseline "
         "| value |",
         "|---|---:|---:|---:|---|---:|---:|---:|---|---:|",
         *(
@@ -217,6 +220,8 @@ def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
     if len(tuned) > 1:
         better = sum(one["value"] > one["baseline"] for one in tuned)
         lines += [f"It is above the baseline on {better} of {len(tuned)} sets.", ""]
+    if any("epochs" not in one for one in tuned):
+        lines += [f"Sets with {_EARLIER_EPOCHS} epochs were not trained again when eight became the default.", ""]
     if remarks := [f"- {one['name']}: {'; '.join(one['remarks'])}" for one in tuned if one["remarks"]]:
         lines += ["About the rows:", "", *remarks, ""]
     return lines
@@ -231,11 +236,11 @@ def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
     """Return what the model cannot do. The last sentences follow from its scores."""
     language = LANGUAGES[about["text"].get("language", "en")]
     found = [
-        f"It sees {about['model']['context']} tokens, some {_words(about):,} words, and nothing before them.",
-        f"It has read the texts above and nothing else. {language.views}; nothing was filtered out, and nothing "
-        "was tuned to people's wishes.",
-        "What it says of the world is invented. It follows no instructions, and it knows no language but "
-        f"{language.name}.",
+        f"Its context is {about['model']['context']} tokens, about {_words(about):,} words.",
+        f"It was trained on the texts above and nothing else. {language.views}. They were not filtered "
+        "for this, and the model was not trained on human preferences.",
+        "Its statements about the world are invented. It does not follow instructions, and it knows no language "
+        f"but {language.name}.",
     ]
     guessed = [
         entry["protocol"]
@@ -245,7 +250,7 @@ def limits(about: Mapping[str, Any], results: Mapping[str, Any]) -> list[str]:
         and entry["value"] - _NORMAL_95 * entry["stderr"] <= entry["chance"]
     ]
     if guessed:
-        found.append(f"Not told apart from guessing: {', '.join(guessed)}.")
+        found.append(f"Not significantly above chance (95 %): {', '.join(guessed)}.")
     return found
 
 
