@@ -130,7 +130,7 @@ class FinetuneConfig(TrainConfig):
 
 
 def default_epochs(examples: int, batch_size: int) -> int:
-    """Return the paper's number of epochs, or more for few examples, as docs/models.md found best on six sets."""
+    """Return the paper's epochs, or more for few examples: better on average in docs/models.md."""
     updates = math.ceil(examples / batch_size)  # an epoch
     small = min(SMALL_EPOCHS, math.ceil(SMALL_UPDATES / updates))
     return max(PAPER_EPOCHS, small, math.ceil(FEWEST_UPDATES / updates))
