@@ -17,28 +17,24 @@ Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-l
 WITHOUT_FINAL_RATE: tuple[Schedule, ...] = ("constant", "gpt1-cosine", "gpt1-linear")
 DECAY_SHARE = 0.2  # of the updates, at the end of "wsd"
 
-# GPT-1's rate of fine-tuning and its width; the rate measured for narrow models, and up to which width.
+# GPT-1's rate of fine-tuning and its width; a rate and a width measured here; the highest rate, of narrow models.
 PAPER_RATE, PAPER_WIDTH = 6.25e-5, 768
-NARROW_RATE, NARROW_WIDTH = 1.5e-3, 320
-_NARROWER = math.log(NARROW_RATE / PAPER_RATE) / math.log(PAPER_WIDTH / NARROW_WIDTH)  # 3.6
+MINI_RATE, MINI_WIDTH = 7e-4, 320
+HIGHEST_RATE = 1.5e-3
+_NARROWER = math.log(MINI_RATE / PAPER_RATE) / math.log(PAPER_WIDTH / MINI_WIDTH)  # 2.8
 _WIDER = 1.5
 
 
 def transfer_rate(width: int) -> float:
     """Return the peak learning rate for a trained model of this width.
 
-    At GPT-1's width it is the paper's rate of fine-tuning, 6.25e-5 (Radford et al. 2018, section 4.1). Up to a
-    width of 320 it is 1.5e-3. In between it is a power of the width, and above it falls with width^1.5.
-
-    With 2,000 rows of SST-2 and SNLI, one seed and 600 validation rows, the accuracy at 1.5e-3 was within 1.3
-    points of the best. The other rates were 2.3e-4 (GPT-1's shape only), 6e-4 and 3e-3 at a width of 320, and 4e-3
-    and 1e-2 at 64, 128 and 192, where no lower rate was tried. Continued pre-training agrees: gpt2-mini reached
-    3.27 nats on tiny Shakespeare in 250 updates, and 3.38 with 2.3e-4.
+    At GPT-1's width it is the paper's rate of fine-tuning, 6.25e-5 (Radford et al. 2018, section 4.1), and falls
+    with width^1.5 above. Below, it is the power of the width that makes it 7e-4 at 320, and at most 1.5e-3.
+    docs/models.md compares 7e-4 with other rates, for 200 and for 2,000 rows. At widths of 64, 128 and 192, three
+    epochs of 2,000 rows of SST-2 and SNLI at 1.5e-3 came within 1.3 points of the best of 1.5e-3, 4e-3 and 1e-2.
     """
-    if width <= NARROW_WIDTH:
-        return NARROW_RATE
     power = _NARROWER if width < PAPER_WIDTH else _WIDER
-    return float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** power:.3g}")
+    return min(HIGHEST_RATE, float(f"{PAPER_RATE * (PAPER_WIDTH / width) ** power:.3g}"))
 
 
 def learning_rate_factor(
