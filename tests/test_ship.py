@@ -176,16 +176,40 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
     about = json.loads((ship.SHELF / "gpt2-mini" / "about.json").read_text())
     about["text"]["language"] = "ko"
     results = json.loads((ship.SHELF / "gpt2-mini" / "results.json").read_text())
-    tuned = {"rows": 2_000, "tested": 9_000, "metric": "f1", "value": 0.812, "deviation": 0.01, "seeds": 3}
+    tuned = {
+        "rows": 2_000,
+        "epochs": 8,
+        "learning_rate": 7e-4,
+        "tested": 9_000,
+        "metric": "f1",
+        "value": 0.812,
+        "deviation": 0.01,
+        "seeds": 3,
+    }
     tuned |= {"baseline": 0.802, "baseline_name": "TF-IDF", "remarks": []}
     results["fine_tuned"] = [{"name": "Pairs", **tuned}, {"name": "Others", **tuned, "value": 0.8}]
     page = model_card.card(about, results)
     assert "language: ko" in page
     assert "English" not in page.split("## Data")[1].split("| part")[0]
     assert "no language but Korean" in page
-    assert "| Pairs | 2,000 | 3 | 9,000 | f1 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
+    assert "| Pairs | 2,000 | 8 | 0.0007 | 9,000 | f1 | 0.812 | 0.010 | 3 | TF-IDF | 0.802 |" in page
     assert "above the baseline on 1 of 2 sets" in page
     assert "n-gram model" in page
+
+
+def test_a_card_says_whose_tokenizer_packed_the_text(tmp_path: Path, sample_text: str) -> None:
+    from headwater.corpus.build.pipeline import build
+    from headwater.pretrain.tokens.pack import pack
+    from headwater.storage.provenance import open_folder
+
+    (tmp_path / "one.txt").write_text(sample_text, encoding="utf-8")
+    build([tmp_path / "one.txt"], tmp_path / "corpus")
+    pack(tmp_path / "corpus", ship.SHELF / "gpt2-mini", tmp_path / "tokens", 0.1)
+    about = json.loads((ship.SHELF / "gpt2-mini" / "about.json").read_text())
+    results = json.loads((ship.SHELF / "gpt2-mini" / "results.json").read_text())
+    assert "learned from the same text" in model_card.card(about, results)
+    about["tokenizer"]["model"] = ship.lender(open_folder(tmp_path / "tokens", "tokens"))
+    assert "that of an earlier gpt2-mini. The text is corpus" in model_card.card(about, results)
 
 
 def test_the_repository_that_lacks_a_part_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
     from headwater.finetune.task_sets import run_one
-    from headwater.finetune.training import FinetuneConfig, default_epochs
+    from headwater.finetune.training import FinetuneConfig, default_epochs, peak_rate
+    from headwater.model.io.folder import load_config
     from headwater.storage.progress import PlainProgress
 
     found = chatbot(data) if name == CHATBOT else published(name, data)
@@ -62,6 +63,7 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
         "name": name,
         "rows": len(found.train),
         "epochs": default_epochs(runs[0]["counts"]["train"], settings.batch_size),
+        "learning_rate": peak_rate(settings, load_config(model).width),
         "tested": measured[0]["count"],
         "metric": metric,
         "value": statistics.fmean(values),

@@ -34,7 +34,6 @@ LANGUAGES = {
 _POINTS = 12  # of the curve
 _NORMAL_95 = 1.96
 _LARGE = 1_000
-_EARLIER_EPOCHS = 3  # of results that do not state them
 
 
 def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
@@ -74,11 +73,13 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         f"{text['documents']:,} documents in {language.name}, {text['train']['bytes'] / 1e6:.1f} MB to train on "
         f"and {text['validation']['bytes'] / 1e6:.1f} MB held out: {text['train']['tokens']:,} and "
         f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
-        f"{tokenizer['entries']:,} entries, learned from "
+        f"{tokenizer['entries']:,} entries, "
         + (
-            f"an earlier version of this text. This version is {corpus}."
+            f"that of an earlier {tokenizer['model']}. The text is {corpus}."
+            if tokenizer.get("model")
+            else f"learned from an earlier version of this text. This version is {corpus}."
             if other
-            else f"the same text ({corpus})."
+            else f"learned from the same text ({corpus})."
         )
         + _listed(text["list"]),
         "",
@@ -203,16 +204,17 @@ def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
     if not tuned:
         return []
     lines = [
-        "Fine-tuned for these epochs, otherwise with the defaults of `headwater finetune`. The baseline is "
-        "trained and tested on the same rows. Values are means over the seeds:",
+        "Fine-tuned for these epochs, at this peak learning rate, otherwise with the defaults of "
+        "`headwater finetune`. The baseline is trained and tested on the same rows. Values are means over the "
+        "seeds:",
         "",
-        "| set | rows to train on | epochs | rows tested | metric | value | standard deviation | seeds | baseline "
-        "| value |",
-        "|---|---:|---:|---:|---|---:|---:|---:|---|---:|",
+        "| set | rows to train on | epochs | rate | rows tested | metric | value | standard deviation | seeds "
+        "| baseline | value |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---|---:|",
         *(
-            f"| {one['name']} | {one['rows']:,} | {one.get('epochs', _EARLIER_EPOCHS)} | {one['tested']:,} "
-            f"| {one['metric']} | {one['value']:.3f} | {one['deviation']:.3f} | {one['seeds']} "
-            f"| {one['baseline_name']} | {one['baseline']:.3f} |"
+            f"| {one['name']} | {one['rows']:,} | {one['epochs']} | {one['learning_rate']:.3g} "
+            f"| {one['tested']:,} | {one['metric']} | {one['value']:.3f} | {one['deviation']:.3f} "
+            f"| {one['seeds']} | {one['baseline_name']} | {one['baseline']:.3f} |"
             for one in tuned
         ),
         "",
@@ -220,8 +222,8 @@ def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
     if len(tuned) > 1:
         better = sum(one["value"] > one["baseline"] for one in tuned)
         lines += [f"It is above the baseline on {better} of {len(tuned)} sets.", ""]
-    if any("epochs" not in one for one in tuned):
-        lines += [f"Sets with {_EARLIER_EPOCHS} epochs were not trained again when eight became the default.", ""]
+    if len({(one["epochs"], one["learning_rate"]) for one in tuned}) > 1:
+        lines += ["Sets with fewer epochs or a higher rate were trained before these defaults changed.", ""]
     if remarks := [f"- {one['name']}: {'; '.join(one['remarks'])}" for one in tuned if one["remarks"]]:
         lines += ["About the rows:", "", *remarks, ""]
     return lines

@@ -21,11 +21,14 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gather
 from labelled import LABELLED, fine_tune
 from model_card import LANGUAGES, card
+
+if TYPE_CHECKING:
+    from headwater.storage.provenance import Manifest
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELF = ROOT / "src" / "headwater" / "shipped"
@@ -278,9 +281,16 @@ def describe(
             "kind": packed.config["tokenizer_kind"],
             "entries": packed.config["vocabulary_size"],
             "identity": packed.config["tokenizer_identity"],
+            "model": lender(packed),
         },
         "curve": (start["curve"] if start else []) + curve(journals, earlier["updates"], earlier["tokens"]),
     }
+
+
+def lender(packed: Manifest) -> str | None:
+    """Return the name of the model whose tokenizer packed the tokens; None for a tokenizer trained on its own."""
+    used = next(entry for entry in packed.inputs if entry.role == "tokenizer")
+    return Path(used.path).name if used.kind == "model" else None
 
 
 def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
