@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from headwater.cli.main import main
 from headwater.errors import ResourceError, TrainingError, UsageError
 from headwater.model import build_model, preset
 from headwater.pretrain import cost as plan
@@ -217,3 +218,9 @@ def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:
     trainer: Any = Diverging()
     with pytest.raises(TrainingError, match="not finite"):
         search_rate(trainer, lambda step: [])
+
+
+def test_two_kinds_of_measurement_are_refused_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["pretrain", "--tokens", str(tmp_path), "--out", str(tmp_path / "run"), "--profile", "--find-lr"]
+    assert main(asked) == 2
+    assert "--profile and --find-lr exclude each other" in capsys.readouterr().err

@@ -58,6 +58,9 @@ def pretrain(
     from headwater.pretrain.pretraining import pretrain as run_pretraining
     from headwater.pretrain.recipe import PretrainConfig
 
+    measures = {"--dry-run": dry_run, "--profile": profile, "--find-lr": find_lr}
+    if len(asked := [option for option, given in measures.items() if given]) > 1:
+        raise UsageError(f"{asked[0]} and {asked[1]} exclude each other", repair=f"Leave {asked[1]} out")
     layers: list[dict[str, Any]] = []
     if resume:
         tokens, started = _started_run(out, tokens)
