@@ -25,9 +25,7 @@ from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, encode
 from headwater.serve.schema.requests import CompletionRequest
 from headwater.serve.served import Served, short_jobs
-from headwater.tokenizer import TASK_TOKENS
 
-_NEVER = -1e9  # a bias that excludes a token
 DEFAULT_TOKENS = 16  # as in OpenAI's API
 # Approximate bytes in an answer: of one log-probability, of the text of one token, of a choice without its text.
 _VALUE_BYTES, _TOKEN_BYTES, _CHOICE_BYTES = 48, 8, 1_024
@@ -112,10 +110,9 @@ def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict
 
 
 def _bias(served: Served, given: dict[str, float]) -> dict[int, float]:
-    """Return the bias of single tokens. A fine-tuned model never writes the tokens of its task."""
+    """Return the bias of single tokens."""
     vocabulary = served.engine.vocabulary
-    specials = served.lm.tokenizer.special_tokens if served.fine_tuned else {}
-    bias = {specials[name]: _NEVER for name in TASK_TOKENS if name in specials}
+    bias: dict[int, float] = {}
     for name, value in given.items():
         token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else -1
         if not 0 <= token < vocabulary:
