@@ -116,9 +116,9 @@ def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from headwater.finetune.batches import ExampleSampler
-    from headwater.finetune.examples import Labels
     from headwater.finetune.features import FrozenTaskModel, with_outputs
     from headwater.finetune.head import TaskModel
+    from headwater.finetune.labels import Labels
     from headwater.finetune.objective import l3
     from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, resolve
     from headwater.model import build_model
@@ -213,7 +213,7 @@ def shape_of(arguments: argparse.Namespace, name: str) -> Any:
 def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
     """Return what chooses the examples of each update: of similar length, the same for both sides."""
     from headwater.finetune.batches import ExampleSampler
-    from headwater.finetune.examples import Labels
+    from headwater.finetune.labels import Labels
     from headwater.finetune.training import CPU_TOKENS
 
     targets = Labels(target="class", names=["0", "1"]).probabilities(encoded)
@@ -223,9 +223,9 @@ def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
-    from headwater.finetune.examples import Labels
     from headwater.finetune.fine_tuned import predict_and_measure
     from headwater.finetune.head import TaskModel
+    from headwater.finetune.labels import Labels
     from headwater.finetune.objective import l3
     from headwater.finetune.training import FinetuneConfig, resolve
     from headwater.model import build_model

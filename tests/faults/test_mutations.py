@@ -87,7 +87,7 @@ def _corpus(folder: Path) -> Any:
 
 
 def _labels(folder: Path) -> Any:
-    from headwater.finetune.examples import Columns, read_rows
+    from headwater.finetune.columns import Columns, read_rows
     from headwater.storage.provenance import describe_input
 
     rows = []
@@ -452,7 +452,8 @@ def test_tables_that_are_no_tables_are_named(
     import pyarrow
     import pyarrow.parquet
 
-    from headwater.finetune.examples import Columns, learn_labels, read_rows
+    from headwater.finetune.columns import Columns, read_rows
+    from headwater.finetune.labels import learn_labels
 
     def read(path: Path) -> Any:
         rows = list(read_rows(path, "classify", Columns()))

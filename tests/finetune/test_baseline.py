@@ -12,8 +12,8 @@ import pytest
 from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.finetune.baseline import Baseline, compare
-from headwater.finetune.examples import Labels
 from headwater.finetune.finetuning import finetune
+from headwater.finetune.labels import Labels
 from headwater.finetune.training import FinetuneConfig
 
 CLASSES = Labels(target="class", names=["bad", "good"])

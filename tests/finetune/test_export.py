@@ -9,8 +9,8 @@ import torch
 
 from headwater.cli.main import main
 from headwater.datasets.rows import Raw, Task
-from headwater.finetune.examples import Labels
 from headwater.finetune.fine_tuned import FineTuned, build_task_model
+from headwater.finetune.labels import Labels
 from headwater.finetune.task_models import TaskModelName
 from headwater.finetune.training import FinetuneConfig, prepare_base
 from headwater.model import build_model, preset

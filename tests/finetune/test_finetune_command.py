@@ -14,10 +14,11 @@ from headwater.cli.main import main
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune import finetuning as run
-from headwater.finetune.examples import Labels, read_rows
+from headwater.finetune.columns import read_rows
 from headwater.finetune.fine_tuned import FineTuned, predict_and_measure
 from headwater.finetune.finetuning import finetune, load_tokenizer
 from headwater.finetune.inputs import encode
+from headwater.finetune.labels import Labels
 from headwater.finetune.predict import predict_file
 from headwater.finetune.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
@@ -250,6 +251,8 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--set", "epoch=2"], 2, "'epochs'"),
         (["--task", "classify", "--train", "TABLE", "--epochs", "inf"], 2, "finite number"),
         (["--task", "classify", "--train", "TABLE", "--seed", "1" * 30], 2, "less than"),
+        (["--task", "classify", "--train", "TABLE", "--epochs", "3", "--set", "steps=2"], 2, "epochs and steps"),
+        (["--task", "classify", "--train", "TABLE", "--premise", "review"], 2, "--premise … does not belong"),
         (
             ["--task", "classify", "--train", "TABLE", "--set", "target=answer"],
             2,

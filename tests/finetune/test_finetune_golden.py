@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from headwater.finetune.batches import collate
-from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded
+from headwater.finetune.labels import Labels
 from headwater.finetune.objective import class_loss, l3, language_model_loss
 from headwater.finetune.training import FinetuneConfig, resolve
 from headwater.model import ModelConfig, build_model, preset

@@ -122,7 +122,7 @@ def test_an_estimator_has_the_recurrent_task_model(base: Path, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["bert-nano", "bilstm-nano"])
 @pytest.mark.parametrize("task", ["classify", "entail", "similarity", "choice"])
 def test_padding_changes_nothing(task: Task, name: str, task_model: TaskModelName) -> None:
-    from headwater.finetune.examples import Labels
+    from headwater.finetune.labels import Labels
 
     from .test_masked_base import one_of
     from .test_objective import random_examples, whole_batch

@@ -11,9 +11,9 @@ import torch
 
 from headwater import Classifier
 from headwater.datasets.rows import Task
-from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded
+from headwater.finetune.labels import Labels
 from headwater.finetune.training import FinetuneConfig, prepare_base
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model

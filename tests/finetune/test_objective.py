@@ -9,9 +9,9 @@ import torch
 
 from headwater.datasets.rows import Task
 from headwater.finetune.batches import Batch, ExampleSampler, collate, inference_batches
-from headwater.finetune.examples import Labels
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded
+from headwater.finetune.labels import Labels
 from headwater.finetune.objective import l2, l3
 from headwater.finetune.training import FinetuneConfig, peak_rate, resolve
 from headwater.model import ModelConfig, build_model

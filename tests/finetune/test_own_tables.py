@@ -11,9 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.datasets.rows import Raw, Task
-from headwater.errors import DataError
+from headwater.errors import DataError, UsageError
 from headwater.finetune import check
-from headwater.finetune.examples import Columns, Labels, learn_labels, read_rows
+from headwater.finetune.columns import Columns, read_rows
+from headwater.finetune.labels import Labels, learn_labels
+from headwater.storage.tables import open_table
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자\u2028막", "yes")]
 
@@ -194,3 +196,82 @@ def test_the_split_keeps_classes_and_equal_texts_together() -> None:
     assert check.split(given, 0.1, 3, labels, "it") == (train, held)
     train, held = check.split([Raw((f"{n}",), "x" if n < 2 else "y", n) for n in range(12)], 0.8, 3, labels, "it")
     assert {r.label for r in train} == {r.label for r in held} == {"x", "y"}
+
+
+def test_the_columns_of_training_come_before_others_with_a_likely_name(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.csv", "text,review,label,sentiment\nid-1,good,x,yes\n")
+    trained = Columns(text="review", label="sentiment")
+    (row,) = read_rows(file, "classify", Columns(), trained=trained)
+    assert (row.segments, row.label) == (("good",), "yes")
+    (row,) = read_rows(file, "classify", Columns(text="text"), trained=trained)
+    assert row.segments == ("id-1",)
+    other = write(tmp_path / "o.csv", "sentence\nfine\n")
+    (row,) = read_rows(other, "classify", Columns(), trained=trained, need_label=False)
+    assert (row.segments, row.label) == (("fine",), None)
+    choice = write(tmp_path / "c.csv", "story,question,choice_a,choice_b\ns,q,x,y\n")
+    without = Columns(context="", question="question", answers=["choice_a", "choice_b"])
+    (row,) = read_rows(choice, "choice", Columns(), trained=without, need_label=False)
+    assert row.segments == ("", "q", "x", "y")
+    bare = write(tmp_path / "b.csv", "question,choice_a,choice_b\nq,x,y\n")
+    with pytest.raises(DataError, match="no column for the context of task choice, which was 'story' in training"):
+        list(read_rows(bare, "choice", Columns(), trained=Columns(context="story"), need_label=False))
+
+
+def test_columns_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.csv", "review,label\ngood,yes\n")
+    with pytest.raises(UsageError, match="--premise … does not belong to task classify"):
+        rows(file, premise="review")
+    with pytest.raises(DataError, match="the column 'review' is read as text already"):
+        rows(file, text="review", label="review")
+
+
+def test_a_column_that_the_first_object_lacks_is_read(tmp_path: Path) -> None:
+    objects = [{"review": "a"}, {"review": "b", "label": "yes"}]
+    for name, content in (("t.jsonl", "\n".join(map(json.dumps, objects))), ("t.json", json.dumps(objects))):
+        assert [row.label for row in rows(write(tmp_path / name, content))] == [None, "yes"]
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_table_without_commas_in_its_header_has_another_separator(tmp_path: Path, separator: str) -> None:
+    lines = [separator.join(fields) for fields in (('"review, long"', "label"), ("good, or not", "yes"))]
+    (row,) = rows(write(tmp_path / "t.csv", "\n\n" + "\n".join(lines) + "\n"), text="review, long")
+    assert (row.segments, row.label) == (("good, or not",), "yes")
+
+
+def test_no_value_of_an_unnamed_column_is_lost(tmp_path: Path) -> None:
+    table = open_table(write(tmp_path / "t.csv", ",review,\n1,good,x\n"))
+    assert table.columns == ["", "review", "column 3"]
+    assert [row for _, row in table.rows] == [{"": "1", "review": "good", "column 3": "x"}]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+def test_a_blank_line_is_a_row_of_a_table_with_one_column(tmp_path: Path, name: str) -> None:
+    one = open_table(write(tmp_path / name, "\nreview\ngood\n\nbad\n\n"))
+    assert [(number, row["review"]) for number, row in one.rows] == [(1, "good"), (2, ""), (3, "bad")]
+    two = open_table(write(tmp_path / f"two.{name[2:]}", "a,b\n1,2\n\n3,4\n".replace(",", ",\t"[name == "t.tsv"])))
+    assert [row["b"] for _, row in two.rows] == ["2", "4"]
+
+
+def test_a_label_is_the_text_of_a_numeric_answer_if_all_are() -> None:
+    sums = [Raw(("", "8 + 4", "12", "13", "11"), "12", 1), Raw(("", "1 + 1", "3", "2", "4"), "2", 2)]
+    labels = learn_labels(sums, "choice", None, "it")
+    assert [labels.target_of(row, "it") for row in sums] == [0, 1]
+    unclear = [Raw(("", "10 - 8", "2", "0", "1"), "2", 1)]
+    with pytest.raises(DataError, match="row 1 has the label '2', which is the text of one answer and the number"):
+        learn_labels(unclear, "choice", None, "it")
+    numbered = [Raw(("", "q", "0", "1", "2"), number, number) for number in (0, 1, 2)]
+    assert [learn_labels(numbered, "choice", None, "it").target_of(row, "it") for row in numbered] == [0, 1, 2]
+
+
+def test_similarities_are_scores_unless_there_are_two() -> None:
+    def target(*labels: float) -> str:
+        pairs = [Raw(("a", "b"), label, row) for row, label in enumerate(labels, 1)]
+        return learn_labels(pairs, "similarity", None, "it").target
+
+    assert (target(0, 1, 1), target(0, 3, 5), target(0.5, 1)) == ("class", "score", "score")
+
+
+def test_levels_have_different_names() -> None:
+    spread = [Raw(("a",), score, row) for row, score in enumerate((100_000.0, 100_000.5, 100_001.0), 1)]
+    names = learn_labels(spread, "classify", "score", "it").output_names
+    assert names == ["100000", "100000.2", "100000.4", "100000.6", "100000.8", "100001"]

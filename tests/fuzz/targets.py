@@ -183,7 +183,8 @@ def epub(data: bytes) -> None:
 def tables(data: bytes) -> None:
     """Tables of labelled rows, and text of a user's own: CSV, TSV, JSON Lines, plain."""
     from headwater.corpus.sources.text import read_text_file
-    from headwater.finetune.examples import Columns, learn_labels, read_rows
+    from headwater.finetune.columns import Columns, read_rows
+    from headwater.finetune.labels import learn_labels
 
     with folder() as place:
         for ending in ("csv", "tsv", "jsonl"):
@@ -234,7 +235,7 @@ def task_sets(data: bytes) -> None:
     from headwater.datasets.hub import file_name
     from headwater.datasets.sets import BY_NAME, find
     from headwater.finetune.check import usable
-    from headwater.finetune.examples import learn_labels
+    from headwater.finetune.labels import learn_labels
 
     name, train, rest = parts(data, 3)
     benchmark = BY_NAME.get(name.decode("utf-8", "replace"))
@@ -377,9 +378,10 @@ def _answered(request: Any) -> Any:
 def _server() -> Callable[[str, bytes], int]:
     """An application with a tiny model and classifier, called without sockets: (path, body) -> status."""
     import headwater as hw
-    from headwater.finetune.examples import Columns, Labels
+    from headwater.finetune.columns import Columns
     from headwater.finetune.fine_tuned import FineTuned
     from headwater.finetune.head import TaskModel
+    from headwater.finetune.labels import Labels
     from headwater.language_model import LanguageModel
     from headwater.model import build_model, preset
     from headwater.serve.api import create_app

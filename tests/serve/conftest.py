@@ -17,9 +17,10 @@ import torch
 
 import headwater as hw
 from headwater.datasets.rows import Task
-from headwater.finetune.examples import Columns, Labels
+from headwater.finetune.columns import Columns
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.head import TaskModel
+from headwater.finetune.labels import Labels
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 

@@ -199,12 +199,15 @@ def _configuration(
     target = {}
     if task == _REGRESS:
         task, target = "classify", {"target": "score"}
-    return FinetuneConfig.build(
+    config = FinetuneConfig.build(
         target | {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
         *option_layers(keys),
         parse_settings(settings or []),
         source="the command line",
     )
+    if config.epochs is not None and config.steps is not None:
+        raise UsageError("epochs and steps both say when training ends", repair="Leave one of them out")
+    return config
 
 
 def _examples_text(shown: list[dict[str, Any]]) -> str:
@@ -244,7 +247,7 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
             value = test[metrics["metric"]]["value"]
             baseline = f"; baseline {test['baseline']['value']:.3f}" if "baseline" in test else ""
             lines.append(
-                f"{name}: {metrics['metric']} {value:.3f} [{low:.3f}, {high:.3f}] on {test['count']:,} rows"
+                f"{name}: {metrics['metric']} {value:.3f} [{low:.3f}, {high:.3f}] on {test['labelled']:,} rows"
                 f"{baseline}"
             )
     return "\n".join([*lines, f"headwater predict --model {out} FILE --out predictions.jsonl"])

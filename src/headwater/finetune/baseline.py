@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.datasets.rows import Metric, Task
-from headwater.finetune.examples import Labels, class_name
+from headwater.finetune.labels import Labels, class_name
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix, measure_classes, measure_scores
 
 # Sets of features by task, the largest last: what is in a set, and its name.

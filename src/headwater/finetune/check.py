@@ -17,7 +17,7 @@ import numpy as np
 
 from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, counted
-from headwater.finetune.examples import Labels, class_name
+from headwater.finetune.labels import Labels, class_name
 
 
 @dataclass(frozen=True)

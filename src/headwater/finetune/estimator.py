@@ -26,10 +26,10 @@ from headwater.datasets.rows import Raw, Target, Task
 from headwater.errors import DataError, MismatchError, UsageError, suggest
 from headwater.finetune import baseline, check
 from headwater.finetune.baseline import ClassWeight
-from headwater.finetune.examples import Labels, class_name, learn_labels, number_of
 from headwater.finetune.fine_tuned import FineTuned, parse_part
 from headwater.finetune.finetuning import load_tokenizer
 from headwater.finetune.inputs import encode
+from headwater.finetune.labels import Labels, class_name, learn_labels, number_of
 from headwater.finetune.metrics import pearson
 from headwater.finetune.task_models import TaskModelName
 from headwater.finetune.training import FinetuneConfig, peak_rate, prepare_base, train_task

@@ -21,10 +21,11 @@ from headwater.config import Config
 from headwater.datasets.rows import TASKS, Raw, Task
 from headwater.errors import FolderError, UsageError
 from headwater.finetune.batches import inference_batches
-from headwater.finetune.examples import Columns, Labels
+from headwater.finetune.columns import Columns
 from headwater.finetune.features import FrozenTaskModel
 from headwater.finetune.head import TaskModel
 from headwater.finetune.inputs import Encoded, encode
+from headwater.finetune.labels import Labels
 from headwater.finetune.task_models import TaskModelName
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.io.weights import check_finite
@@ -62,7 +63,7 @@ class FineTuned:
     tokenizer: Tokenizer
     task: Task
     labels: Labels
-    columns: Columns
+    columns: Columns = field(default_factory=Columns)  # of the training rows
 
     def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
         """Encode rows for this model; see `inputs.encode`."""

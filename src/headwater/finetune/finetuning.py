@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from headwater import shipped
 from headwater.datasets.rows import Raw
-from headwater.errors import resumable
+from headwater.errors import counted, resumable
 from headwater.finetune import check
 from headwater.finetune.baseline import compare
-from headwater.finetune.examples import Labels, learn_labels, read_rows
+from headwater.finetune.columns import Columns, find_columns, read_rows
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded, encode
+from headwater.finetune.labels import Labels, learn_labels
 from headwater.finetune.metrics import by_class, confusion_matrix
 from headwater.finetune.page import page
 from headwater.finetune.training import (
@@ -48,6 +49,7 @@ from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import record_files
 from headwater.storage.stage import Stage
+from headwater.storage.tables import table_columns
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
 from headwater.train.loop import resolve_precision
@@ -99,10 +101,21 @@ def finetune(
     """
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
-    tables = {role: (str(path), _rows(config, path, need_label=role != "test")) for role, path in given.items()}
+    columns = find_columns(table_columns(train), config.task, config.columns, str(train))
+    tables = {
+        role: (str(path), _rows(config, path, columns, need_label=role != "test")) for role, path in given.items()
+    }
     known = None if baseline is None else {"validation": baseline}
     return run_stage(
-        config, out, tables, model=model, tokenizer=tokenizer, inputs=given, baselines=known, progress=progress
+        config,
+        out,
+        tables,
+        columns=columns,
+        model=model,
+        tokenizer=tokenizer,
+        inputs=given,
+        baselines=known,
+        progress=progress,
     )
 
 
@@ -111,13 +124,17 @@ def run_stage(
     out: Path,
     tables: Tables,
     *,
+    columns: Columns | None = None,
     model: Path,
     tokenizer: str | Path | None,
     inputs: Mapping[str, Path],
     baselines: dict[str, dict[str, Any]] | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from."""
+    """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from.
+
+    `columns` are those of the training rows, which `predict` looks for.
+    """
     model = shipped.resolve(model)
     rate = peak_rate(config, load_config(model).width)
     if config.learning_rate is None:
@@ -148,6 +165,11 @@ def run_stage(
         part: encode(rows, config.task, extended, context, labels=parts.labels, name=parts.names[part])
         for part, rows in parts.rows.items()
     }
+    for name, rows in parts.tests.items():  # a row without text is not measured
+        empty = [check.is_empty(row, config.task) for row in rows]
+        encoded[name].targets[empty] = np.nan
+        if lacking := int(np.isnan(encoded[name].targets).sum()):
+            progress.note(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
     train, validation = encoded["train"], encoded["validation"]
     choose_metric(config, parts.labels)
     epochs = default_epochs(len(train), config.batch_size)
@@ -163,6 +185,7 @@ def run_stage(
     with resumable(), folder_lock(out):
         config.save(out / CONFIG_FILE)
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
+        outcome.fine_tuned.columns = columns or Columns()
         metrics = summarise(outcome, train, validation, parts, figures)
         metrics |= _compared(config, outcome, parts, encoded, baselines)
         with _moved_into(out) as work:
@@ -227,11 +250,11 @@ def write_predictions(
 
 
 def _measured(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """Return the metrics of a test part; only the counts if a row has no label."""
-    labelled = int(np.isfinite(encoded.targets).sum())
-    figures: dict[str, Any] = {"count": len(encoded), "labelled": labelled}
-    if labelled == len(encoded) > 0:
-        figures |= measure_probabilities(fine_tuned, encoded, probabilities)
+    """Return the metrics of a test part, on its rows with text and label; only the counts if there is none."""
+    known = np.isfinite(encoded.targets)
+    figures: dict[str, Any] = {"count": len(encoded), "labelled": int(known.sum())}
+    if known.any():
+        figures |= measure_probabilities(fine_tuned, encoded.targets[known], probabilities[known])
     return figures
 
 
@@ -338,8 +361,9 @@ def summarise(
     }
 
 
-def _rows(config: FinetuneConfig, path: Path, *, need_label: bool) -> Iterator[Raw]:
-    return islice(read_rows(path, config.task, config.columns, need_label=need_label), config.limit)
+def _rows(config: FinetuneConfig, path: Path, trained: Columns, *, need_label: bool) -> Iterator[Raw]:
+    rows = read_rows(path, config.task, config.columns, trained=trained, need_label=need_label)
+    return islice(rows, config.limit)
 
 
 def _truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:

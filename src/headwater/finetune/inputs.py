@@ -26,7 +26,7 @@ from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError
 
 if TYPE_CHECKING:
-    from headwater.finetune.examples import Labels
+    from headwater.finetune.labels import Labels
     from headwater.tokenizer import Tokenizer
     from headwater.tokenizer.vocabulary import TaskTokens
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping
 from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
 from headwater.datasets.rows import Raw, Task
-from headwater.errors import UsageError, counted
+from headwater.errors import DataError, UsageError, counted
 from headwater.finetune.check import is_empty
-from headwater.finetune.examples import Columns, read_rows
+from headwater.finetune.columns import Columns, find_columns, read_columns
 from headwater.finetune.fine_tuned import FineTuned, Prediction
 from headwater.storage.files import atomic_write, to_json
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.tables import open_table
+from headwater.storage.tables import table_columns
 from headwater.train.loop import choose_precision
 from headwater.train.parallel import choose_device
 
@@ -52,11 +53,20 @@ def predict_file(
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     place = choose_device(device, training=False)
     fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", place), device=place)
-    named = Columns.build(fine_tuned.columns.to_dict(), columns or {}, source="--column")
-    rows, again = tee(islice(read_rows(file, fine_tuned.task, named, need_label=False, keep=True), limit))
+    there = table_columns(file)
+    found = find_columns(
+        there,
+        fine_tuned.task,
+        Columns.build(columns or {}, source="--column"),
+        str(file),
+        trained=fine_tuned.columns,
+        need_label=False,
+        option="--column {role}={column}",
+    )
+    rows, again = tee(islice(read_columns(file, fine_tuned.task, found, keep=True), limit))
     empty: list[int] = []
-    done = labelled = right = 0
-    table = _Table(out, fine_tuned.task, open_table(file).columns, fine_tuned.labels.output_names)
+    done = labelled = right = shortened = 0
+    table = _Table(out, fine_tuned.task, there, fine_tuned.labels.output_names)
     progress.start("Predicting", unit="rows")
     with atomic_write(out) as handle:
         handle.write(table.header())
@@ -64,6 +74,7 @@ def predict_file(
             has_text = not is_empty(row, fine_tuned.task)
             handle.write(table.line(row, prediction if has_text else None))
             done += 1
+            shortened += prediction.cut > 0
             if not has_text:
                 empty.append(row.row)
             elif row.label is not None and fine_tuned.labels.target != "score":
@@ -71,6 +82,8 @@ def predict_file(
                 right += fine_tuned.labels.matches(row, prediction.label)
             progress.advance(done)
     progress.finish(counted(done, "row"))
+    if shortened:
+        progress.note(f"{counted(shortened, 'row')} longer than the model's context: shortened")
     summary: dict[str, Any] = {"out": str(out), "rows": done, "empty": len(empty)}
     if empty:
         shown = ", ".join(f"{number:,}" for number in empty[:5]) + (", …" if len(empty) > 5 else "")
@@ -99,9 +112,7 @@ class _Table:
         label = None if prediction is None else prediction.label
         probabilities = None if prediction is None else prediction.probabilities
         if self.delimiter is None:
-            entry = {**given, self.prediction: label, self.shares[0]: probabilities}
-            plain = {key: None if value != value else value for key, value in entry.items()}  # NaN is not JSON
-            return to_json(plain, default=str)
+            return to_json(_finite({**given, self.prediction: label, self.shares[0]: probabilities}), default=str)
         fields = [_plain(given.get(column)) for column in self.columns]
         if probabilities is None:
             shares: list[Any] = [""] * len(self.shares)
@@ -113,9 +124,16 @@ class _Table:
 
     def _separated(self, fields: list[Any]) -> bytes:
         assert self.delimiter is not None
+        if self.delimiter == "\t" and (
+            mark := next((m for m in "\t\r\n" if any(m in str(f) for f in fields)), "")
+        ):
+            raise DataError(
+                f"a field has {mark!r}, which .tsv cannot hold", repair="Name --out with .csv or .jsonl"
+            )
         buffer = io.StringIO()
-        csv.writer(buffer, delimiter=self.delimiter, lineterminator="\n").writerow(fields)
-        return buffer.getvalue().encode()
+        # csv quotes what its line end has: a lone "\r" too.
+        csv.writer(buffer, delimiter=self.delimiter, lineterminator="\r\n").writerow(fields)
+        return (buffer.getvalue().removesuffix("\r\n") + "\n").encode()
 
 
 def _free(name: str, columns: list[str]) -> str:
@@ -125,4 +143,15 @@ def _free(name: str, columns: list[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
+    if isinstance(value, list | dict):
+        return json.dumps(_finite(value), ensure_ascii=False, default=str)
+    return value
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None for each NaN or infinity in it, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.finetune.examples import read_rows
+from headwater.finetune.columns import read_rows
 from headwater.finetune.finetuning import load_tokenizer
 from headwater.finetune.inputs import encode
 from headwater.finetune.training import FinetuneConfig

@@ -21,10 +21,11 @@ from pydantic import BeforeValidator, Field, model_validator
 from headwater.datasets.rows import MOST_ROWS, Metric, Target, Task
 from headwater.errors import UsageError
 from headwater.finetune.batches import ExampleSampler
-from headwater.finetune.examples import Columns, Labels, class_name
+from headwater.finetune.columns import Columns
 from headwater.finetune.features import FrozenTaskModel, with_outputs
 from headwater.finetune.fine_tuned import FineTuned, build_task_model, predict_and_measure
 from headwater.finetune.inputs import Encoded
+from headwater.finetune.labels import Labels, class_name
 from headwater.finetune.metrics import measure_classes, measure_scores
 from headwater.finetune.objective import l3
 from headwater.finetune.task_models import TaskModelName
@@ -217,7 +218,7 @@ def train_task(
         )
         config = config.model_copy(update={"lambda_lm": 0.0})
     trainer = Trainer(model.to(device), l3(config.lambda_lm), config, ranks=Ranks(device=device))
-    fine_tuned = FineTuned(model, tokenizer, config.task, labels, config.columns)
+    fine_tuned = FineTuned(model, tokenizer, config.task, labels)
     if isinstance(model, FrozenTaskModel):
         progress.note("computing the frozen base's outputs, once for all epochs")
         train, validation = (
@@ -236,7 +237,7 @@ def train_task(
 
     def validate() -> Measurement:
         outputs, loss = predict_and_measure(model, validation, labels)
-        figures = measure_probabilities(fine_tuned, validation, outputs)
+        figures = measure_probabilities(fine_tuned, validation.targets, outputs)
         value = figures[metric]["value"]
         progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
         shown = {"validation_loss": loss, f"validation_{metric}": value}
@@ -336,13 +337,13 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
 
 
 def measure_probabilities(
-    fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]
+    fine_tuned: FineTuned, targets: npt.NDArray[np.float64], probabilities: npt.NDArray[np.float32]
 ) -> dict[str, Any]:
-    """Return every metric that fits the labels, with its interval, over labelled examples."""
+    """Return every metric that fits the labels, with its interval, over examples that all have a target."""
     decided = fine_tuned.decide(probabilities)
     if fine_tuned.labels.target == "score":
-        return measure_scores(encoded.targets, decided)
-    truth, chosen = encoded.targets.astype("int64"), decided.astype("int64")
+        return measure_scores(targets, decided)
+    truth, chosen = targets.astype("int64"), decided.astype("int64")
     measured = measure_classes(truth, chosen, probabilities.shape[1])
     return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}
 

@@ -189,7 +189,9 @@ def training_score(
         chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
         tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
         encoded = tuned.encode(chosen, tuned.labels, "train")
-        found = measure_probabilities(tuned, encoded, tuned.probabilities(encoded))[_benchmark(benchmark).metric]
+        found = measure_probabilities(tuned, encoded.targets, tuned.probabilities(encoded))[
+            _benchmark(benchmark).metric
+        ]
         low, high = found["interval"]
         return {"value": found["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -62,6 +63,14 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
     return table
 
 
+def table_columns(path: Path) -> list[str]:
+    """Return the names of a table's columns; of JSON, those of all rows. Raises DataError as `open_table`."""
+    table = open_table(path)
+    if unpacked_suffix(path) not in (".json", *JSON_LINES):
+        return table.columns
+    return list(dict.fromkeys(name for _, row in table.rows for name in row))
+
+
 def _opened(path: Path, columns: Sequence[str]) -> OpenTable:
     suffix = unpacked_suffix(path)
     if suffix == ".parquet":
@@ -73,7 +82,7 @@ def _opened(path: Path, columns: Sequence[str]) -> OpenTable:
     if suffix == ".csv":
         return _separated(path, _csv_records(path))
     if suffix in {".tsv", ".tab"}:
-        return _separated(path, (_tab_fields(line) for line in read_lines(path) if line.rstrip("\r")))
+        return _separated(path, (_tab_fields(line) for line in read_lines(path)))
     if path.is_dir():
         raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
     raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS)
@@ -88,10 +97,10 @@ def unpacked_suffix(path: Path) -> str:
 
 
 def _separated(path: Path, records: Iterator[list[str]]) -> OpenTable:
-    columns = [name.strip() for name in next(records, [])]
+    columns = _distinct([name.strip() for name in next(filter(None, records), [])])
 
     def rows() -> Iterator[tuple[int, Row]]:
-        for number, record in enumerate(records, 1):
+        for number, record in enumerate(_without_blanks(records, len(columns)), 1):
             if len(record) != len(columns):
                 raise DataError(
                     f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {record[0][:40]!r}",
@@ -103,21 +112,50 @@ def _separated(path: Path, records: Iterator[list[str]]) -> OpenTable:
     return OpenTable(columns, columns, rows())
 
 
+def _distinct(columns: list[str]) -> list[str]:
+    """Return the columns with a name for each unnamed one but the first, so that no value is lost."""
+    first = columns.index("") if "" in columns else None
+    return [
+        f"column {place}" if not name and place - 1 != first else name for place, name in enumerate(columns, 1)
+    ]
+
+
+def _without_blanks(records: Iterator[list[str]], columns: int) -> Iterator[list[str]]:
+    """Yield the records without blank lines, which are rows of a table with one column, unless they end it."""
+    blanks = 0
+    for record in records:
+        if record:
+            yield from [[""]] * blanks
+            yield record
+            blanks = 0
+        else:
+            blanks += columns == 1
+
+
 def _csv_records(path: Path) -> Iterator[list[str]]:
-    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    """Yield the fields of each row; none for a blank line.
+
+    They are separated by commas, or if the header has none, by semicolons or tabs.
+    """
+    lines = read_lines(path)
+    beginning: list[str] = []
+    while (not beginning or not beginning[-1].strip()) and (line := next(lines, None)) is not None:
+        beginning.append(line)
+    header = re.sub(r'"[^"]*"', "", beginning[-1])
+    separator = next((mark for mark in ",;\t" if mark in header), ",")
+    reader = csv.reader((line + "\n" for line in chain(beginning, lines)), delimiter=separator, strict=True)
     while True:
-        line = reader.line_num + 1
+        number = reader.line_num + 1
         limit = csv.field_size_limit(FIELD_CHARACTERS)  # the limit is the process's: set it for this row alone
         try:
             record = next(reader, None)
         except csv.Error as error:
-            raise _csv_error(path, line, str(error)) from None
+            raise _csv_error(path, number, str(error)) from None
         finally:
             csv.field_size_limit(limit)
         if record is None:
             return
-        if record:
-            yield record
+        yield record
 
 
 def _csv_error(path: Path, line: int, reason: str) -> DataError:
@@ -136,8 +174,12 @@ def _csv_error(path: Path, line: int, reason: str) -> DataError:
 
 
 def _tab_fields(line: str) -> list[str]:
-    """Split a line at tabs. Unquote a field that is quoted as in a spreadsheet; other quotes are literal."""
-    return [_unquoted(field) for field in line.rstrip("\r").split("\t")]
+    """Split a line at tabs, a blank one into no fields.
+
+    A field that is quoted as in a spreadsheet is unquoted; other quotes are literal.
+    """
+    line = line.rstrip("\r")
+    return [_unquoted(field) for field in line.split("\t")] if line else []
 
 
 def _unquoted(field: str) -> str:
