@@ -26,6 +26,7 @@ from headwater.reproduce.labelled import (
 )
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.objectives import LEARNERS
+from headwater.reproduce.reproduction import work_of
 from headwater.reproduce.scale import LabelledPlan, ModelPlan, Rows, Scale, cost_of, load_scale
 from headwater.reproduce.setup import describe_work, training_notes
 from headwater.reproduce.statistics import HOLDS
@@ -214,6 +215,17 @@ def test_an_existing_model_replaces_a_recipe(scale: Scale, sets: Path) -> None:
     wrong = scale.model_copy(update={"models": {"gpt1": ModelPlan(model="gpt1-mni")}})
     with pytest.raises(FolderError, match="gpt1-mini"):
         EXPERIMENTS["gpt1_tables"].missing(wrong, sets)
+
+
+def test_the_tables_alone_have_the_model_of_their_settings() -> None:
+    mini = load_scale("mini")
+    pieces, trained = work_of([EXPERIMENTS["gpt1_tables"]], mini)
+    assert trained == []
+    assert ("fine-tuning on sst2", "full, seed 1 of gpt1-mini") in pieces
+    assert ("scores", "gpt1-mini, sst-2.whole-word") in pieces
+    both, trained = work_of([EXPERIMENTS["gpt1_tables"], EXPERIMENTS["gpt1_layers"]], mini)
+    assert "gpt1" in trained
+    assert pieces < both
 
 
 @pytest.mark.slow

@@ -78,7 +78,8 @@ class Experiment:
     models: the models of the scale that it uses, by name or by a prefix that ends in a dash (`gpt2-`); their texts
     must exist. pieces: the work that it asks for, which the estimate of the remaining time needs; work that two
     experiments share has one name. any_base: whether its models may be existing ones, without a recipe. settings:
-    the class of its table in the scale. lacks: what else it needs and the data folder does not have, each as `SNLI
+    the class of its table in the scale. arranged: the scale that it runs at, if this table changes the models.
+    `pieces` and `run` get this one. lacks: what else it needs and the data folder does not have, each as `SNLI
     (finetune/snli)`. paper_tables: the papers' tables that its page shows, by their names in
     `datasets.paper_tables`.
     """
@@ -93,11 +94,13 @@ class Experiment:
     run: Callable[[Laboratory], Findings]
     any_base: bool = False
     settings: type[Config] = Config
+    arranged: Callable[[Scale], Scale] = lambda scale: scale
     lacks: Callable[[Scale, Path], list[str]] = lambda scale, data: []
     paper_tables: Sequence[str] = ()
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
         """Return what it needs and the scale or `data` does not have: models and their texts first."""
+        scale = self.arranged(scale)
         named = {asked: [name for name in scale.models if _is_named(asked, name)] for asked in self.models}
         missing = [f"a model {asked!r} in the scale" for asked, found in named.items() if not found]
         plans = {name: scale.models[name] for found in named.values() for name in found}

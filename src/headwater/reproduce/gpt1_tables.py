@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from headwater.config import Config
 from headwater.reproduce.claims import CLAIMS, Finding, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import grouped_bars
@@ -39,6 +40,19 @@ TABLES = {
     "3": ("question answering and commonsense", ("race", "storycloze")),
     "4": ("classification and similarity", ("cola", "sst2", "mrpc", "stsb", "qqp")),
 }
+
+
+class TableSettings(Config):
+    """The model that is fine-tuned."""
+
+    base: str = ""
+    """A model folder, or the name of a model that ships, for every seed; by default the scale's gpt1."""
+
+
+def arranged(scale: Scale) -> Scale:
+    """Return the scale with the model of its settings, if any, as gpt1."""
+    base = scale.settings("gpt1_tables", TableSettings).base
+    return scale.with_base("gpt1", base) if base else scale
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
@@ -167,6 +181,8 @@ TABLES_2_TO_4 = Experiment(
     "language inference, question answering, similarity and classification.",
     models=("gpt1",),
     any_base=True,
+    settings=TableSettings,
+    arranged=arranged,
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: sets_missing(scale, list(scale.labelled.sets), data),

@@ -166,12 +166,14 @@ def run(laboratory: Laboratory) -> Findings:
 
 def zero_shot_pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return the work that `zero_shot` does."""
-    steps = scale.models["gpt1"].snapshots[-1:]
+    plan = scale.models["gpt1"]
+    if plan.model:
+        return {("scores", f"{plan.model}, {task}") for task in _joined(scale)}
     return {
         ("scores", _name("gpt1", seed, step, task))
         for task in _joined(scale)
         for seed in scale.seeds
-        for step in steps
+        for step in plan.snapshots[-1:]
     }
 
 
@@ -182,15 +184,23 @@ def _joined(scale: Scale) -> dict[str, int]:
 
 
 def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
-    """Return GPT-1's scores at its last snapshot: set -> (task, one value a seed, examples)."""
+    """Return GPT-1's scores: set -> (task, one value a seed, examples).
+
+    They are those of its last snapshots, or of the one model that exists.
+    """
     found: dict[str, tuple[str, Measured, int]] = {}
-    if not laboratory.scale.models["gpt1"].snapshots:
-        return found
+    plan, seeds = laboratory.scale.models["gpt1"], laboratory.scale.seeds
+    if plan.model:
+        models = {plan.model: laboratory.model("gpt1", seeds[0])}
+    else:
+        last = [(seed, step) for seed in seeds for step in plan.snapshots[-1:]]
+        models = {
+            f"gpt1, seed {seed}, {step} updates": laboratory.snapshots("gpt1", seed)[step] for seed, step in last
+        }
     for task, limit in _joined(laboratory.scale).items():
         values, counts = Measured(), []
-        for seed in laboratory.scale.seeds:
-            step, folder = list(laboratory.snapshots("gpt1", seed).items())[-1]
-            results, _ = laboratory.evaluate(_name("gpt1", seed, step, task), folder, [task], limit=limit)
+        for name, folder in models.items():
+            results, _ = laboratory.evaluate(f"{name}, {task}", folder, [task], limit=limit)
             measured = result_of(results, task, HEURISTICS[task].metric)
             if measured is not None:
                 values.add(measured.value, measured.stderr)

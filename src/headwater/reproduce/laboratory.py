@@ -98,6 +98,16 @@ class Laboratory:
         self.made: dict[tuple[object, ...], tuple[Any, dict[str, Path]]] = {}  # see `once`
         shared.mkdir(parents=True, exist_ok=True)
 
+    @contextmanager
+    def at(self, scale: Scale) -> Iterator[None]:
+        """Work at another scale within the block."""
+        before = self.scale, self.made
+        self.scale, self.made = scale, self.made if scale is self.scale else {}
+        try:
+            yield
+        finally:
+            self.scale, self.made = before
+
     def place(self, name: str, config: Mapping[str, Any], inputs: Mapping[str, Path]) -> Path:
         """Return the folder for what this configuration makes from these inputs, and record it as used."""
         what = {"config": dict(config), "inputs": {role: self._identity(path) for role, path in inputs.items()}}

@@ -83,7 +83,8 @@ def reproduce(
         for number, experiment in enumerate(ready, 1):
             progress.note(f"{experiment.name}, experiment {number} of {len(ready)}: {experiment.title}")
             laboratory.used.clear()
-            findings = experiment.run(laboratory)
+            with laboratory.at(experiment.arranged(scale)):
+                findings = experiment.run(laboratory)
             results[experiment.name] = write_experiment(experiment, findings, laboratory, out / experiment.name)
             for finding in findings.findings:
                 progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
@@ -93,7 +94,7 @@ def reproduce(
 
 def work_of(experiments: Sequence[Experiment], scale: Scale) -> tuple[set[tuple[str, str]], list[str]]:
     """Return the pieces of work of some experiments as (kind, name), and the models that are pre-trained."""
-    pieces = set[tuple[str, str]]().union(*(experiment.pieces(scale) for experiment in experiments))
+    pieces = set[tuple[str, str]]().union(*(one.pieces(one.arranged(scale)) for one in experiments))
     return pieces, sorted({name.partition(",")[0] for kind, name in pieces if kind == "pre-training"})
 
 

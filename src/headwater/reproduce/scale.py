@@ -125,6 +125,10 @@ class Scale(Config):
         """Return the settings of an experiment."""
         return cls.build(self.experiments.get(experiment, {}), source=f"experiments.{experiment}")
 
+    def with_base(self, name: str, model: str) -> Scale:
+        """Return this scale with a model that exists in the place of the one that it pre-trains."""
+        return self.model_copy(update={"models": {**self.models, name: ModelPlan(model=model)}})
+
     @property
     def identity(self) -> str:
         """A hash of what the results depend on: seeds, texts, models and fine-tuning."""
