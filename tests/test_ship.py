@@ -208,8 +208,8 @@ def test_a_card_says_whose_tokenizer_packed_the_text(tmp_path: Path, sample_text
     about = json.loads((ship.SHELF / "gpt2-mini" / "about.json").read_text())
     results = json.loads((ship.SHELF / "gpt2-mini" / "results.json").read_text())
     assert "learned from the same text" in model_card.card(about, results)
-    about["tokenizer"]["model"] = ship.lender(open_folder(tmp_path / "tokens", "tokens"))
-    assert "that of an earlier gpt2-mini. The text is corpus" in model_card.card(about, results)
+    about["tokenizer"]["model"] = ship.tokenizer_model(open_folder(tmp_path / "tokens", "tokens"))
+    assert "taken from an earlier gpt2-mini. The text is corpus" in model_card.card(about, results)
 
 
 def test_the_repository_that_lacks_a_part_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
         "rows": len(found.train),
         "epochs": default_epochs(runs[0]["counts"]["train"], settings.batch_size),
         "learning_rate": peak_rate(settings, load_config(model).width),
-        "tested": measured[0]["count"],
+        "tested": measured[0]["labelled"],
         "metric": metric,
         "value": statistics.fmean(values),
         "deviation": statistics.stdev(values),

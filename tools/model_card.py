@@ -75,7 +75,8 @@ def card(about: Mapping[str, Any], results: Mapping[str, Any]) -> str:
         f"{text['validation']['tokens']:,} tokens of a tokenizer of kind {tokenizer['kind']} with "
         f"{tokenizer['entries']:,} entries, "
         + (
-            f"that of an earlier {tokenizer['model']}. The text is {corpus}."
+            f"taken from {'an earlier ' * (tokenizer['model'] == about['name'])}{tokenizer['model']}. "
+            f"The text is {corpus}."
             if tokenizer.get("model")
             else f"learned from an earlier version of this text. This version is {corpus}."
             if other
@@ -222,8 +223,6 @@ def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
     if len(tuned) > 1:
         better = sum(one["value"] > one["baseline"] for one in tuned)
         lines += [f"It is above the baseline on {better} of {len(tuned)} sets.", ""]
-    if len({(one["epochs"], one["learning_rate"]) for one in tuned}) > 1:
-        lines += ["Sets with fewer epochs or a higher rate were trained before these defaults changed.", ""]
     if remarks := [f"- {one['name']}: {'; '.join(one['remarks'])}" for one in tuned if one["remarks"]]:
         lines += ["About the rows:", "", *remarks, ""]
     return lines

@@ -281,16 +281,17 @@ def describe(
             "kind": packed.config["tokenizer_kind"],
             "entries": packed.config["vocabulary_size"],
             "identity": packed.config["tokenizer_identity"],
-            "model": lender(packed),
+            "model": tokenizer_model(packed),
         },
         "curve": (start["curve"] if start else []) + curve(journals, earlier["updates"], earlier["tokens"]),
     }
 
 
-def lender(packed: Manifest) -> str | None:
-    """Return the name of the model whose tokenizer packed the tokens; None for a tokenizer trained on its own."""
-    used = next(entry for entry in packed.inputs if entry.role == "tokenizer")
-    return Path(used.path).name if used.kind == "model" else None
+def tokenizer_model(packed: Manifest) -> str | None:
+    """Return the name of the model whose tokenizer packed the tokens; None for any other tokenizer."""
+    return next(
+        (Path(one.path).name for one in packed.inputs if (one.role, one.kind) == ("tokenizer", "model")), None
+    )
 
 
 def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
