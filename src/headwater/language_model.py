@@ -24,16 +24,13 @@ from headwater.inference.scorer import Scorer, logits_of
 from headwater.model.fingerprint import fingerprint
 from headwater.model.io.folder import load_config, load_model, save_model
 from headwater.storage.stage import Stage
-from headwater.tokenizer import TASK_TOKENS, Tokenizer
+from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from headwater.model import Model
-
-
-_NEVER = -1e9  # a bias that excludes a token
 
 
 class GenerateOptions(TypedDict, total=False):
@@ -292,19 +289,13 @@ class LanguageModel:
         return self.engine.submit(self.request(prompt, **options))
 
     def request(self, prompt: str | Sequence[int], **given: Unpack[Options]) -> Request:
-        """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option.
-
-        A fine-tuned model never writes the tokens of its task, unless `bias` names them.
-        """
+        """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         options: dict[str, Any] = dict(given)
         if "seed" in options and options["seed"] is None:
             options["seed"] = fresh_seed()
         if isinstance(options.get("stop"), str):
             options["stop"] = (options["stop"],)
-        specials = self.tokenizer.special_tokens
-        if never := {specials[name]: _NEVER for name in TASK_TOKENS if name in specials}:
-            options["bias"] = never | dict(options.get("bias", {}))
         return Request.build({"prompt": tuple(ids), **options}, source="the request")
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:

@@ -36,7 +36,7 @@ from headwater.inference.sampling import (
 from headwater.inference.text import TextStream
 from headwater.model.backend import to_device
 from headwater.model.io.folder import require_rows
-from headwater.tokenizer import Tokenizer
+from headwater.tokenizer import TASK_TOKENS, Tokenizer
 
 
 class Generation:
@@ -116,6 +116,8 @@ class Engine:
         self.runner, self.tokenizer = runner, tokenizer
         self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
         require_rows(tokenizer, runner.vocabulary)
+        specials = tokenizer.special_tokens
+        self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
         self._lock = threading.RLock()
         self._waiting: deque[Generation] = deque()
         self._slots = [_Slot(number) for number in range(runner.slots)]
@@ -271,9 +273,13 @@ class Engine:
         return own | set(request.stop_tokens)
 
     def _forbidden(self, generation: Generation) -> set[int]:
-        """Return the tokens that may not be chosen yet."""
+        """Return the tokens that may not be chosen: ends of a text that is too short, and those of a task.
+
+        A bias for a token of a task allows it.
+        """
         request = generation.request
-        return self._ends(request) if len(generation.tokens) < request.min_tokens else set()
+        early = self._ends(request) if len(generation.tokens) < request.min_tokens else set()
+        return early | (self._task_tokens - request.bias.keys())
 
     def _choose(self, generation: Generation, output: Tensor, token: int | None) -> int:
         """Return the next token of a request, chosen now if `token` is None.
