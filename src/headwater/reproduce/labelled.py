@@ -18,9 +18,10 @@ import numpy as np
 
 from headwater.datasets.benchmarks import Benchmark
 from headwater.datasets.json_lines import json_lines
-from headwater.datasets.rows import Raw
+from headwater.datasets.rows import Raw, Task
 from headwater.datasets.sets import BY_NAME, find, is_there, separate_texts
 from headwater.errors import DataError, UsageError, suggest
+from headwater.finetune.check import is_empty
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.finetuning import Tables, arrange_parts, run_stage
 from headwater.finetune.metrics import OF_CONFUSION, OF_SCORES
@@ -173,10 +174,12 @@ def fine_tune(
             published=row["published"],
             examples=row["count"],
             trained_on=row["train"],
-            baseline=constant_score([str(one["label"]) for one in _predictions(out, row["task"])], row["metric"]),
+            baseline=constant_score(
+                [str(one["label"]) for one in _predictions(out, row["task"], task.task)], row["metric"]
+            ),
             remarks=row["remarks"],
             error=(row["interval"][1] - row["interval"][0]) / (2 * NORMAL),
-            items=_items(f"{benchmark} {row['task']}", out, row["task"], row["metric"]),
+            items=_items(f"{benchmark} {row['task']}", _predictions(out, row["task"], task.task), row["metric"]),
             folder=out,
         )
         for row in table_rows(task, remarks, metrics)
@@ -221,9 +224,8 @@ def over_parts(seeds: Sequence[Sequence[FinetunedScore]]) -> Measured:
     return mean_of_sets(parts)
 
 
-def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
-    """Return the values by item of a fine-tuned model's predictions; None if they are not labelled."""
-    rows = _predictions(folder, task)
+def _items(name: str, rows: Sequence[Mapping[str, Any]], metric: str) -> Items | None:
+    """Return the values by item of a fine-tuned model's predictions; None if there are none."""
     if not rows:
         return None
     ids = tuple(str(row["row"]) for row in rows)
@@ -244,13 +246,16 @@ def _items(name: str, folder: Path, task: str, metric: str) -> Items | None:
     return {name: ItemValues(ids, values[None])}
 
 
-def _predictions(folder: Path, task: str) -> list[dict[str, Any]]:
-    """Return the labelled predictions on a test part, else those on validation; none if there are neither."""
-    for part in (task, "validation"):
-        path = folder / f"predictions-{part}.jsonl"
+def _predictions(folder: Path, part: str, task: Task) -> list[dict[str, Any]]:
+    """Return the predictions that a test part is measured on, else those of validation."""
+    for name in (part, "validation"):
+        path = folder / f"predictions-{name}.jsonl"
         rows = json_lines(path, dict, "predictions") if path.exists() else []
-        if rows and all(row["label"] is not None for row in rows):
-            return rows
+        measured = [
+            row for row in rows if row["label"] is not None and not is_empty(Raw(tuple(row["texts"])), task)
+        ]
+        if measured:
+            return measured
     return []
 
 
