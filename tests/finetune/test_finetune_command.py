@@ -252,7 +252,11 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--epochs", "inf"], 2, "finite number"),
         (["--task", "classify", "--train", "TABLE", "--seed", "1" * 30], 2, "less than"),
         (["--task", "classify", "--train", "TABLE", "--epochs", "3", "--set", "steps=2"], 2, "epochs and steps"),
-        (["--task", "classify", "--train", "TABLE", "--premise", "review"], 2, "--premise … does not belong"),
+        (
+            ["--task", "classify", "--train", "TABLE", "--premise", "review"],
+            2,
+            "does not read the column of --premise",
+        ),
         (
             ["--task", "classify", "--train", "TABLE", "--set", "target=answer"],
             2,

@@ -15,6 +15,7 @@ from headwater.errors import DataError, UsageError
 from headwater.finetune import check
 from headwater.finetune.columns import Columns, read_rows
 from headwater.finetune.labels import Labels, learn_labels
+from headwater.storage.progress import PlainProgress
 from headwater.storage.tables import open_table
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자\u2028막", "yes")]
@@ -219,16 +220,42 @@ def test_the_columns_of_training_come_before_others_with_a_likely_name(tmp_path:
 
 def test_columns_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "review,label\ngood,yes\n")
-    with pytest.raises(UsageError, match="--premise … does not belong to task classify"):
+    with pytest.raises(
+        UsageError, match="classify does not read the column of --premise; expected --text or --label"
+    ):
         rows(file, premise="review")
-    with pytest.raises(DataError, match="the column 'review' is read as text already"):
+    with pytest.raises(DataError, match="the column 'review' cannot be both text and label"):
         rows(file, text="review", label="review")
+    for empty in ({"text": ""}, {"label": ""}):
+        with pytest.raises(UsageError, match="names no column"):
+            rows(file, **empty)
+    both = write(tmp_path / "b.csv", "content,comment\nyes,good\n")
+    assert rows(both, label="content")[0].segments == ("good",)  # a column is never read twice
+    pairs = write(tmp_path / "p.csv", "sentence1,other,label\na,b,yes\n")
+    with pytest.raises(DataError, match="no column for the premise"):
+        rows(pairs, "entail", hypothesis="sentence1")
+
+
+def test_a_column_of_training_that_is_missing_is_replaced_aloud_or_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = Columns(text="review", label="sentiment")
+    file = write(tmp_path / "t.csv", "body,score\ngood,3\n")
+    (row,) = read_rows(file, "classify", Columns(), trained=trained, need_label=False, progress=PlainProgress())
+    assert (row.segments, row.label) == (("good",), None)  # a score is no sentiment
+    assert "t.csv has no column 'review', as in training: the text is read from 'body'" in capsys.readouterr().err
+    more = write(tmp_path / "c.csv", "question,answer1,answer2,answer3\nq,x,y,z\n")
+    before = Columns(context="", question="question", answers=["answer1", "answer2"])
+    (row,) = read_rows(more, "choice", Columns(), trained=before, need_label=False)
+    assert row.segments[2:] == ("x", "y", "z")
 
 
 def test_a_column_that_the_first_object_lacks_is_read(tmp_path: Path) -> None:
     objects = [{"review": "a"}, {"review": "b", "label": "yes"}]
     for name, content in (("t.jsonl", "\n".join(map(json.dumps, objects))), ("t.json", json.dumps(objects))):
         assert [row.label for row in rows(write(tmp_path / name, content))] == [None, "yes"]
+    odd = [{"body": "a", "label": "no"}, {"body": "b", "label": "yes", "comment": "typo"}]
+    assert rows(write(tmp_path / "o.jsonl", "\n".join(map(json.dumps, odd))))[1].segments == ("b",)
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -242,6 +269,8 @@ def test_no_value_of_an_unnamed_column_is_lost(tmp_path: Path) -> None:
     table = open_table(write(tmp_path / "t.csv", ",review,\n1,good,x\n"))
     assert table.columns == ["", "review", "column 3"]
     assert [row for _, row in table.rows] == [{"": "1", "review": "good", "column 3": "x"}]
+    assert open_table(write(tmp_path / "n.csv", ",column 3,\n1,2,3\n")).columns == ["", "column 3", "column 3_"]
+    assert open_table(write(tmp_path / "q.csv", '"a;b\nc",label\n1,2\n')).columns == ["a;b\nc", "label"]
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
@@ -259,6 +288,12 @@ def test_a_label_is_the_text_of_a_numeric_answer_if_all_are() -> None:
     unclear = [Raw(("", "10 - 8", "2", "0", "1"), "2", 1)]
     with pytest.raises(DataError, match="row 1 has the label '2', which is the text of one answer and the number"):
         learn_labels(unclear, "choice", None, "it")
+    assert labels.target_of(Raw(("", "2 + 2", "4", "5"), 4.0, 3), "it") == 0
+    with pytest.raises(DataError, match="label 'ß' is none of the 2 answers"):
+        labels.target_of(Raw(("", "q", "x", "y"), "ß", 4), "it")
+    counted = learn_labels([Raw(("", "q", "1", "2", "3"), label, 1) for label in (0, 1)], "choice", None, "it")
+    with pytest.raises(DataError, match="label 3 is none of the 3 answers"):
+        counted.target_of(Raw(("", "q", "1", "2", "3"), 3, 5), "it")
     numbered = [Raw(("", "q", "0", "1", "2"), number, number) for number in (0, 1, 2)]
     assert [learn_labels(numbered, "choice", None, "it").target_of(row, "it") for row in numbered] == [0, 1, 2]
 

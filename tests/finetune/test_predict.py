@@ -62,13 +62,14 @@ def test_no_column_of_a_later_object_is_lost_or_written_over(tuned: Path, tmp_pa
 def test_what_predict_writes_is_read_again(
     tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = ["a\rcarriage return", "two\nlines", 'a "quote"', "a, comma"]
+    texts = ["a\rcarriage return", 'a "quote"', "a, comma", "two\nlines"]
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(json.dumps({"review": text}) for text in texts))
     assert [row["review"] for row in predicted(tuned, file, "out.csv")] == texts
     assert main(["predict", str(file), "--model", str(tuned), "--out", str(tmp_path / "out.tsv")]) == 1
-    assert "a field has '\\r', which .tsv cannot hold. Name --out with .csv or .jsonl" in capsys.readouterr().err
+    assert "row 4 has a field with a tab or a line end, which .tsv cannot hold" in capsys.readouterr().err
     assert not (tmp_path / "out.tsv").exists()
+    assert [row["review"] for row in predicted(tuned, file, "out.tsv", limit=3)] == texts[:3]
     nested = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"review": ["fine"], "numbers": [[1.0, float("nan")]]}), nested)
     predict_file(tuned, nested, tmp_path / "out.jsonl")
@@ -85,7 +86,7 @@ def test_a_missing_column_is_named_with_the_option_of_predict(
     assert main(asked) == 1
     assert "Name it, as with: --column text='first line'" in capsys.readouterr().err
     assert main([*asked, "--column", "premise=b"]) == 2
-    assert "--column premise=… does not belong to task classify" in capsys.readouterr().err
+    assert "task classify does not read the column of --column premise" in capsys.readouterr().err
     assert main([*asked, "--column", "text=first line"]) == 0
 
 
@@ -93,7 +94,7 @@ def test_shortened_texts_are_counted(tuned: Path, tmp_path: Path, capsys: pytest
     file = tmp_path / "rows.csv"
     file.write_text("review\n" + "word " * 5_000 + "\nshort\n")
     assert main(["predict", str(file), "--model", str(tuned), "--out", str(tmp_path / "out.csv")]) == 0
-    assert "1 row longer than the model's context: shortened" in capsys.readouterr().err
+    assert "shortened 1 row that did not fit the model's context" in capsys.readouterr().err
 
 
 def test_a_test_part_is_measured_on_its_rows_with_text_and_label(

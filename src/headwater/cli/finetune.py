@@ -206,7 +206,7 @@ def _configuration(
         source="the command line",
     )
     if config.epochs is not None and config.steps is not None:
-        raise UsageError("epochs and steps both say when training ends", repair="Leave one of them out")
+        raise UsageError("epochs and steps both set the length of the training", repair="Leave one of them out")
     return config
 
 

@@ -1,6 +1,7 @@
 """A task's columns of a table, and its rows as texts and labels.
 
-Columns are named by the user, are those of training, or are found by name. `storage.tables` reads the files.
+The user names a column, or it has the name that it had in training, or a likely name. `storage.tables` reads the
+files.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, UsageError, nearest
 from headwater.finetune.labels import class_name, listed
 from headwater.storage.files import parse_json
+from headwater.storage.progress import SILENT, Progress
 from headwater.storage.tables import Row, open_table, table_columns
 
 # Common names of columns, the likeliest first.
@@ -37,6 +40,7 @@ _ROLES: dict[Task, tuple[str, ...]] = {
     "similarity": ("premise", "hypothesis"),
     "choice": ("context", "question", "answers"),
 }
+_OPTIONAL = {"context", "question"}  # a story without a question, or a question without a story
 _NO_LABEL = {"", "-"}  # "-" marks rows without a majority label in SNLI
 
 
@@ -60,62 +64,90 @@ class Columns(Config):
 
 
 def find_columns(
-    there: Sequence[str],
+    path: Path,
     task: Task,
     columns: Columns,
-    name: str,
     *,
     trained: Columns | None = None,
     need_label: bool = True,
+    limit: int | None = None,
     option: str = "--{role} {column}",
+    progress: Progress = SILENT,
 ) -> Columns:
-    """Return the columns of a table, `there`, that a task reads: those of `columns`, else found by name.
+    """Return the columns that a task reads in a table, of which `limit` rows are read.
 
-    `trained`, the columns of the training file, come before others with a likely name. `name` is the table's and
-    `option` that of the user's option, for messages. Raises UsageError for a column that the task does not read,
-    DataError for one that the table lacks.
+    `columns` has the user's choices. Others have the name that they had in training (`trained`), or a likely name.
+    Without `need_label`, the label may be missing. `option` is the spelling of an option, for messages.
+
+    Raises UsageError for a choice that the task does not read, DataError for a column that the table lacks.
     """
-    if not any(there):
+    name, available, first = str(path), table_columns(path, limit), open_table(path).columns
+    if not any(available):
         raise DataError(f"{name} is empty", expected="a table with a name for each column")
     roles = [*_ROLES[task], "label"]
-    if strange := [role for role, given in columns.to_dict().items() if given is not None and role not in roles]:
+    given = {role: value for role, value in columns.to_dict().items() if value is not None}
+    if unread := [role for role in given if role not in roles]:
+        options = [option.format(role=role, column="").rstrip(" =") for role in (unread[0], *roles)]
         raise UsageError(
-            f"{option.format(role=strange[0], column='…')} does not belong to task {task}",
-            expected=f"columns for {', '.join(roles)}",
+            f"task {task} does not read the column of {options[0]}", expected=" or ".join(options[1:])
         )
-    found: dict[str, str | list[str]] = {}
+    before = {} if trained is None else {role: value for role, value in trained.to_dict().items() if role in roles}
+    lenient = "" if need_label else before.get("label")
+    found = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
+    if "label" in found and (twice := {*_as_list(found["label"])} & _columns_of(found, "label")):
+        raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
     for role in roles:
-        used = {column for names in found.values() for column in _as_list(names)}
-        left = there if role != "label" else [column for column in there if column not in used]
-        optional = role in {"context", "question"} or (role == "label" and not need_label)
-        given, before = getattr(columns, role), getattr(trained, role, None)
-        if given is not None:
-            if lacking := [column for column in _as_list(given) if column not in left]:
-                if lacking[0] in used:
-                    raise DataError(
-                        f"{name}: the column {lacking[0]!r} is read as text already",
-                        expected="another column for the label",
-                    )
-                if role != "label" or need_label:
-                    raise DataError(
-                        f"{name} has no column {lacking[0]!r}; it has {listed(left)}",
-                        repair=nearest(lacking[0], left),
-                    )
-            found[role] = "" if lacking else given
-        elif before is not None and set(_as_list(before)) <= set(left):
-            found[role] = before
-        else:
-            names = _by_name(role, left)
-            if not names and (not optional or (before and role != "label")):
-                read = f", which was {before!r} in training" if before else ""
-                raise DataError(
-                    f"{name} has no column for the {role} of task {task}{read}; it has {listed(left)}",
-                    expected=f"a column with a name like {', '.join(_NAMES[role][:3])}",
-                    repair="Name it, as with: "
-                    + option.format(role=role, column=shlex.quote(left[0]) if left else "COLUMN"),
-                )
-            found[role] = names if role == "answers" else "".join(names)
+        value = before.get(role)
+        if role not in found and value is not None and {*_as_list(value)} <= {*available} - _columns_of(found):
+            found[role] = value
+    for role in roles:
+        value, used = before.get(role), _columns_of(found, role)
+        optional = role in _OPTIONAL or (role == "label" and not need_label)
+        left, of_first = ([column for column in names if column not in used] for names in (available, first))
+        likely = _by_name(role, of_first) or _by_name(role, left)  # a stray key of one row comes last
+        if role == "answers" and role not in given and {*likely} > {*_as_list(found.get(role, ""))}:
+            found[role] = likely
+        if role in found:
+            continue
+        if value and optional:  # in training, so no other column is a guess at it
+            likely = []
+        if not likely and (not optional or (value and role != "label")):
+            read = f", which was {value!r} in training" if value else ""
+            column = next(column for column in available if column)
+            raise DataError(
+                f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
+                expected=f"a column with a name like {', '.join(_NAMES[role][:3])}",
+                repair=f"Name it, as with: {option.format(role=role, column=shlex.quote(column))}",
+            )
+        if value and likely:
+            progress.note(f"{name} has no column {value!r}, as in training: the {role} is read from {likely[0]!r}")
+        found[role] = likely if role == "answers" else "".join(likely)
     return Columns.build(found)
+
+
+def _chosen(
+    role: str, value: str | list[str], available: Sequence[str], name: str, option: str, lenient: Any
+) -> str | list[str]:
+    """Return the user's choice for a role; "" for the label `lenient` if the table lacks it.
+
+    Raises DataError for any other column that it lacks, UsageError for a role that needs a column.
+    """
+    missing = [column for column in _as_list(value) if column not in available]
+    if missing and role == "label" and value == lenient:
+        return ""
+    if missing:
+        raise DataError(
+            f"{name} has no column {missing[0]!r}; it has {listed(available)}",
+            repair=nearest(missing[0], available),
+        )
+    if not value and role not in _OPTIONAL:
+        raise UsageError(f"{option.format(role=role, column='').rstrip(' =')} names no column")
+    return value
+
+
+def _columns_of(found: Mapping[str, str | list[str]], other: str = "") -> set[str]:
+    """Return the columns of all roles but `other`."""
+    return {column for role, names in found.items() if role != other for column in _as_list(names)}
 
 
 def read_rows(
@@ -125,10 +157,14 @@ def read_rows(
     *,
     trained: Columns | None = None,
     need_label: bool = True,
+    limit: int | None = None,
+    progress: Progress = SILENT,
 ) -> Iterator[Raw]:
-    """Yield the rows of a table as a task's texts and label; see `find_columns` and `read_columns`."""
-    found = find_columns(table_columns(path), task, columns, str(path), trained=trained, need_label=need_label)
-    yield from read_columns(path, task, found)
+    """Yield at most `limit` rows of a table; see `find_columns` and `read_columns`."""
+    found = find_columns(
+        path, task, columns, trained=trained, need_label=need_label, limit=limit, progress=progress
+    )
+    yield from islice(read_columns(path, task, found), limit)
 
 
 def read_columns(path: Path, task: Task, columns: Columns, *, keep: bool = False) -> Iterator[Raw]:
@@ -151,7 +187,7 @@ def read_columns(path: Path, task: Task, columns: Columns, *, keep: bool = False
 
 
 def _as_list(columns: str | list[str]) -> list[str]:
-    """Return the columns of a role: one, or several of one answer each; none for \"\"."""
+    """Return the columns of a role as a list; "" gives an empty list."""
     return columns if isinstance(columns, list) else [columns] if columns else []
 
 
@@ -179,7 +215,7 @@ def _text(row: Row, column: str, where: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return "" if isinstance(value, float) and math.isnan(value) else str(value)
+        return "" if isinstance(value, float) and not math.isfinite(value) else str(value)
     raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
 
 
@@ -211,7 +247,7 @@ def _label(row: Row, column: str | None, where: str) -> str | int | float | None
     if isinstance(value, str):
         value = value.strip()
         return None if value in _NO_LABEL else value
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, bool):
         return class_name(value)

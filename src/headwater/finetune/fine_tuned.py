@@ -114,7 +114,8 @@ class FineTuned:
     def _description(self) -> dict[str, Any]:
         return {
             "task": self.task,
-            "labels": self.labels.to_dict(),
+            # Without a key at its default, which earlier versions do not know.
+            "labels": {k: v for k, v in self.labels.to_dict().items() if k != "answer_texts" or v},
             "columns": self.columns.to_dict(),
             "classifier_dropout": self.model.dropout,
             "frozen": isinstance(self.model, FrozenTaskModel),

@@ -24,7 +24,7 @@ from headwater.datasets.rows import Raw
 from headwater.errors import counted, resumable
 from headwater.finetune import check
 from headwater.finetune.baseline import compare
-from headwater.finetune.columns import Columns, find_columns, read_rows
+from headwater.finetune.columns import Columns, find_columns, read_columns, read_rows
 from headwater.finetune.fine_tuned import FineTuned
 from headwater.finetune.inputs import Encoded, encode
 from headwater.finetune.labels import Labels, learn_labels
@@ -49,7 +49,6 @@ from headwater.storage.lock import folder_lock
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import record_files
 from headwater.storage.stage import Stage
-from headwater.storage.tables import table_columns
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
 from headwater.train.loop import resolve_precision
@@ -101,10 +100,24 @@ def finetune(
     """
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
-    columns = find_columns(table_columns(train), config.task, config.columns, str(train))
-    tables = {
-        role: (str(path), _rows(config, path, columns, need_label=role != "test")) for role, path in given.items()
+    columns = find_columns(train, config.task, config.columns, limit=config.limit)
+    tables: dict[str, tuple[str, Iterable[Raw]]] = {
+        role: (
+            str(path),
+            read_rows(
+                path,
+                config.task,
+                config.columns,
+                trained=columns,
+                need_label=role != "test",
+                limit=config.limit,
+                progress=progress,
+            ),
+        )
+        for role, path in given.items()
+        if role != "train"
     }
+    tables["train"] = str(train), islice(read_columns(train, config.task, columns), config.limit)
     known = None if baseline is None else {"validation": baseline}
     return run_stage(
         config,
@@ -133,7 +146,7 @@ def run_stage(
 ) -> dict[str, Any]:
     """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from.
 
-    `columns` are those of the training rows, which `predict` looks for.
+    `columns` are the training rows' columns; they are saved for `predict`.
     """
     model = shipped.resolve(model)
     rate = peak_rate(config, load_config(model).width)
@@ -359,11 +372,6 @@ def summarise(
         },
         "curve": outcome.curve,
     }
-
-
-def _rows(config: FinetuneConfig, path: Path, trained: Columns, *, need_label: bool) -> Iterator[Raw]:
-    rows = read_rows(path, config.task, config.columns, trained=trained, need_label=need_label)
-    return islice(rows, config.limit)
 
 
 def _truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:

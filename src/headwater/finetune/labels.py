@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MOST_LEVELS = 21
 # Ratings are small: a larger number is a mistake, and float32 cannot distinguish integers above 2^24.
 _LARGEST_SCORE = 1e6
+_LISTED = 20
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 
 
@@ -100,11 +101,11 @@ class Labels(Config):
             kinds = ("a number", "words") if numeric else ("a word", "numbers")
             raise DataError(
                 f"{where} has the label {label!r}, {kinds[0]}, but the training labels are {kinds[1]}: "
-                f"{listed(self.names[:8])}",
+                f"{listed(self.names)}",
                 repair="Write the labels of both files in the same way",
             )
         raise DataError(
-            f"{where} has the label {label!r}, which training did not have; it had {listed(self.names[:20])}",
+            f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
             repair="Correct it, or add rows with that label to the training file",
         )
 
@@ -118,11 +119,12 @@ class Labels(Config):
             return False
 
     def _answer_index(self, row: Raw, where: str) -> int:
-        answers, label = row.segments[2:], str(row.label)
+        answers, label = row.segments[2:], class_name(row.label)
         index = _numbered(row, self.first_answer)
-        if label in answers and (index is None or self.answer_texts):
+        if label in answers and (self.answer_texts or number_of(row.label) is None):
             return answers.index(label)
-        if index is None and len(label) == 1 and 0 <= (place := ord(label.upper()) - ord("A")) < len(answers):
+        letter = len(label) == 1 and label.isascii() and label.isalpha()
+        if letter and (place := ord(label.upper()) - ord("A")) < len(answers):
             return place
         if index is None:
             raise DataError(
@@ -134,7 +136,7 @@ class Labels(Config):
 
 
 def _numbered(row: Raw, first_answer: int) -> int | None:
-    """Return the index of the answer that a row's label is the number of; None if it is not such a number."""
+    """Return the index of the answer whose number is the row's label; None if no answer has that number."""
     number = number_of(row.label)
     if number is None or not number.is_integer():
         return None
@@ -143,8 +145,10 @@ def _numbered(row: Raw, first_answer: int) -> int | None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names in quotes, for messages."""
-    return ", ".join(repr(name) for name in names) or "none"
+    """Return names in quotes, for messages; at most 20."""
+    names = list(names)
+    shown = [repr(name) for name in names[:_LISTED]] + (["…"] if len(names) > _LISTED else [])
+    return ", ".join(shown) or "none"
 
 
 def learn_labels(rows: Sequence[Raw], task: Task, target: Target | None, name: str) -> Labels:
@@ -191,12 +195,13 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
 
 
 def _answer_labels(rows: Sequence[Raw], name: str) -> Labels:
-    """Return what a choice's labels mean: numbers and letters of answers, or their texts if all labels are."""
+    """Return what a choice's labels mean: texts of answers if all are, else numbers and letters."""
     by_number = Labels(target="answer", first_answer=_first_answer(rows))
-    if not all(str(row.label) in row.segments[2:] for row in rows):
+    texts = [(row, class_name(row.label)) for row in rows]
+    if not all(text in row.segments[2:] for row, text in texts):
         return by_number
     places = [
-        (row, _numbered(row, by_number.first_answer), row.segments.index(str(row.label), 2) - 2) for row in rows
+        (row, _numbered(row, by_number.first_answer), row.segments.index(text, 2) - 2) for row, text in texts
     ]
     if any(number is None for _, number, _ in places):
         return Labels(target="answer", answer_texts=True)
@@ -204,7 +209,7 @@ def _answer_labels(rows: Sequence[Raw], name: str) -> Labels:
         raise DataError(
             f"{name} row {unclear[0].row:,} has the label {unclear[0].label!r}, which is the text of one answer "
             "and the number of another",
-            repair="Write the letters of the right answers: A for the first",
+            repair="Label with letters: A is the first answer",
         )
     return by_number
 

@@ -53,20 +53,20 @@ def predict_file(
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     place = choose_device(device, training=False)
     fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", place), device=place)
-    there = table_columns(file)
     found = find_columns(
-        there,
+        file,
         fine_tuned.task,
         Columns.build(columns or {}, source="--column"),
-        str(file),
         trained=fine_tuned.columns,
         need_label=False,
+        limit=limit,
         option="--column {role}={column}",
+        progress=progress,
     )
     rows, again = tee(islice(read_columns(file, fine_tuned.task, found, keep=True), limit))
     empty: list[int] = []
     done = labelled = right = shortened = 0
-    table = _Table(out, fine_tuned.task, there, fine_tuned.labels.output_names)
+    table = _Table(out, fine_tuned.task, table_columns(file, limit), fine_tuned.labels.output_names)
     progress.start("Predicting", unit="rows")
     with atomic_write(out) as handle:
         handle.write(table.header())
@@ -83,7 +83,7 @@ def predict_file(
             progress.advance(done)
     progress.finish(counted(done, "row"))
     if shortened:
-        progress.note(f"{counted(shortened, 'row')} longer than the model's context: shortened")
+        progress.note(f"shortened {counted(shortened, 'row')} that did not fit the model's context")
     summary: dict[str, Any] = {"out": str(out), "rows": done, "empty": len(empty)}
     if empty:
         shown = ", ".join(f"{number:,}" for number in empty[:5]) + (", …" if len(empty) > 5 else "")
@@ -114,6 +114,11 @@ class _Table:
         if self.delimiter is None:
             return to_json(_finite({**given, self.prediction: label, self.shares[0]: probabilities}), default=str)
         fields = [_plain(given.get(column)) for column in self.columns]
+        if self.delimiter == "\t" and any(mark in str(field) for field in fields for mark in "\t\n"):
+            raise DataError(
+                f"row {row.row:,} has a field with a tab or a line end, which .tsv cannot hold",
+                repair="Choose an --out that ends in .csv or .jsonl",
+            )
         if probabilities is None:
             shares: list[Any] = [""] * len(self.shares)
         elif self.together:
@@ -124,14 +129,8 @@ class _Table:
 
     def _separated(self, fields: list[Any]) -> bytes:
         assert self.delimiter is not None
-        if self.delimiter == "\t" and (
-            mark := next((m for m in "\t\r\n" if any(m in str(f) for f in fields)), "")
-        ):
-            raise DataError(
-                f"a field has {mark!r}, which .tsv cannot hold", repair="Name --out with .csv or .jsonl"
-            )
         buffer = io.StringIO()
-        # csv quotes what its line end has: a lone "\r" too.
+        # csv quotes a field that contains a character of the line end; "\r\n" makes it quote a lone "\r" too.
         csv.writer(buffer, delimiter=self.delimiter, lineterminator="\r\n").writerow(fields)
         return (buffer.getvalue().removesuffix("\r\n") + "\n").encode()
 
@@ -143,7 +142,7 @@ def _free(name: str, columns: list[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, list | dict):
+    if isinstance(value, list | tuple | dict):
         return json.dumps(_finite(value), ensure_ascii=False, default=str)
     return value
 
@@ -152,6 +151,6 @@ def _finite(value: Any) -> Any:
     """Return a value with None for each NaN or infinity in it, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ def show_examples(
     context = load_config(model).context
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
-    for row in islice(read_rows(train, config.task, config.columns, need_label=False), count):
+    for row in read_rows(train, config.task, config.columns, need_label=False, limit=count):
         encoded = encode([row], config.task, extended, context)
         sequences = []
         for number in range(len(encoded.lengths)):

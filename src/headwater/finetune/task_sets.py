@@ -98,7 +98,7 @@ def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[st
     if not parts:
         remarks = [*remarks, "measured on validation, which also chose the epoch"]
         best = next(point for point in metrics["curve"] if point["step"] == metrics["best_step"])
-        parts = {next(iter(benchmark.tests)): {"count": metrics["count"], **best}}
+        parts = {next(iter(benchmark.tests)): {"labelled": metrics["count"], **best}}
     rows = []
     for name, measured in parts.items():
         for metric in (benchmark.metric, *benchmark.also):
@@ -108,7 +108,7 @@ def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[st
                     "metric": metric,
                     "value": measured[metric]["value"],
                     "interval": measured[metric]["interval"],
-                    "count": measured["count"],
+                    "count": measured["labelled"],
                     "train": metrics["counts"]["train"],
                     "published": gpt1(name) / _PERCENT if metric == benchmark.metric else None,
                     "remarks": list(remarks),

@@ -355,6 +355,7 @@ def choose_metric(config: FinetuneConfig, labels: Labels) -> Metric:
         raise UsageError(
             f"metric = {config.metric!r} does not fit labels of kind {labels.target}",
             expected=" or ".join(fitting),
+            repair="For classes: --set target=class" if labels.target == "score" else "",
         )
     return config.metric or fitting[0]
 

@@ -11,7 +11,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,12 +63,15 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
     return table
 
 
-def table_columns(path: Path) -> list[str]:
-    """Return the names of a table's columns; of JSON, those of all rows. Raises DataError as `open_table`."""
+def table_columns(path: Path, limit: int | None = None) -> list[str]:
+    """Return the names of a table's columns; of JSON, those of all rows, or of the first `limit`.
+
+    The first row's come first. Raises DataError as `open_table`.
+    """
     table = open_table(path)
     if unpacked_suffix(path) not in (".json", *JSON_LINES):
         return table.columns
-    return list(dict.fromkeys(name for _, row in table.rows for name in row))
+    return list(dict.fromkeys(name for _, row in islice(table.rows, limit) for name in row))
 
 
 def _opened(path: Path, columns: Sequence[str]) -> OpenTable:
@@ -113,15 +116,20 @@ def _separated(path: Path, records: Iterator[list[str]]) -> OpenTable:
 
 
 def _distinct(columns: list[str]) -> list[str]:
-    """Return the columns with a name for each unnamed one but the first, so that no value is lost."""
-    first = columns.index("") if "" in columns else None
-    return [
-        f"column {place}" if not name and place - 1 != first else name for place, name in enumerate(columns, 1)
-    ]
+    """Name unnamed columns by their position, except the first, so that no value is lost."""
+    named: list[str] = []
+    for place, name in enumerate(columns, 1):
+        own = name
+        if not name and "" in named:
+            own = f"column {place}"
+            while own in columns:
+                own += "_"
+        named.append(own)
+    return named
 
 
 def _without_blanks(records: Iterator[list[str]], columns: int) -> Iterator[list[str]]:
-    """Yield the records without blank lines, which are rows of a table with one column, unless they end it."""
+    """Drop blank lines. In a table with one column they are empty rows, except at the end of the file."""
     blanks = 0
     for record in records:
         if record:
@@ -133,15 +141,15 @@ def _without_blanks(records: Iterator[list[str]], columns: int) -> Iterator[list
 
 
 def _csv_records(path: Path) -> Iterator[list[str]]:
-    """Yield the fields of each row; none for a blank line.
+    """Yield the fields of each row, none for a blank line.
 
-    They are separated by commas, or if the header has none, by semicolons or tabs.
+    The separator is a comma; if the header has none, a semicolon; else a tab.
     """
     lines = read_lines(path)
     beginning: list[str] = []
     while (not beginning or not beginning[-1].strip()) and (line := next(lines, None)) is not None:
         beginning.append(line)
-    header = re.sub(r'"[^"]*"', "", beginning[-1])
+    header = re.sub(r'"[^"]*("|$)', "", beginning[-1])
     separator = next((mark for mark in ",;\t" if mark in header), ",")
     reader = csv.reader((line + "\n" for line in chain(beginning, lines)), delimiter=separator, strict=True)
     while True:
@@ -174,7 +182,7 @@ def _csv_error(path: Path, line: int, reason: str) -> DataError:
 
 
 def _tab_fields(line: str) -> list[str]:
-    """Split a line at tabs, a blank one into no fields.
+    """Split a line at tabs; return no fields for a blank line.
 
     A field that is quoted as in a spreadsheet is unquoted; other quotes are literal.
     """

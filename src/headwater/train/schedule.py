@@ -17,7 +17,7 @@ Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-l
 WITHOUT_FINAL_RATE: tuple[Schedule, ...] = ("constant", "gpt1-cosine", "gpt1-linear")
 DECAY_SHARE = 0.2  # of the updates, at the end of "wsd"
 
-# GPT-1's rate of fine-tuning and its width; a rate and a width measured here; the highest rate, of narrow models.
+# GPT-1's rate of fine-tuning and its width; the rate chosen here for a width of 320; the highest rate.
 PAPER_RATE, PAPER_WIDTH = 6.25e-5, 768
 MINI_RATE, MINI_WIDTH = 7e-4, 320
 HIGHEST_RATE = 1.5e-3
@@ -29,7 +29,7 @@ def transfer_rate(width: int) -> float:
     """Return the peak learning rate for a trained model of this width.
 
     At GPT-1's width it is the paper's rate of fine-tuning, 6.25e-5 (Radford et al. 2018, section 4.1), and falls
-    with width^1.5 above. Below, it is the power of the width that makes it 7e-4 at 320, and at most 1.5e-3.
+    with width^1.5 above. Below, it is a power of the width, with 7e-4 at 320, and at most 1.5e-3.
     docs/models.md compares 7e-4 with other rates, for 200 and for 2,000 rows. At widths of 64, 128 and 192, three
     epochs of 2,000 rows of SST-2 and SNLI at 1.5e-3 came within 1.3 points of the best of 1.5e-3, 4e-3 and 1e-2.
     """
