@@ -13,7 +13,7 @@ import torch
 
 from headwater.cli.main import main
 from headwater.cli.process import import_from_here
-from headwater.corpus.folder import Document, write_documents
+from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.errors import DataError, FolderError, MismatchError, ResourceError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
@@ -27,6 +27,7 @@ from headwater.evaluate.results import read_examples, read_results
 from headwater.inference.scorer import Scorer
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
+from headwater.pretrain.tokens.pack import pack
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
@@ -240,6 +241,40 @@ def test_windows_of_different_texts_are_not_compared(
         compare(tmp_path / "model alone", tmp_path / "wide alone")
 
 
+def save_with_tokenizer(folder: Path, corpus: Path) -> Path:
+    """Write a model of random weights with a tokenizer of its own."""
+    tokenizer = Tokenizer.train([corpus], vocab_size=300, special_tokens=["<|endoftext|>"])
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=48, layers=1, width=32, heads=2)
+    with Stage(folder, kind="model", config=config.to_dict(), inputs={}).write() as work:
+        save_model(build_model(config, seed=3), work, tokenizer=tokenizer)
+    return folder
+
+
+def test_documents_are_compared_between_tokenizers_if_their_texts_agree(world: Any, tmp_path: Path) -> None:
+    """The other corpus has as many documents with the same numbers."""
+    texts = [document.text for document in read_documents(world.root / "corpus")]
+    results = {}
+    for name, content in (("same", texts), ("other", [text + " Another end." for text in texts])):
+        with Stage(tmp_path / name, kind="corpus", config={"name": name}, inputs={}).write() as work:
+            write_documents([Document(id=f"{i:032x}", text=text) for i, text in enumerate(content)], work)
+        model = save_with_tokenizer(tmp_path / f"{name}-model", tmp_path / name)
+        pack(tmp_path / name, model, tmp_path / f"{name}-tokens", 0.2)
+        results[name] = tmp_path / f"{name}-results"
+        evaluate(model, ["heldout"], tmp_path / f"{name}-tokens", results[name])
+    evaluate(world.model, ["heldout"], world.tokens, tmp_path / "first")
+    assert compare(tmp_path / "first", results["same"])[0].protocol == "heldout.bits-per-byte"
+    with pytest.raises(MismatchError, match="the examples have different texts"):
+        compare(tmp_path / "first", results["other"])
+
+
+def test_tokens_of_another_tokenizer_are_skipped_and_the_rest_is_scored(world: Any, tmp_path: Path) -> None:
+    other = save_with_tokenizer(tmp_path / "other", world.root / "corpus")
+    found = evaluate(other, BOTH, [world.tokens, world.labels], tmp_path / "out")
+    assert [one.protocol for one in found.skipped] == ["heldout.bits-per-byte"]
+    assert "another tokenizer" in found.skipped[0].reason
+    assert "signature.docstring.mean" in {one.protocol for one in found.results}
+
+
 def test_matthews_correlation_is_not_compared_by_likelihood(world: Any, tmp_path: Path) -> None:
     write_cola(tmp_path)
     evaluate(world.model, ["cola.mean-log-probability"], tmp_path, tmp_path / "out")
@@ -254,7 +289,9 @@ def write_cola(folder: Path) -> None:
     (folder / "CoLA/dev.tsv").write_text(f"x\t1\t\t{sentence}\nx\t0\t*\tlake of of slowly\n")
 
 
-def test_a_score_is_kept_if_all_its_examples_overlap(world: Any, tmp_path: Path) -> None:
+def test_a_score_is_kept_if_all_its_examples_overlap(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_cola(tmp_path)
     sentence = (tmp_path / "CoLA/dev.tsv").read_text(encoding="utf-8").partition("\n")[0].rpartition("\t")[2]
     with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
@@ -264,6 +301,12 @@ def test_a_score_is_kept_if_all_its_examples_overlap(world: Any, tmp_path: Path)
     assert [one.metric for one in found] == ["matthews", "accuracy"]
     assert found[0].details["overlap"]["examples"] == 1
     assert "value without" not in found[0].details["overlap"]
+    folders = ["--model", str(world.model), "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    asked = ["evaluate", *folders, "--tasks", *task, "--overlap", str(tmp_path / "corpus"), "--limit", "1"]
+    assert main(asked) == 0
+    assert "all overlap with the training text" in capsys.readouterr().out
+    assert main(["evaluate", "--compare", str(tmp_path / "out"), str(tmp_path / "out"), "--out", "x"]) == 2
+    assert "--compare does not use --out" in capsys.readouterr().err
 
 
 def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path) -> None:

@@ -53,6 +53,9 @@ def evaluate(
         _list(names, data or [], as_json)
         return
     if compare:
+        others = {"--model": model, "--tasks": names, "--data": data, "--out": out}
+        if unused := next((option for option, value in others.items() if value), ""):
+            raise UsageError(f"--compare does not use {unused}", repair="Leave it out")
         _compare(*compare, as_json=as_json)
         return
     if model is None or not names or not data or out is None:
@@ -96,6 +99,8 @@ def _line(result: Any) -> str:
     shared = result.details.get("overlap", {})
     if "value without" in shared:
         more += f", {shared['value without']:.4f} without {shared['examples']:,} overlapping"
+    elif shared and shared["examples"] == result.count:
+        more += ", all overlap with the training text"
     published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
     return (
         f"  {result.protocol}  {result.metric} {_number(result.value)}{error}"

@@ -18,7 +18,15 @@ from headwater import shipped
 from headwater.config import Config
 from headwater.corpus.dedup.overlap import TrainingGrams, training_grams
 from headwater.datasets.places import DataFiles
-from headwater.errors import DataError, HeadwaterError, ResourceError, UsageError, nearest, resumable
+from headwater.errors import (
+    DataError,
+    HeadwaterError,
+    MismatchError,
+    ResourceError,
+    UsageError,
+    nearest,
+    resumable,
+)
 from headwater.evaluate.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.own_tasks import is_own, load_tasks, source_hashes
@@ -169,7 +177,7 @@ def evaluate(
                 outcome = run_task(
                     task, found[task.protocol], asker, reader, training=training, limit=limit, progress=progress
                 )
-            except (DataError, ResourceError) as error:
+            except (DataError, MismatchError, ResourceError) as error:
                 skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
                 continue
             results += outcome.results
