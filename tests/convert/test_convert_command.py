@@ -86,6 +86,7 @@ def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pyte
         ({"config.json": "{}", "task.json": "{}"}, [], 1, "has no model_type"),
         ({"task.json": "{}"}, ["--precision", "bf16"], 2, "is a fine-tuned model, which is written as it is"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "has its own number of heads"),
+        ({"config.json": "{}"}, ["--faithful", "paper"], 2, "faithful = paper is for a GPT-1 release"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
         ({"config.json": "{}"}, ["--faithful", "both"], 2, "'both'; expected code or paper"),
         ({"hparams.json": "{}"}, [], 1, "lacks 'n_vocab'"),

@@ -130,6 +130,11 @@ def test_a_file_name_with_train_and_val_is_refused(tmp_path: Path, capsys: pytes
     assert not (tmp_path / "tokens").exists()
 
 
+def test_tokens_are_not_written_as_gguf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(write(tmp_path / "source", "llm.c")), str(tmp_path / "tokens.gguf")]) == 2
+    assert "GGUF holds models" in capsys.readouterr().err
+
+
 def test_training_and_evaluation_refuse_an_id_beyond_the_vocabulary(tmp_path: Path) -> None:
     ids = np.zeros(100, dtype=np.uint16)
     ids[[41, 50]] = 10

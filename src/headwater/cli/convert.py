@@ -47,6 +47,8 @@ def convert(
             raise UsageError(
                 f"{source} has tokens", expected="no --precision and no --heads, which are for models"
             )
+        if destination.suffix == ".gguf":
+            raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
         fetch_tokenizer(tokenizer or "gpt2", download)
         result = convert_tokens(source, destination, tokenizer, layout, progress=terminal_progress())
         tokens = sum(count["tokens"] for count in result["counts"].values())

@@ -63,6 +63,8 @@ def convert(
     kind, place = _recognise(source)
     if heads is not None and kind != "openai-gpt1":
         raise UsageError(f"{source} has its own number of heads", expected="no --heads")
+    if faithful != "code" and kind != "openai-gpt1":
+        raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
     progress.start(f"Reading {source}")
     model = _read(kind, place, heads, faithful)
     found = _find_tokenizer(tokenizer, place, model, progress, download=download)

@@ -71,7 +71,8 @@ def missing_tokenizer(model: Path | str) -> MismatchError:
     return MismatchError(
         f"{model} has no tokenizer",
         expected="tokenizer.json, or vocab.json with merges.txt, next to the weights",
-        repair="Give the one that the model was trained with: --tokenizer DIR (in Python: tokenizer=DIR)",
+        repair="Add the one that the model was trained with: "
+        f"headwater convert {model} NEW --tokenizer DIR (in Python: tokenizer=DIR)",
     )
 
 
