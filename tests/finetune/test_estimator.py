@@ -115,6 +115,12 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
     assert shares[0, 2] == 0
     np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-5)
     assert set(choice.predict(choices)) <= {0, 1, 2}
+    for fitted, rows, labels, message in (
+        (similarity, pairs, [*scores[1:], float("nan")], "y has nan in row 40"),
+        (choice, choices, ["A"] * 40, "y has 'A' in row 1; expected the right answer's number, from 0"),
+    ):
+        with pytest.raises(DataError, match=message):
+            fitted.score(rows, labels)
 
 
 @pytest.mark.parametrize(

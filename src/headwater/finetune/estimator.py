@@ -183,7 +183,7 @@ class Estimator:
 
     def score(self, X: Any, y: Any) -> float:
         """Return the accuracy on labelled rows; Pearson's correlation for scores."""
-        predicted, truth = self.predict(X), as_list(y)
+        predicted, truth = self.predict(X), _checked_labels(as_list(y), self._target())
         _require_one_each(len(predicted), len(truth))
         if self._target() == "score":
             return float(pearson(np.array(truth, dtype=np.float64), predicted))
@@ -323,7 +323,7 @@ def as_list(column: Any) -> list[Any]:
     if isinstance(column, str | bytes):
         raise UsageError("a single text was given", expected="a column", repair="Put it in a list: [text]")
     if hasattr(column, "to_numpy"):
-        column = column.to_numpy()
+        column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
     values = column.tolist() if hasattr(column, "tolist") else column
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
