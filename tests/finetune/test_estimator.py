@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
@@ -16,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.finetune.estimator import as_list
 from headwater.finetune.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from headwater.finetune.finetuning import finetune
 from headwater.finetune.training import FinetuneConfig
@@ -261,3 +263,8 @@ def test_a_regressor_gives_scores_and_no_other_estimator_opens_its_folder(base: 
     np.testing.assert_allclose(Regressor.load(tmp_path / "scores").predict(texts), predicted, atol=1e-4)
     with pytest.raises(MismatchError, match="fine-tuned for task regress"):
         Classifier.load(tmp_path / "scores")
+
+
+def test_columns_of_other_libraries_become_lists() -> None:
+    for column in (pa.array(["a", "b"]), pa.chunked_array([["a"], ["b"]]), np.array(["a", "b"])):
+        assert as_list(column) == ["a", "b"]
