@@ -36,10 +36,14 @@ class DataFiles:
             if not folder.exists():
                 raise ResourceError(f"{folder} does not exist", expected="a folder with data")
         self._data = data
-        self._paths = [path for folder in data for path in _below(folder, 0)]
+        self._below = [list(_below(folder, 0)) for folder in data]
+        self._paths = [path for paths in self._below for path in paths]
 
     def locate(self, sources: Sequence[Source]) -> dict[str, Path]:
-        """Return the path of each source by role; raises ResourceError if a needed one is missing."""
+        """Return the path of each source by role, from the first folder that has it.
+
+        Raises ResourceError if a needed one is missing, or if a folder has several Headwater folders of its kind.
+        """
         found: dict[str, Path] = {}
         for source in sources:
             place = self._find(source)
@@ -52,9 +56,16 @@ class DataFiles:
         return found
 
     def _find(self, source: Source) -> Path | None:
-        if source.kind:
-            folders = (path.parent for path in self._paths if path.name == MANIFEST)
-            return next((folder for folder in folders if _is_kind(folder, source)), None)
+        for paths in self._below if source.kind else []:
+            folders = [path.parent for path in paths if path.name == MANIFEST and _is_kind(path.parent, source)]
+            if len(folders) > 1:
+                raise ResourceError(
+                    f"{folders[0]} and {folders[1]} are both of kind {source.kind}",
+                    expected="one such folder",
+                    repair=f"Name it: --data {folders[0]}",
+                )
+            if folders:
+                return folders[0]
         for name in source.names:
             wanted = Path(name).parts
             for path in self._paths:
