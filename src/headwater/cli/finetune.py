@@ -32,7 +32,7 @@ KEYS = keys_option("headwater.finetune.training:FinetuneConfig")
 _REGRESS = "regress"  # one text to a score: the input of classify
 _COLUMNS = "Columns (found by name by default)"
 _MOST_CLASSES = 20  # whose table is printed
-_TRAINING = "Training (the paper's values by default)"
+_TRAINING = "Training"
 
 
 def _column(name: str, what: str) -> Any:

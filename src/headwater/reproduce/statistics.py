@@ -44,7 +44,7 @@ RULE = (
     "seeds, the claim is not decided at this scale. The interval includes the spread over seeds (Student's t) "
     "and the error over the items. Differences are paired by item if both sides have values for the same "
     "items. The claims of an experiment are one family: Holm's method, as Shaffer refined it, keeps the chance "
-    "of any false decision at 5 %."
+    "of any false decision at 5 %. The table shows the intervals before this correction."
 )
 LEVEL = 0.05
 FEWEST_SEEDS = 3
