@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.convert import convert
 from headwater.convert.openai_gpt1 import _BLOCK
 from headwater.convert.openai_gpt1 import read_release as read_gpt1
 from headwater.convert.openai_gpt2 import _release_name
@@ -21,6 +22,7 @@ from headwater.convert.openai_gpt2 import read_release as read_gpt2
 from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError
 from headwater.model import build_model, preset
+from headwater.model.io.folder import load_model
 from headwater.model.transformer import Transformer
 
 
@@ -202,6 +204,24 @@ def test_a_written_gpt2_release_reads_back(
     assert again.config == model.config
     for name, parameter in model.state_dict().items():
         assert torch.equal(again.state_dict()[name], parameter), name
+
+
+def test_the_named_one_of_two_checkpoints_is_converted(tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    release.mkdir()
+    models = {f"model-{seed}": build_model(preset("gpt2-pico", context=7, width=8), seed=seed) for seed in (1, 2)}
+    for name, model in models.items():
+        write_gpt2(model, release)
+        write_bundle(gpt2_tensors(model), release / name)
+    (release / "checkpoint").write_text('model_checkpoint_path: "model-2"\n')
+    for name, source in {"model-1": release / "model-1.index", "model-2": release}.items():
+        convert(source, tmp_path / name)
+        assert torch.equal(load_model(tmp_path / name).tokens.weight, models[name].tokens.weight)
+    (release / "checkpoint").unlink()
+    assert "Name one: headwater convert" in str(refusal(release))
+    (release / "hparams.json").rename(release / "config.json")  # weights of another kind are in the folder
+    with pytest.raises(FolderError, match=r"has no hparams.json"):
+        convert(release / "model-1.index", tmp_path / "out")
 
 
 def test_half_precision_checkpoints_read(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def convert(
     if faithful != "code" and kind != "openai-gpt1":
         raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
     progress.start(f"Reading {source}")
-    model = _read(kind, place, heads, faithful)
+    model = _read(kind, source, place, heads, faithful)
     found = _find_tokenizer(tokenizer, place, model, progress, download=download)
     if gguf:
         from headwater.convert.gguf import write_gguf
@@ -101,8 +101,10 @@ def convert(
 
 def _recognise(source: Path) -> tuple[str, Path]:
     """Return the kind of the source, and the folder of its weights."""
-    if source.is_file():
-        source = source.parent if source.suffix == ".index" else source
+    if source.is_file() and source.suffix == openai_gpt2.INDEX:
+        if (source.parent / openai_gpt2.HPARAMS).is_file():
+            return "openai-gpt2", source.parent
+        raise FolderError(f"{source.parent} has no {openai_gpt2.HPARAMS}", repair="Copy the whole release")
     for place in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
         if (place / openai_gpt1.SHAPES).is_file():
             return "openai-gpt1", place
@@ -122,10 +124,12 @@ def _recognise(source: Path) -> tuple[str, Path]:
     )
 
 
-def _read(kind: str, place: Path, heads: int | None, faithful: Faithful) -> Model:
+def _read(kind: str, source: Path, place: Path, heads: int | None, faithful: Faithful) -> Model:
     if kind == "openai-gpt1":
         return openai_gpt1.read_release(place, heads, faithful)
-    return openai_gpt2.read_release(place) if kind == "openai-gpt2" else load_model(place)
+    if kind == "openai-gpt2":
+        return openai_gpt2.read_release(place, source.with_suffix("") if source.is_file() else None)
+    return load_model(place)
 
 
 def _find_tokenizer(

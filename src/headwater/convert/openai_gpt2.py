@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 HPARAMS = "hparams.json"
+INDEX = ".index"  # the suffix of a checkpoint's first file
 _SIZES = {"vocabulary": "n_vocab", "context": "n_ctx", "width": "n_embd", "heads": "n_head", "layers": "n_layer"}
 _PLACES = {
     "attention.query_key_value": "attn/c_attn",
@@ -35,9 +36,10 @@ _PLACES = {
 }
 
 
-def read_release(folder: Path) -> Model:
+def read_release(folder: Path, checkpoint: Path | None = None) -> Model:
     """Return the model of a GPT-2 release, float32.
 
+    checkpoint: its path without extension; None is the one that the file `checkpoint` names, or the only one.
     Raises FolderError if files are missing, truncated or altered, DataError if a tensor is missing, unexpected, of
     another shape or not finite.
     """
@@ -53,14 +55,14 @@ def read_release(folder: Path) -> Model:
     model = build_model(
         preset("gpt2-small", **{ours: hparams[theirs] for ours, theirs in _SIZES.items()}), device="meta"
     )
-    bundle = TensorBundle(_prefix(folder))
+    bundle = TensorBundle(checkpoint or _prefix(folder))
     parameters = model.state_dict()
     theirs = {name: _release_name(name) for name in parameters}
     missing = sorted(set(theirs.values()) - set(bundle.entries))
     unexpected = sorted(set(bundle.entries) - set(theirs.values()))
     if missing or unexpected:
         wrong = f"lacks {missing[0]}" if missing else f"has {unexpected[0]}, which GPT-2 does not have"
-        raise DataError(f"the checkpoint in {folder} {wrong}", expected=f"what {HPARAMS} says")
+        raise DataError(f"the checkpoint {bundle.prefix} {wrong}", expected=f"what {HPARAMS} says")
     tensors = ((name, theirs[name], torch.tensor(bundle.read(theirs[name]))) for name in parameters)
     return load_release(model, tensors, folder / HPARAMS)
 
@@ -104,11 +106,13 @@ def _prefix(folder: Path) -> Path:
     """Return the checkpoint's path without extension, from the file `checkpoint` or the only index."""
     if (folder / "checkpoint").is_file():
         named = re.search(r'^model_checkpoint_path:\s*"(.*)"', read_text(folder / "checkpoint"), re.MULTILINE)
-        if named and (folder / f"{Path(named[1]).name}.index").is_file():
+        if named and (folder / f"{Path(named[1]).name}{INDEX}").is_file():
             return folder / Path(named[1]).name
-    indices = sorted(folder.glob("*.index"))
+    indices = sorted(folder.glob(f"*{INDEX}"))
     if len(indices) != 1:
         raise FolderError(
-            f"{folder} has {len(indices)} checkpoints (*.index)", expected="one", repair="Copy the whole release"
+            f"{folder} has {len(indices)} checkpoints (*{INDEX})",
+            expected="one",
+            repair=f"Name one: headwater convert {indices[0]} OUT" if indices else "Copy the whole release",
         )
     return indices[0].with_suffix("")
