@@ -65,6 +65,8 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, capsys: pytest.
     assert main(["convert", source, out, "--tokenizer", str(tmp_path / "other")]) == 1
     assert "is not the one in" in capsys.readouterr().err
     assert main(["convert", source, out, "--tokenizer", source]) == 0
+    inputs = provenance.open_folder(tmp_path / "out", "model").inputs
+    assert [entry.role for entry in inputs] == ["weights", "tokenizer"]
 
 
 def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +87,7 @@ def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pyte
         ({}, [], 1, "is not a model that Headwater can read"),
         ({"config.json": "{}", "task.json": "{}"}, [], 1, "has no model_type"),
         ({"task.json": "{}"}, ["--precision", "bf16"], 2, "is a fine-tuned model, which is written as it is"),
+        ({"task.json": "{}"}, ["--faithful", "paper"], 2, "expected no --precision, --heads, --faithful or"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "has its own number of heads"),
         ({"config.json": "{}"}, ["--faithful", "paper"], 2, "faithful = paper is for a GPT-1 release"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),

@@ -43,9 +43,9 @@ def convert(
     from headwater.convert.token_files import convert_tokens, holds_tokens
 
     if holds_tokens(source):
-        if precision is not None or heads is not None:
+        if (precision, heads, faithful) != (None, None, "code"):
             raise UsageError(
-                f"{source} has tokens", expected="no --precision and no --heads, which are for models"
+                f"{source} has tokens", expected="no --precision, --heads or --faithful, which are for models"
             )
         if destination.suffix == ".gguf":
             raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
@@ -59,10 +59,10 @@ def convert(
     if (source / "task.json").is_file() and destination.suffix != ".gguf":
         from headwater.finetune.export import export_classifier
 
-        if (precision, heads, tokenizer) != (None, None, None):
+        if (precision, heads, faithful, tokenizer) != (None, None, "code", None):
             raise UsageError(
                 f"{source} is a fine-tuned model, which is written as it is",
-                expected="no --precision, --heads or --tokenizer",
+                expected="no --precision, --heads, --faithful or --tokenizer",
             )
         result = export_classifier(source, destination)
         emit(result, as_json=as_json, text=f"{destination}: opens in transformers as {result['class']}")

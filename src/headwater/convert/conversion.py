@@ -84,7 +84,8 @@ def convert(
             decided["faithful"] = faithful
         if heads is not None:
             decided["heads"] = heads
-        stage = Stage(destination, kind="model", config=decided, inputs={"weights": source})
+        inputs = {"weights": source} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
+        stage = Stage(destination, kind="model", config=decided, inputs=inputs)
         if not stage.is_complete():
             with stage.write() as work:
                 save_model(model, work, tokenizer=found, dtype=_FOLDER_DTYPES[precision])
