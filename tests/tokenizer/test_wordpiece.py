@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
-from headwater.storage.files import write_json
+from headwater.storage.files import read_json, write_json
 from headwater.tokenizer import Tokenizer
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,!?'-[]東京é"]
@@ -63,9 +63,35 @@ def test_a_folder_is_read_again_as_it_was_written(tmp_path: Path) -> None:
     before, after = ours.frame
     assert auto(TEXT).input_ids == [*before, *ours.encode(TEXT, allow_special=True), *after]
     assert auto.mask_token_id == ours.mask
-    # A folder that holds tokenizer.json alone gives the same ids.
-    (tmp_path / "again" / "vocab.txt").unlink()
+    # tokenizer.json has the rules, and alone it gives the same ids.
+    for name in ("tokenizer_config.json", "vocab.txt"):
+        (tmp_path / "again" / name).unlink()
+        assert Tokenizer.load(tmp_path / "again").identity == ours.identity
     assert Tokenizer.load(tmp_path / "again").encode(TEXT) == ours.encode(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("normalizer", None, "normalizer.type = 'None'; expected 'BertNormalizer'"),
+        ("normalizer", {"type": "Lowercase"}, "normalizer.type = 'Lowercase'"),
+        ("normalizer", {"clean_text": False}, "normalizer.clean_text = 'False'; expected True"),
+        ("normalizer", {"lowercase": "yes"}, "lowercase = 'yes'; expected true or false"),
+        ("pre_tokenizer", {"type": "WhitespaceSplit"}, "pre_tokenizer.type = 'WhitespaceSplit'"),
+        ("model", {"unk_token": "<unk>"}, "model.unk_token = '<unk>'; expected '\\[UNK\\]'"),
+        ("model", {"continuing_subword_prefix": "@@"}, "model.continuing_subword_prefix = '@@'; expected '##'"),
+        ("model", {"max_input_chars_per_word": 9}, "model.max_input_chars_per_word = '9'; expected 100"),
+    ],
+)
+def test_a_library_file_that_encodes_otherwise_is_refused(
+    tmp_path: Path, part: str, change: dict[str, object] | None, message: str
+) -> None:
+    Tokenizer.load(write_folder(tmp_path)).save(tmp_path)
+    content = read_json(tmp_path / "tokenizer.json")
+    content[part] = None if change is None else content[part] | change
+    write_json(tmp_path / "tokenizer.json", content)
+    with pytest.raises(DataError, match=f"tokenizer.json has {message}"):
+        Tokenizer.load(tmp_path)
 
 
 def test_a_model_folder_with_only_a_vocabulary_has_a_tokenizer(tmp_path: Path) -> None:

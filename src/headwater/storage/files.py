@@ -251,6 +251,14 @@ def read_json(path: Path) -> Any:
         ) from None
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; return an empty one if the file does not exist. Raises DataError for other JSON."""
+    content = read_json(path) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is a JSON {type(content).__name__}", expected="an object")
+    return content
+
+
 def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object with a checksum of its own."""
     write_json(path, {**content, "checksum": json_hash(content)})

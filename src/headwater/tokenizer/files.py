@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, FolderError, MismatchError
-from headwater.storage.files import read_json, read_text, write_json, write_text
+from headwater.storage.files import read_json, read_object, read_text, write_json, write_text
 from headwater.tokenizer import wordpiece
 from headwater.tokenizer.vocabulary import (
     END_OF_TEXT,
@@ -40,7 +40,7 @@ def read_folder(folder: Path) -> Vocabulary:
     if pair := _pair(folder):
         found = read_pair(*pair, _added_tokens(folder))
         if (folder / "tokenizer.json").is_file():
-            _check_split(found, _object(folder / "tokenizer.json"), folder / "tokenizer.json")
+            _check_split(found, read_object(folder / "tokenizer.json"), folder / "tokenizer.json")
         return found
     if wordpiece.is_wordpiece(folder):
         return wordpiece.read_vocabulary(folder)
@@ -129,25 +129,17 @@ def _place(index: Any) -> int:
 def _added_tokens(folder: Path) -> dict[str, int]:
     """Return the special tokens in the other files of a Hugging Face folder."""
     added: dict[str, int] = {}
-    config = _object(folder / "tokenizer_config.json")
+    config = read_object(folder / "tokenizer_config.json")
     path = folder / "tokenizer_config.json"
     for index, entry in _part(config, "added_tokens_decoder", path).items():
         added |= _added(entry if isinstance(entry, dict) else {"content": entry}, index, path)
-    added |= _object(folder / "added_tokens.json")
+    added |= read_object(folder / "added_tokens.json")
     path = folder / "tokenizer.json"
-    entries = _object(path).get("added_tokens") or []
+    entries = read_object(path).get("added_tokens") or []
     for entry in entries if isinstance(entries, list) else [entries]:
         known = entry if isinstance(entry, dict) else {}
         added |= _added(known, known.get("id"), path)
     return added
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty if the file does not exist."""
-    content = read_json(path) if path.is_file() else {}
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is a JSON {type(content).__name__}", expected="an object")
-    return content
 
 
 def _part(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:

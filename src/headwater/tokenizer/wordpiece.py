@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.storage.files import read_json, read_text
+from headwater.storage.files import read_json, read_object, read_text
 from headwater.tokenizer.vocabulary import CLASSIFY, MASK, PADDING, SEPARATOR, Vocabulary
 
 UNKNOWN_WORD = "[UNK]"
@@ -27,6 +27,22 @@ SPECIALS = (PADDING, UNKNOWN_WORD, CLASSIFY, SEPARATOR, MASK)
 # BERT's settings by their names in `tokenizer_config.json`, with its defaults. Accents None: as `do_lower_case`.
 RULES: dict[str, bool | None] = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}
 _LONGEST_WORD = 100  # characters; a longer word is `[UNK]`, as in BERT's own code
+# The rules by their names in the normalizer of `tokenizer.json`.
+_NORMALIZER_KEYS = {
+    "tokenize_chinese_chars": "handle_chinese_chars",
+    "strip_accents": "strip_accents",
+    "do_lower_case": "lowercase",
+}
+# What the parts of BERT's `tokenizer.json` have, besides the rules and the vocabulary.
+_PARTS: dict[str, dict[str, Any]] = {
+    "normalizer": {"type": "BertNormalizer", "clean_text": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {
+        "unk_token": UNKNOWN_WORD,
+        "continuing_subword_prefix": CONTINUES,
+        "max_input_chars_per_word": _LONGEST_WORD,
+    },
+}
 
 
 class WordPieceCodec:
@@ -66,16 +82,25 @@ def _text(token: str) -> str:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary:
-    """Read `vocab.txt`, or the WordPiece model in `tokenizer.json`, with the rules of `tokenizer_config.json`.
+    """Read `vocab.txt`, or the WordPiece model in `tokenizer.json`.
 
-    Raises DataError for a token that occurs twice and for a vocabulary without BERT's special tokens.
+    A rule is that of `tokenizer_config.json`, else that of the normalizer in `tokenizer.json`, else BERT's.
+    Raises DataError for a token that occurs twice, for a vocabulary without BERT's special tokens, and for a
+    `tokenizer.json` that does not encode as BERT.
     """
+    library_path, config_path = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    library, config = read_object(library_path), read_object(config_path)
+    rules = dict(RULES)
+    if library:
+        _check_parts(library, library_path)
+        rules |= _rules(library["normalizer"], _NORMALIZER_KEYS, library_path)
+    rules |= _rules(config, {name: name for name in RULES}, config_path)
     path = folder / VOCABULARY_FILE
     if path.is_file():
         tokens = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
     else:
-        path = folder / "tokenizer.json"
-        tokens = _tokens_by_id(read_json(path)["model"]["vocab"], path)
+        path = library_path
+        tokens = _tokens_by_id(library["model"]["vocab"], path)
     seen: dict[str, int] = {}
     for line, token in enumerate(tokens, 1):
         if token in seen:
@@ -86,17 +111,31 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         raise DataError(
             f"{path} has no {', '.join(missing)}", expected=f"BERT's special tokens {', '.join(SPECIALS)}"
         )
-    path = folder / "tokenizer_config.json"
-    config = read_json(path) if path.is_file() else {}
-    config = config if isinstance(config, dict) else {}
-    rules = {name: config.get(name, default) for name, default in RULES.items()}
-    for name, value in rules.items():
-        if not isinstance(value, bool) and value is not RULES[name]:  # a default may be None
-            raise DataError(f"{path} has {name} = {str(value)[:40]!r}", expected="true or false")
-    own = [name for name in _added(config) if name in seen]
+    own = [name for name in _added(config, library) if name in seen]
     names = sorted({*SPECIALS, *own}, key=seen.__getitem__)
     specials = {name: seen[name] - 1 for name in names}
     return Vocabulary("wordpiece", tuple(tokens), (), specials, rules=tuple(sorted(rules.items())))
+
+
+def _check_parts(library: Mapping[str, Any], path: Path) -> None:
+    """Raise DataError if a `tokenizer.json` cleans text, splits it or continues words otherwise than BERT."""
+    for part, settings in _PARTS.items():
+        found = library.get(part)
+        for key, value in settings.items():
+            seen = found.get(key) if isinstance(found, dict) else found
+            if seen != value:
+                raise DataError(
+                    f"{path} has {part}.{key} = {str(seen)[:40]!r}", expected=f"{value!r}, as BERT has"
+                )
+
+
+def _rules(settings: Mapping[str, Any], keys: Mapping[str, str], path: Path) -> dict[str, bool | None]:
+    """Return the rules that `settings` has under `keys`; raise DataError for one that is not true or false."""
+    rules = {name: settings[key] for name, key in keys.items() if key in settings}
+    for name, value in rules.items():
+        if not isinstance(value, bool) and value is not RULES[name]:  # a default may be None
+            raise DataError(f"{path} has {keys[name]} = {str(value)[:40]!r}", expected="true or false")
+    return rules
 
 
 def is_wordpiece(folder: Path) -> bool:
@@ -117,43 +156,32 @@ def _tokens_by_id(ids: Mapping[str, Any], path: Path) -> list[str]:
     return sorted(ids, key=lambda token: int(ids[token]))
 
 
-def _added(config: Mapping[str, Any]) -> list[str]:
-    entries = config.get("added_tokens_decoder")
-    values = entries.values() if isinstance(entries, dict) else []
-    return [str(entry["content"]) for entry in values if isinstance(entry, dict) and "content" in entry]
+def _added(config: Mapping[str, Any], library: Mapping[str, Any]) -> list[str]:
+    """Return the added tokens that `tokenizer_config.json` and `tokenizer.json` list."""
+    by_id, listed = config.get("added_tokens_decoder"), library.get("added_tokens")
+    entries = [*(by_id.values() if isinstance(by_id, dict) else []), *(listed if isinstance(listed, list) else [])]
+    return [str(entry["content"]) for entry in entries if isinstance(entry, dict) and "content" in entry]
 
 
 def tokenizer_json(vocabulary: Vocabulary, added: Mapping[int, Mapping[str, Any]]) -> str:
     """Return the vocabulary as the JSON of the `tokenizers` library, with BERT's `[CLS] … [SEP]` template."""
     steps = {
         "normalizer": bert_normalizer(dict(vocabulary.rules)),
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "pre_tokenizer": _PARTS["pre_tokenizer"],
         "post_processor": {
             "type": "BertProcessing",
             "sep": [SEPARATOR, vocabulary.ids[SEPARATOR]],
             "cls": [CLASSIFY, vocabulary.ids[CLASSIFY]],
         },
         "decoder": {"type": "WordPiece", "prefix": CONTINUES, "cleanup": False},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": UNKNOWN_WORD,
-            "continuing_subword_prefix": CONTINUES,
-            "max_input_chars_per_word": _LONGEST_WORD,
-            "vocab": vocabulary.ids,
-        },
+        "model": {"type": "WordPiece", **_PARTS["model"], "vocab": vocabulary.ids},
     }
     return library_json(added, steps)
 
 
 def bert_normalizer(rules: Mapping[str, bool | None]) -> dict[str, Any]:
     """Return BERT's cleaning of text as a step of the `tokenizers` library."""
-    return {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": rules["tokenize_chinese_chars"],
-        "strip_accents": rules["strip_accents"],
-        "lowercase": rules["do_lower_case"],
-    }
+    return _PARTS["normalizer"] | {key: rules[name] for name, key in _NORMALIZER_KEYS.items()}
 
 
 def library_json(added: Mapping[int, Mapping[str, Any]], steps: Mapping[str, Any]) -> str:
