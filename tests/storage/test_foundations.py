@@ -36,6 +36,7 @@ from headwater.storage.files import (
     storage_errors,
     write_json,
     write_json_lines,
+    write_text,
 )
 from headwater.storage.lineage import lineage
 from headwater.storage.lock import folder_lock
@@ -238,6 +239,20 @@ def test_a_failed_write_keeps_what_was_there(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_write_keeps_a_link_and_refuses_a_pipe(tmp_path: Path) -> None:
+    file, link = tmp_path / "folder" / "page.html", tmp_path / "link.html"
+    file.parent.mkdir()
+    link.symlink_to(file)
+    for text in ("first", "second"):  # the link leads nowhere, then to a file
+        write_text(link, text)
+        assert (link.is_symlink(), file.read_text()) == (True, text)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(StorageError, match="pipe is a device or a pipe; expected a file"):
+            write_text(tmp_path / "pipe", "page")
+        assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

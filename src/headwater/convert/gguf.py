@@ -18,7 +18,7 @@ import numpy as np
 from headwater.errors import FolderError, MismatchError, UsageError, require_extra
 from headwater.model.io.folder import require_rows
 from headwater.model.io.huggingface import model_type
-from headwater.storage.files import flush_file, flush_folder, new_part, storage_errors
+from headwater.storage.files import flush_file, flush_folder, new_part, replaceable, storage_errors
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     require_rows(tokenizer, config.vocabulary)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        path = replaceable(path)
         with new_part(path) as part:
             writer = gguf.GGUFWriter(part, "gpt2")
             writer.add_context_length(config.context)

@@ -95,14 +95,31 @@ def new_parents(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """Open a binary file that appears at `path`, complete and flushed, if the block ends without an exception."""
-    with storage_errors(path), new_part(path) as part:
-        with part.open("wb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        part.replace(path)
-        flush_folder(path.parent)
+    """Open a binary file that appears at `path`, complete and flushed, if the block ends without an exception.
+
+    A symbolic link is kept, and the file that it links to is replaced. Raises StorageError for a device or a pipe.
+    """
+    with storage_errors(path):
+        target = replaceable(path)
+        with new_part(target) as part:
+            with part.open("wb") as handle:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            part.replace(target)
+            flush_folder(target.parent)
+
+
+def replaceable(path: Path) -> Path:
+    """Return the file that a rename to `path` may replace: `path`, with a symbolic link resolved.
+
+    Raises StorageError for a device or a pipe, such as /dev/stdout.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise StorageError(
+            f"{path} is a device or a pipe", expected="a file to write", repair="Choose another output path"
+        )
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 @contextmanager
