@@ -147,13 +147,23 @@ def test_a_failed_upload_continues(tmp_path: Path, memory: Any, monkeypatch: pyt
     open_folder(tmp_path / "back", "corpus")
 
 
-def test_an_upload_of_something_else_is_not_gone_on_with(tmp_path: Path, memory: Any) -> None:
+def test_an_upload_of_something_else_is_not_gone_on_with(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the same names and sizes, an earlier upload that was cut short left another content."""
+
+    def failing(*unused: Any, **named: Any) -> None:
+        raise ConnectionError("gone")
+
     (tmp_path / "a.txt").write_text("one")
     build([tmp_path / "a.txt"], tmp_path / "local")
     shard = (tmp_path / "local" / "documents" / "documents-00000.parquet").read_bytes()
     memory.pipe_file(f"/bucket/corpus/{destination.UPLOADING}", b"another identity")
     memory.pipe_file("/bucket/corpus/documents/documents-00000.parquet", bytes(len(shard)))
+    with monkeypatch.context() as cut:  # the next upload ends before its first file
+        cut.setattr(type(memory), "put_file", failing)
+        with pytest.raises(StorageError, match="gone"):
+            build([tmp_path / "a.txt"], "memory://bucket/corpus")
     build([tmp_path / "a.txt"], "memory://bucket/corpus")
     assert [document.text for document in read_documents("memory://bucket/corpus")] == ["one"]
     assert not memory.exists(f"/bucket/corpus/{destination.UPLOADING}")

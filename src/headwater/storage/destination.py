@@ -88,6 +88,10 @@ def _upload(folder: Path, url: str) -> None:
         if folders:
             store.makedirs(base, exist_ok=True)
         if begun != identity:
+            # Another folder's files go first: with our marker, a file of the right size counts as uploaded.
+            for found in store.find(base) if begun is not None else ():
+                if posixpath.basename(found) != UPLOADING:
+                    store.rm_file(found)
             store.pipe_file(marker, identity)
         for name, record in sorted(manifest.files.items()):
             target = f"{base}/{name}"
