@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.main import get_command
 
-from headwater.cli.main import COMMANDS, main
+from headwater.cli.main import COMMANDS, LazyGroup, main
 
 
 def test_a_group_without_its_command_prints_its_help_once(capfd: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +114,62 @@ def test_what_the_system_refuses_is_one_line(
     monkeypatch.setattr("headwater.corpus.build.pipeline.build", refused)
     assert main(command) == 1
     assert capfd.readouterr().err == "Error: /root/secret: Permission denied.\n"
+
+
+PIPE_CASES = {
+    "unread results": ("out", ["--version"], 0),
+    "unread progress": ("err", ["tokenizer", "train", "a.txt", "--vocab-size", "260", "--out", "made"], 0),
+    "an unread error": ("err", ["lineage", "nowhere"], 1),
+    "unread wrong use": ("out err", ["lineage", "--nope"], 2),
+    "an error of a command with unread results": (
+        "out err",
+        ["pack", "a.txt", "--tokenizer", "a", "--out", "b"],
+        1,
+    ),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a closed pipe has an error of its own on POSIX only")
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("case", PIPE_CASES)
+def test_a_closed_pipe_is_no_failure_and_hides_none(tmp_path: Path, case: str, buffered: str) -> None:
+    streams, arguments, status = PIPE_CASES[case]
+    (tmp_path / "a.txt").write_text("the river runs " * 99)
+    unread, closed = os.pipe()
+    os.close(unread)
+    result = subprocess.run(
+        [sys.executable, "-m", "headwater", *arguments],
+        stdout=closed if "out" in streams else subprocess.PIPE,
+        stderr=closed if "err" in streams else subprocess.PIPE,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONUNBUFFERED": buffered},
+        text=True,
+    )
+    os.close(closed)
+    assert result.returncode == status
+    assert not result.stderr, "Python has nothing to say at exit"
+    assert (tmp_path / "made").exists() == ("made" in arguments)
+
+
+def test_a_connection_that_breaks_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    app = typer.Typer()
+    app.command()(broken)
+    monkeypatch.setattr(LazyGroup, "get_command", lambda *_: get_command(app))
+    assert main(["doctor"]) == 1
+    assert "closed its connection" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_results_that_cannot_be_written_are_a_failure() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "headwater", "--version"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (1, "Error: No space left on device.\n")
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:

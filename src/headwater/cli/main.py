@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import sys
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -18,7 +20,7 @@ from typer.main import get_command
 
 from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
-from headwater.errors import HeadwaterError, Interrupted, UsageError, suggest
+from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
 from headwater.storage.progress import say
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
@@ -87,6 +89,12 @@ class LazyGroup(TyperGroup):
             raise _Stopped("Interrupted. Run the same command again to resume.") from None
         except KeyboardInterrupt:
             raise _Stopped("Interrupted.") from None
+        except BrokenPipeError as error:  # Typer would exit with status 1 and no message
+            if not _is_stdout_broken():
+                raise ResourceError(
+                    "another process or machine closed its connection", repair="Run the same command again"
+                ) from error
+            return 0  # the reader closed the pipe, as `| head` does: this is not a failure
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the overview without importing any command."""
@@ -151,12 +159,22 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         prepare()
         arguments = sys.argv[1:]
+    try:
+        return _run(arguments)
+    finally:
+        _discard_unread(sys.stdout)
+        _discard_unread(sys.stderr)
+
+
+def _run(arguments: list[str]) -> int:
     # `--debug` is also accepted after the command, where people add it after an error.
     if "--debug" in arguments:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
     try:
         try:
             outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
+            with suppress(BrokenPipeError):
+                print(end="", flush=True)  # here an error, such as a full disk, is still shown
         finally:
             stop_progress()
         return outcome if isinstance(outcome, int) else 0
@@ -174,15 +192,29 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(f"\n{stopped}", 130)  # on a new line, after the output and ^C
     except (KeyboardInterrupt, typer.Abort):
         return _fail("\nInterrupted.", 130)
-    except BrokenPipeError:
-        # The reader closed the pipe, as `| head` does: this is not a failure.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:  # of the operating system, and no command handles it
         if error.strerror is None:
             raise
         where = "" if error.filename is None else f"{error.filename}: "
         return _fail(f"Error: {where}{error.strerror}.", 1)
+
+
+def _is_stdout_broken() -> bool:
+    """Return whether the reader of stdout has closed the pipe; True where the system cannot tell."""
+    if not hasattr(select, "poll"):  # Windows
+        return True
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _discard_unread(stream: Any) -> None:
+    """Discard what cannot be written to stdout or stderr: at exit, Python would change the status to 120."""
+    try:
+        if stream is not None:  # it was closed when the process started
+            stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fail(message: str, status: int) -> int:

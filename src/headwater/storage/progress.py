@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 
 from headwater.errors import duration, printable
 
@@ -79,8 +80,12 @@ class PlainProgress(Progress):
 
 
 def say(text: str) -> None:
-    """Print text on stderr, with control characters escaped except tab and newline."""
-    print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
+    """Print text on stderr, with control characters escaped except tab and newline.
+
+    Work continues when nothing reads stderr any more, as in `headwater … 2>&1 | head`.
+    """
+    with suppress(BrokenPipeError):
+        print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
 
 
 def figure_texts(figures: dict[str, float]) -> list[str]:
