@@ -72,6 +72,23 @@ print(os.environ["OMP_NUM_THREADS"], os.environ["LRU_CACHE_CAPACITY"], gc.get_th
 """
 
 
+UNENCODABLE = """
+import sys
+from headwater.cli.main import main
+sys.argv = ["headwater", "lineage", "\\ud55c\\udcff"]
+print(main())
+print(sys.argv[-1])
+"""
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8:strict"])
+def test_output_is_utf8_in_every_locale(encoding: str) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "1"}
+    done = subprocess.run([sys.executable, "-c", UNENCODABLE], env=environment, capture_output=True, check=True)
+    assert done.stdout.decode().split() == ["1", "한\\udcff"]
+    assert done.stderr.decode().startswith("Error: 한\\udcff ")
+
+
 @pytest.mark.parametrize("given", ["", "7"])
 def test_the_command_line_prepares_its_process_and_keeps_what_the_user_set(given: str) -> None:
     own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}

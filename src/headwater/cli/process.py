@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import io
 import os
 import sys
 from collections.abc import Iterable
@@ -24,10 +25,11 @@ _MAPPED_BYTES, _MOST_MAPPED, _TRIMMED_BYTES, _HEAPS = 1 << 20, 65_536, 16 << 20,
 
 
 def prepare() -> None:
-    """Set threads, caches, the allocator and the garbage collector of the process.
+    """Set threads, caches, the allocator, the garbage collector and the encoding of output.
 
     Call it before torch is imported. Variables that the user's environment sets are kept.
     """
+    _write_utf8()
     os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, _SHAPES_KEPT)
@@ -36,6 +38,13 @@ def prepare() -> None:
     # Keep freed memory, which the next update uses again: by default the C library returns large blocks to the
     # system and clears them again page by page, which takes an eighth of an update.
     _set_allocator({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
+
+
+def _write_utf8() -> None:
+    """Encode stdout and stderr as UTF-8, with escapes for lone surrogates; a code page lacks most characters."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def import_from_here(names: Iterable[str]) -> None:
