@@ -13,6 +13,7 @@ from headwater.cli.main import main
 from headwater.errors import DataError
 from headwater.tokenizer import Tokenizer, compare
 from headwater.tokenizer.compare import script_of
+from headwater.tokenizer.vocabulary import Kind
 
 TEXT = "the theme of the thesis, 안녕 세계\n" * 30
 
@@ -86,6 +87,15 @@ def test_compare_prints_figures_by_script(folder: Path, capsys: pytest.CaptureFi
     assert "Hangul: bytes a token" in printed
     assert r"'\x88'" in printed  # a part of a syllable, as `encode --show` prints it
     assert r"\\x" not in printed
+
+
+def test_tokenizers_of_two_kinds_are_compared_on_the_same_bytes_and_words() -> None:
+    text = "river stone water bridge " * 50
+    kinds: dict[str, Kind] = {"a": "gpt2", "b": "gpt1"}
+    named = [(name, Tokenizer.train([text], kind, 280)) for name, kind in kinds.items()]
+    for found in compare(named, text):
+        latin = found.scripts["Latin"]
+        assert (latin.bytes, latin.words) == (50 * 21, 50 * 4)
 
 
 def test_comparison_needs_words(folder: Path) -> None:

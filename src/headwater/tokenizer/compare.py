@@ -26,7 +26,7 @@ _JOINED = {"CJK": "Han", "HIRAGANA": "Japanese kana", "KATAKANA": "Japanese kana
 
 @dataclass(frozen=True, slots=True)
 class ScriptFigures:
-    """The words of one script: UTF-8 bytes, tokens, words, words of more than one token, and ratios of these."""
+    """The words of one script: UTF-8 bytes without spaces, tokens, words, words of several tokens, and ratios."""
 
     bytes: int
     tokens: int
@@ -95,12 +95,12 @@ def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -
 
 def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFigures]:
     distinct = list(words)
-    space = " " if tokenizer.kind == "gpt2" else ""
+    space = " " if tokenizer.kind == "gpt2" else ""  # where it is part of a word's first token
     _, offsets = tokenizer.encode_array([space + word for word in distinct])
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for word, tokens in zip(distinct, np.diff(offsets).tolist(), strict=True):
         count = words[word]
-        figures = (len((space + word).encode()), tokens, 1, int(tokens > 1))
+        figures = (len(word.encode()), tokens, 1, int(tokens > 1))
         totals[script_of(word)] = [t + count * f for t, f in zip(totals[script_of(word)], figures, strict=True)]
     ordered = sorted(totals.items(), key=lambda item: (-item[1][0], item[0]))
     return {
