@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from headwater.errors import DataError, UsageError
 from headwater.storage.progress import Progress
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, compiled, counting, merges, reference, train_tokenizer
+from headwater.tokenizer.counting import known_bytes
 from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, BYTE_ORDER, END_OF_TEXT, NEWLINE, UNKNOWN
 
 ALPHABET = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER]
@@ -105,6 +107,11 @@ def test_sources_of_every_form_give_the_same_vocabulary(tmp_path: Path, path: st
     (tmp_path / "folder").mkdir()
     for number, text in enumerate(documents):
         (tmp_path / "folder" / f"{number:03}.txt").write_text(text, encoding="utf-8")
+    last = tmp_path / "folder" / "059.txt"
+    with gzip.open(f"{last}.gz", "wb") as packed:
+        packed.write(last.read_bytes())
+    last.unlink()
+    assert known_bytes(tmp_path / "folder") is None
     (tmp_path / "one.txt").write_text(END_OF_TEXT.join(documents), encoding="utf-8")
     with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
         write_documents((Document(id=str(n), text=text) for n, text in enumerate(documents)), work)

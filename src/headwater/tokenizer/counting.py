@@ -1,8 +1,8 @@
 """Read training text and count its words.
 
-A source is a corpus folder, a UTF-8 text file, a folder of text files, or texts in memory. Text is read in blocks
-that end at a border of the pre-split, so that memory grows with the number of distinct words, not with the text.
-`merges` learns from the counts.
+A source is a corpus folder, a UTF-8 text file, a folder of text files, or texts in memory. Files may be
+compressed. Text is read in blocks that end at a border of the pre-split, so that memory grows with the number of
+distinct words, not with the text. `merges` learns from the counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from headwater.errors import DataError
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, user_files
-from headwater.storage.tables import TABLES, decoded_blocks, unpacked_suffix
+from headwater.storage.tables import PACKED, TABLES, decoded_blocks, unpacked_suffix
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes
@@ -70,7 +70,10 @@ def known_bytes(sources: Sources) -> int | None:
         elif (source / MANIFEST).is_file():
             return None
         else:
-            total += sum(path.stat().st_size for path in source_files(source))
+            files = source_files(source)
+            if any(file.suffix.lower() in PACKED for file in files):
+                return None
+            total += sum(file.stat().st_size for file in files)
     return total
 
 
@@ -87,7 +90,7 @@ def source_files(path: Path) -> list[Path]:
     """Return the text files of a source that is not a corpus: itself, or those of the folder by name."""
     if not path.is_dir():
         return [path]
-    files = [file for file in user_files(path)[0] if file.suffix.lower() in _TEXT_SUFFIXES]
+    files = [file for file in user_files(path)[0] if unpacked_suffix(file) in _TEXT_SUFFIXES]
     if not files:
         raise DataError(
             f"{path} has no text file", expected=f"files ending in {', '.join(sorted(_TEXT_SUFFIXES))}"
