@@ -305,8 +305,17 @@ def test_a_score_is_kept_if_all_its_examples_overlap(
     asked = ["evaluate", *folders, "--tasks", *task, "--overlap", str(tmp_path / "corpus"), "--limit", "1"]
     assert main(asked) == 0
     assert "all overlap with the training text" in capsys.readouterr().out
-    assert main(["evaluate", "--compare", str(tmp_path / "out"), str(tmp_path / "out"), "--out", "x"]) == 2
-    assert "--compare does not use --out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "unused", [["--out", "x"], ["--limit", "3"], ["--device", "auto"], ["--set", "a=1"], ["--overlap", "c"]]
+)
+def test_options_of_scoring_are_refused_where_nothing_is_scored(
+    unused: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for asked in (["--compare", "a", "b"], ["--list"]):
+        assert main(["evaluate", *asked, *unused]) == 2
+        assert f"{asked[0]} does not use {unused[0]}. Leave it out." in capsys.readouterr().err
 
 
 def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path) -> None:

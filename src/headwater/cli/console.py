@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.datasets.rows import MOST_ROWS
-from headwater.errors import duration, printable
+from headwater.errors import UsageError, duration, printable
 from headwater.storage.progress import PlainProgress, Progress, figure_texts, say
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
 
 
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:
+    """Raise UsageError if the command line sets one of these parameters, which `what` does not use."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in parameters and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{what} does not use {parameter.opts[0]}", repair="Leave it out")
 
 
 def read_stdin() -> str:

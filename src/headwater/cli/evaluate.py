@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Download, Limit, Settings, emit, local_model, terminal_progress
+from headwater.cli.console import (
+    AsJson,
+    Device,
+    Download,
+    Limit,
+    Settings,
+    emit,
+    local_model,
+    refuse_unused,
+    terminal_progress,
+)
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.errors import UsageError, counted
@@ -15,7 +25,12 @@ from headwater.errors import UsageError, counted
 KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
 
 
+# The parameters that only scoring uses.
+_SCORING = ("model", "download", "out", "limit", "device", "settings", "overlap")
+
+
 def evaluate(
+    context: typer.Context,
     model: Annotated[Path | None, typer.Option(help="Model folder, a shipped model, or a hub name.")] = None,
     download: Download = False,
     tasks: Annotated[
@@ -50,12 +65,11 @@ def evaluate(
     names = [name.strip() for name in tasks.split(",") if name.strip()]
     import_from_here(names)
     if list_:
+        refuse_unused(context, "--list", "compare", *_SCORING)
         _list(names, data or [], as_json)
         return
     if compare:
-        others = {"--model": model, "--tasks": names, "--data": data, "--out": out}
-        if unused := next((option for option, value in others.items() if value), ""):
-            raise UsageError(f"--compare does not use {unused}", repair="Leave it out")
+        refuse_unused(context, "--compare", "tasks", "data", *_SCORING)
         _compare(*compare, as_json=as_json)
         return
     if model is None or not names or not data or out is None:

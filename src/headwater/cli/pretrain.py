@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.cli.console import DEVICE, AsJson, Download, Out, Settings, emit, local_model, terminal_progress
+from headwater.cli.console import (
+    DEVICE,
+    AsJson,
+    Download,
+    Out,
+    Settings,
+    emit,
+    local_model,
+    refuse_unused,
+    terminal_progress,
+)
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.storage.progress import say
@@ -23,6 +33,7 @@ _RESUME = "Resume the run in --out with its own configuration; no other option i
 
 
 def pretrain(
+    context: typer.Context,
     out: Out,
     recipe: Annotated[Path | None, typer.Argument(help=_RECIPE)] = None,
     preset: Annotated[str | None, typer.Option(help="The model: gpt1, gpt2-small, gpt2-mini, …")] = None,
@@ -61,6 +72,10 @@ def pretrain(
     measures = {"--dry-run": dry_run, "--profile": profile, "--find-lr": find_lr}
     if len(asked := [option for option, given in measures.items() if given]) > 1:
         raise UsageError(f"{asked[0]} and {asked[1]} exclude each other", repair=f"Leave {asked[1]} out")
+    if asked:
+        refuse_unused(context, asked[0], "evaluate", "evaluate_every", "data")
+    elif not evaluate:
+        refuse_unused(context, "a training without --evaluate", "evaluate_every", "data")
     layers: list[dict[str, Any]] = []
     if resume:
         tokens, started = _started_run(out, tokens)
