@@ -27,7 +27,7 @@ def convert(
         str | None, typer.Option(help="Tokenizer folder, gpt2 or gpt1; by default the source's own.")
     ] = None,
     heads: Annotated[
-        int | None, typer.Option(help="For a GPT-1 release whose heads are not 64 wide.", min=1)
+        int | None, typer.Option(help="Heads of a GPT-1 release, if they are not 64 wide.", min=1)
     ] = None,
     faithful: Annotated[
         str, typer.Option(help="Further training of a GPT-1 release follows its code (code) or the paper (paper).")

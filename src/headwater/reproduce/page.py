@@ -211,7 +211,7 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     named = [f"{name} ({what})" for name, what in other.items()]
     lines += _told("**Left out, since they are of another configuration than the rest:**", named, ", ")
     old = [one["experiment"] for one in found if outdated(one)]
-    lines += _told("From before a change of a protocol, as their pages say:", old, ", ")
+    lines += _told("Measured before a protocol changed (see their pages):", old, ", ")
     most = max((len(one["seeds"]) for one in found), default=0)
     short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
     lines += _told("With fewer seeds than the rest:", short, ", ")
