@@ -118,9 +118,9 @@ def test_keys_do_not_depend_on_what_came_before() -> None:
     assert (MinHash().keys(long) == MinHash().keys(long)).all()
 
 
-def test_scripts_without_spaces_have_words() -> None:
+@pytest.mark.parametrize("one", ["水流石光上山高天地人大小中国文字花鳥風月" * 3, "我用Python3写代码很开心" * 3])
+def test_scripts_without_spaces_have_words(one: str) -> None:
     maker = MinHash()
-    one = "水流石光上山高天地人大小中国文字花鳥風月" * 3
     assert jaccard(maker.shingles(one), maker.shingles(one[:-1])) > 0.9
     assert (
         jaccard(
@@ -129,6 +129,11 @@ def test_scripts_without_spaces_have_words() -> None:
         )
         == 0
     )
+
+
+def test_vowel_signs_are_parts_of_words() -> None:
+    maker = MinHash()
+    assert jaccard(maker.shingles("वह दिन भर काम करता"), maker.shingles("वह दीन भर काम करता")) == 0
 
 
 def test_similarity_is_that_of_sets_of_five_words() -> None:

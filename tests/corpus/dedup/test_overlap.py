@@ -99,6 +99,12 @@ def test_words_are_runs_of_letters_and_digits_in_lower_case(text: str) -> None:
     assert words == slow_words(text)
 
 
+def test_every_mark_belongs_to_the_word_before_it() -> None:
+    marks = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code))[0] == "M"]
+    text = "\n".join(f"a{mark}" for mark in marks)
+    assert [word if isinstance(word, str) else word.decode() for word in split_words(text)] == slow_words(text)
+
+
 def test_words_of_any_language_are_found() -> None:
     words = [
         w.decode() if isinstance(w, bytes) else w

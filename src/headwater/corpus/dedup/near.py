@@ -4,6 +4,7 @@ A document is removed if it is similar to an earlier document that is kept; simi
 MinHash with banding (Broder 1997; Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4)
 proposes pairs, which are then compared by the 5-grams themselves. So banding can have a high recall, and no
 document is removed by chance. GPT-2 (section 2.1) mentions de-duplication without a method.
+`overlap` defines what a word is.
 
 | key | default | source |
 |---|---|---|
@@ -17,7 +18,6 @@ Each document has one row of BANDS 64-bit keys on disk. Keys are compared band b
 
 from __future__ import annotations
 
-import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus.dedup.bloom import Hashes as Keys
-from headwater.corpus.dedup.overlap import WordHashes
+from headwater.corpus.dedup.overlap import WordHashes, split_words
 from headwater.storage.arrays import ArrayFile, partitions, scramble
 
 WORDS = 5
@@ -37,8 +37,6 @@ SIMILARITY = 0.8
 _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time, so that the matrix of hashes fits into cache
 _COMPARED = 100  # kept documents of one cluster with which a further one is compared
-# Runs of letters and digits; in scripts without spaces each character is a word.
-_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")
 _POWERS = np.array([pow(0x9E3779B97F4A7C15, k, 1 << 64) for k in range(WORDS)], dtype=np.uint64)
 
 
@@ -70,7 +68,7 @@ class MinHash:
 
     def shingles(self, text: str) -> Keys:
         """Return the sorted hashes of the distinct word 5-grams; one hash of fewer than five words."""
-        words = np.array([self._hashes[word] for word in _WORD.findall(text.lower())], dtype=np.uint64)
+        words = np.array([self._hashes[word] for word in split_words(text)], dtype=np.uint64)
         if len(words) < WORDS:
             return scramble((words * _POWERS[: len(words)]).sum(keepdims=True)) if len(words) else words
         count = len(words) - WORDS + 1

@@ -38,15 +38,20 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _ASCII_WORDS = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
 _ASCII_INSIDE = bytes(code != 32 for code in _ASCII_WORDS)  # 1 for characters of a word
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+# A faster pattern, for lines without a special character: those of _SPACELESS, marks, and others near them.
+_PLAIN_WORD = re.compile(r"[^\W_]+")
+_SPECIAL = re.compile("[\u0300-\u036f\u0483-\u1fff\u20d0-\u20ff\u2c00-\uabff\ud7b0-\U0010ffff]")
 
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
     """Return the pattern of a word: letters, digits and their marks, such as Hindi vowels, or one character."""
-    codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
-    marks = "".join(map(chr, [*codes, *range(0xE0100, 0xE01F0)]))
-    one = f"[{_SPACELESS}\U00020000-\U0003ffff]"
-    return re.compile(rf"{one}|(?:(?!{one})[^\W_])(?:(?!{one})[^\W_]|[{marks}])*")
+    one = rf"{_SPACELESS}\U00020000-\U0003ffff"
+    letters = rf"[^\W_{one}]+"
+    candidates = map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0)))
+    found = (character for character in candidates if unicodedata.category(character).startswith("M"))
+    marks = "".join(mark for mark in found if not re.match(f"[{one}]", mark))
+    return re.compile(rf"[{one}]|{letters}(?:[{marks}]+(?:{letters})?)*")
 
 
 class WordHashes(dict[Any, int]):
@@ -133,7 +138,8 @@ def split_words(text: str) -> list[Any]:
         if line.isascii():
             words += line.encode().translate(_ASCII_WORDS).split()
         else:
-            found = _word_pattern().findall(line.lower())
+            line = line.lower()
+            found = (_word_pattern() if _SPECIAL.search(line) else _PLAIN_WORD).findall(line)
             words += [word.encode() if word.isascii() else word for word in found]
     return words
 
