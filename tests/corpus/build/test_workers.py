@@ -390,4 +390,8 @@ def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
     assert [d.text for d in read_documents(tmp_path / "c")] == [texts[0], texts[2]], "a corpus may be the set"
     with pytest.raises(DataError, match="30 words in a row"):
         build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_words": 30}))
+    (tmp_path / "short.txt").write_text("The ferry crosses the river.")
+    sets = (*config.evaluation_sets, str(tmp_path / "short.txt"))
+    with pytest.raises(DataError, match=r"short\.txt has no 13 words in a row"):
+        build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_sets": sets}))
     assert not list(tmp_path.glob(".b*"))

@@ -11,11 +11,12 @@ words with a test set (Brown et al. 2020, appendix C). `overlap` defines what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from headwater.corpus.dedup.bloom import Hashes
 from headwater.corpus.dedup.overlap import Grams, texts_of
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
@@ -31,21 +32,18 @@ class Decontaminate(Step):
     name = "overlap"
 
     def __init__(self, evaluation_sets: Sequence[str], words: int) -> None:
-        paths = [Path(name) for name in evaluation_sets]
-
-        def texts() -> Iterator[str]:
-            for path in paths:
-                yield from texts_of(path)
-
         self._grams = Grams(words)
+        parts: list[Hashes] = []
+        for name in evaluation_sets:
+            own = [hashes for _, hashes in self._grams.of_many(texts_of(Path(name))) if len(hashes)]
+            if not own:
+                raise DataError(
+                    f"the evaluation set {name} has no {words} words in a row",
+                    repair="Check the file, leave it out, or set evaluation_words lower",
+                )
+            parts += own
         # A sorted array, not a Bloom filter: sets are small, and no document should be removed by chance.
-        parts = [hashes for _, hashes in self._grams.of_many(texts())]
-        self._known = np.unique(np.concatenate([np.empty(0, np.uint64), *parts]))
-        if not len(self._known):
-            raise DataError(
-                f"{', '.join(map(str, paths))} has no {words} words in a row",
-                repair="Check the files, or set evaluation_words lower",
-            )
+        self._known = np.unique(np.concatenate(parts))
 
     def apply(self, document: Document) -> Document | str:
         """See Step."""
