@@ -187,8 +187,7 @@ def test_an_unknown_extractor_is_named() -> None:
         BuildConfig.build({"extractor": "dragnet"})
 
 
-def test_a_book_in_reading_order(tmp_path: Path) -> None:
-    path = tmp_path / "book.epub"
+def write_book(path: Path, encrypted: str = "") -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(
             "META-INF/container.xml",
@@ -202,6 +201,27 @@ def test_a_book_in_reading_order(tmp_path: Path) -> None:
         )
         archive.writestr("OEBPS/text/1.xhtml", "<html><body><h1>One</h1><p>First chapter.</p></body></html>")
         archive.writestr("OEBPS/Chapter 2.xhtml", "<html><body><p>Second <i>chapter</i>.</p></body></html>")
+        if encrypted:
+            archive.writestr(
+                "META-INF/encryption.xml",
+                '<encryption xmlns="urn:c"><EncryptedData xmlns="http://www.w3.org/2001/04/xmlenc#"><CipherData>'
+                f'<CipherReference URI="{encrypted}"/></CipherData></EncryptedData></encryption>',
+            )
+
+
+def test_an_encrypted_chapter_is_an_error_and_an_encrypted_font_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "book.epub"
+    write_book(path, "OEBPS/fonts/a.otf")
+    [page] = read_pages(path, [])
+    assert "First chapter." in extract(page)
+    write_book(path, "OEBPS/Chapter%202.xhtml")
+    with pytest.raises(DataError, match=r"book\.epub is encrypted \(DRM\)"):
+        list(read_pages(path, []))
+
+
+def test_a_book_in_reading_order(tmp_path: Path) -> None:
+    path = tmp_path / "book.epub"
+    write_book(path)
     [page] = read_pages(path, [])
     text = extract(page)
     assert text.index("First chapter.") < text.index("Second chapter.")

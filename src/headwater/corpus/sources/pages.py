@@ -51,6 +51,7 @@ class Page:
 
 _RECORD_END = b"\r\n\r\n"
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
+_ENCRYPTION = "META-INF/encryption.xml"
 CHAPTER = b"\x00\x00chapter\x00\x00"
 
 
@@ -195,10 +196,14 @@ def _book(path: Path) -> Page:
             folder = PurePosixPath(package_path).parent
             items = {e.attributes["id"]: e.attributes["href"] for e in package if e.name == "item"}
             order = [e.attributes["idref"] for e in package if e.name == "itemref"]
+            encrypted = _encrypted_members(archive)
             chapters, size = [], 0
             for identity in order:
-                link = items[identity].partition("#")[0]  # a URL, with spaces as %20
-                member = os.path.normpath(folder / unquote(link)).replace(os.sep, "/")
+                member = _member(folder / unquote(items[identity].partition("#")[0]))
+                if member in encrypted:
+                    raise DataError(
+                        f"{path} is encrypted (DRM)", expected="an EPUB without DRM", repair="Leave it out"
+                    )
                 with archive.open(member) as handle:
                     chapters.append(handle.read(BOOK_BYTES - size + 1))
                 size += len(chapters[-1])
@@ -211,6 +216,19 @@ def _book(path: Path) -> Page:
             f"{path} is not a readable EPUB: {error or 'no contents'}", repair="Check the file"
         ) from None
     return Page(name=path.name, data=CHAPTER.join(chapters), kind="book", charset="utf-8")
+
+
+def _encrypted_members(archive: zipfile.ZipFile) -> set[str]:
+    """Return the members that an EPUB lists as encrypted (EPUB 3.3, section 4.2.6.3.2); often only fonts."""
+    if _ENCRYPTION not in archive.namelist():
+        return set()
+    references = (e.attributes["URI"] for e in _xml(archive, _ENCRYPTION) if e.name == "CipherReference")
+    return {_member(PurePosixPath(unquote(reference))) for reference in references}
+
+
+def _member(path: PurePosixPath) -> str:
+    """Return the name of the member of an archive at `path`."""
+    return os.path.normpath(path).replace(os.sep, "/")
 
 
 def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
