@@ -111,6 +111,13 @@ class Web:
             return await self._send(
                 writer, 200, gzip.compress(b"<p>packed</p>"), extra="Content-Encoding: gzip\r\n"
             )
+        if path == "/members":  # with bytes after the last
+            story = page_of(host, path).encode()
+            packed = gzip.compress(story[:100]) + gzip.compress(story[100:]) + b"z" * 100
+            return await self._send(writer, 200, packed, extra="Content-Encoding: gzip\r\n")
+        if path == "/late-bomb":
+            body = gzip.compress(b"<p>") + BOMB
+            return await self._send(writer, 200, body, extra="Content-Encoding: gzip\r\n")
         if path == "/cut":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n<p>only this")
             return await writer.drain()

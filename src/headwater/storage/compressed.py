@@ -1,4 +1,4 @@
-"""Read compressed files as streams: .zst (also with long windows), .xz, .bz2, .gz, or plain.
+"""Read compressed files as streams: .zst (also with long windows), .xz, .bz2, .gz, or plain; unpack HTTP bodies.
 
 Dumps and crawls of many gigabytes are sometimes cut short. Everything before the cut is returned, and `cut` says
 what was wrong.
@@ -26,6 +26,8 @@ _XZ_MEMORY = 512 * 1024**2  # `xz -9` asks for 65 MiB
 _ZSTANDARD_INPUT_BYTES = 1 << 11
 # Longer than any line of a dump; bounds the memory for a line that does not end, as in a compression bomb.
 LINE_BYTES = 64 * 1024**2
+_GZIP = b"\x1f\x8b"  # the beginning of a gzip member
+_BODY_BYTES = 1 << 14  # of a body unpacked at a time: what follows each of many small members is copied
 
 # A decoder of one stream, and the bytes that may be between streams.
 _DECODERS: dict[str, tuple[Callable[[], Any], bytes]] = {
@@ -76,6 +78,40 @@ class CompressedFile:
         last = b"".join(pending)
         if last and not self.cut:
             yield last
+
+
+class BodyDecoder:
+    """Unpacks the body of an HTTP response: gzip members one after the other, zlib, or deflate without a frame.
+
+    Bytes after the end that are not another gzip member are dropped.
+    """
+
+    def __init__(self, window: int = zlib.MAX_WBITS | 32) -> None:
+        """`window` is that of `zlib.decompressobj`; by default gzip or zlib."""
+        self._decoder = zlib.decompressobj(window)
+        self._after = b""  # the first bytes after the members so far
+
+    @property
+    def eof(self) -> bool:
+        """Whether the last member is complete."""
+        return self._decoder.eof
+
+    def decompress(self, packed: bytes, most: int) -> bytes:
+        """Return the next unpacked bytes, at most `most`, and drop those beyond; raises zlib.error."""
+        pieces: list[bytes] = []
+        for start in range(0, len(packed), _BODY_BYTES):
+            block = packed[start : start + _BODY_BYTES]
+            while block and most > 0:
+                if self._decoder.eof:
+                    block = self._after + block
+                    self._after = block[: len(_GZIP)]
+                    if self._after != _GZIP:
+                        break
+                    self._decoder, self._after = zlib.decompressobj(zlib.MAX_WBITS | 16), b""
+                pieces.append(self._decoder.decompress(block, most))
+                most -= len(pieces[-1])
+                block = self._decoder.unused_data
+        return b"".join(pieces)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from headwater.corpus.extract import page_text as extract_module
 from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, decode, extract, tidy, wiki_text
 from headwater.corpus.sources.pages import PAGE_BYTES, Page, holds_pages, read_pages
 from headwater.errors import DataError, UsageError
+from headwater.storage.compressed import BodyDecoder
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6
 HTML = f"""<html><head><title>River</title><script>var x = 1;</script></head><body>
@@ -85,14 +86,27 @@ def test_bodies_are_unpacked_as_their_headers_say_and_left_where_an_archive_did_
         (page, "Content-Encoding: br\r\n"),
         (b"\x8b\x02\x80not read\x03", "Content-Encoding: br\r\n"),
         (gzip.compress(b"\0" * (PAGE_BYTES + 1)), packed),
+        (gzip.compress(page[:400]) + gzip.compress(page[400:]) + b"\r\nno member", packed),
     ]
     path = tmp_path / "a.warc"
     path.write_bytes(b"".join(warc_record(f"http://a.org/{i}", b, extra=e) for i, (b, e) in enumerate(bodies)))
     notes: list[str] = []
-    assert [found.data for found in read_pages(path, notes)] == [page] * 8
+    assert [found.data for found in read_pages(path, notes)] == [page] * 9
     assert len(notes) == 2
     assert "http://a.org/9 is larger" in notes[0]
     assert notes[1].endswith("1 page left out, as the encoding br is not supported")
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_members_of_a_packed_body_may_arrive_in_any_pieces(size: int) -> None:
+    packed = b"".join(map(gzip.compress, [b"one ", b"", b"two"])) + b"\x1fno member"
+    decoder = BodyDecoder()
+    pieces = [decoder.decompress(packed[at : at + size], 100) for at in range(0, len(packed), size)]
+    assert (b"".join(pieces), decoder.eof) == (b"one two", True)
+    assert BodyDecoder().decompress(packed, 5) == b"one t"
+    cut = BodyDecoder()
+    cut.decompress(packed[:-20], 100)
+    assert not cut.eof
 
 
 def test_the_end_of_a_name_says_what_a_file_holds(tmp_path: Path) -> None:

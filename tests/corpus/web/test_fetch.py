@@ -91,6 +91,7 @@ def fetch(links: Path, out: Path, **changes: Any) -> dict[str, Any]:
         ("a", "/gone", "status 404"),
         ("a", "/photo", "content type"),
         ("a", "/bomb", "too large"),
+        ("a", "/late-bomb", "too large"),
         ("a", "/endless", "too large"),
         ("a", "/slow", "too slow"),
         ("a", "/cut", "page, cut short"),
@@ -360,11 +361,12 @@ def test_a_wrong_length_loses_no_page_in_silence(tmp_path: Path, web: Any) -> No
 
 
 def test_pages_are_kept_as_they_came(tmp_path: Path, web: Any) -> None:
-    urls = [web.url("a", "/euckr"), web.url("a", "/packed"), web.url("a", "/moved")]
+    urls = [web.url("a", path) for path in ("/euckr", "/packed", "/members", "/moved")]
     fetch(make_links(tmp_path, urls), tmp_path / "pages")
     pages = pages_of(tmp_path / "pages")
     assert extract(pages[web.url("a", "/euckr")]) == "강물이 흐른다"
     assert pages[web.url("a", "/packed")].data == b"<p>packed</p>"
+    assert pages[web.url("a", "/members")].data == web.page("a", "/members")
     assert web.url("a", "/story/moved") in pages
     raw = gzip.decompress(next((tmp_path / "pages").glob("*.warc.gz")).read_bytes()).decode("utf-8", "replace")
     assert f"X-Headwater-Link: {web.url('a', '/moved')}" in raw

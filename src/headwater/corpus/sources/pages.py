@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.errors import DataError, counted, require_extra
-from headwater.storage.compressed import CompressedFile
+from headwater.storage.compressed import BodyDecoder, CompressedFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
 WIKI_BYTES = 64 * 1024**2  # for one article with its history, as XML
@@ -160,7 +160,7 @@ def _unpacked(data: bytes) -> bytes:
     """Unpack a body to at most a byte more than allowed; return one that the archive unpacked unchanged."""
     for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # gzip or zlib; deflate without a frame
         with suppress(zlib.error):
-            return zlib.decompressobj(window).decompress(data, PAGE_BYTES + 1)
+            return BodyDecoder(window).decompress(data, PAGE_BYTES + 1)
     return data
 
 

@@ -24,6 +24,7 @@ from urllib.parse import urljoin, urlsplit
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
 from headwater.corpus.web.urls import PORTS, canonical_url, host_of
 from headwater.errors import require_extra
+from headwater.storage.compressed import BodyDecoder
 
 if TYPE_CHECKING:
     from headwater.corpus.web.fetch_config import FetchConfig
@@ -292,7 +293,7 @@ class Visitor:
     async def _read(self, response: Any, limit: int, *, cut: bool) -> tuple[bytes, bool]:
         """Return the unpacked body and whether it is complete; more than `limit` bytes are cut or refused."""
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
-        decoder = zlib.decompressobj(47) if encoding in {"gzip", "x-gzip", "deflate"} else None
+        decoder = BodyDecoder() if encoding in {"gzip", "x-gzip", "deflate"} else None
         if encoding not in {"", "identity", "gzip", "x-gzip", "deflate"}:
             raise Refused("content encoding")
         pieces, size = [], 0
