@@ -288,6 +288,8 @@ def test_articles_of_a_wiki(tmp_path: Path) -> None:
         ("[[File: a.jpg|thumb|A [[mill]]]][[Datei:a.jpg|mini|B]]See [[:Category:Mills]].", "See Category:Mills."),
         ("A mill[[Category:Mills]][[fr:Moulin]]", "A mill"),
         ("if a < 5 and b > 3<br/>then", "if a < 5 and b > 3\nthen"),
+        ("A.\n== Notes ==\nNo.\n=== On b ===\nNo.\n== C ==\nD.", "A.\n\nC\n\nD."),
+        ("== A ==\nB.\n=== Notes ===\nNo.\n== C ==\nD.\n==See also==\nNo.", "\nA\n\nB.\n\nC\n\nD.\n"),
     ],
 )
 def test_wiki_markup_takes_no_prose_with_it(markup: str, prose: str) -> None:

@@ -137,7 +137,12 @@ _WIKI_RULES = [
         (r"<(math|gallery|timeline|syntaxhighlight|source|score)\b[^>]*>.*?</\1>", re.S, ""),
         (r"<br\b[^<>]*>", re.I, "\n"),
         (r"</?[A-Za-z][^<>]*>", 0, ""),
-        (r"^=+\s*(?:See also|References|External links|Further reading|Notes)\s*=+\s*$.*", re.S | re.M, ""),
+        (  # to the next heading of the same or a higher level
+            r"^(=+)\s*(?:See also|References|External links|Further reading|Notes)\s*=+\s*$"
+            r".*?(?=^(?!\1=)=[^\n]*=[ \t]*$|\Z)",
+            re.S | re.M,
+            "",
+        ),
         (r"^(=+)\s*(.+?)\s*\1\s*$", re.M, r"\n\2\n"),
         (r"\[https?://\S+ ([^\]]+)\]", 0, r"\1"),
         (r"\[https?://\S+\]|__[A-Z]+__", 0, ""),
