@@ -157,6 +157,11 @@ def test_encodings(data: bytes, charset: str) -> None:
     assert decode(data, charset).endswith("강물이 흐른다")
 
 
+def test_a_text_may_mention_a_charset() -> None:
+    text = 'Write <meta charset="iso-8859-1"> in the head. Café à la carte.'
+    assert extract(Page("a.md", text.encode(), kind="text")) == text
+
+
 def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = b"<div>" * 100_000 + b"deep"
     good = [Page(f"good-{i}", b"<p>text</p>") for i in range(40)]

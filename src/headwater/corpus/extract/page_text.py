@@ -1,8 +1,8 @@
 """Extract the text of a raw page.
 
 Resiliparse and `main_text`, or trafilatura on request, extract the main content of HTML (GPT-2, section 2.1, used
-Dragnet and Newspaper, which are no longer maintained). The encoding is the server's, else the page's, else a guess
-from its bytes. Wiki markup becomes prose.
+Dragnet and Newspaper, which are no longer maintained). The encoding is the server's, else the one that HTML
+declares, else a guess from the bytes. Wiki markup becomes prose.
 
 Extractors are C code, and the web is hostile input: a page of 100,000 nested tags keeps one busy for minutes,
 another page crashes it. `Extractor` therefore uses a process of its own, which is ended when a page takes more
@@ -102,19 +102,19 @@ def extract(page: Page, name: str = "resiliparse") -> str:
     if page.kind == "book":
         chapters = (decode(chapter, page.charset) for chapter in page.data.split(CHAPTER))
         return tidy("\n\n".join(_whole_text(chapter) for chapter in chapters))
-    text = decode(page.data, page.charset)
+    text = decode(page.data, page.charset, is_html=False)
     return tidy(wiki_text(text) if page.kind == "wikitext" else text)
 
 
-def decode(data: bytes, charset: str = "") -> str:
-    """Decode a page by the given charset, else by its own declaration or its bytes."""
+def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
+    """Decode a page by the given charset, else by what its HTML declares, or its bytes."""
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 
     declared = map_encoding_to_html5(charset, False) if charset else None
     if declared:
         with suppress(UnicodeDecodeError, LookupError):
             return data.decode(declared).removeprefix("\ufeff")
-    text: str = bytes_to_str(data, detect_encoding(data, from_html_meta=True) or "utf-8")
+    text: str = bytes_to_str(data, detect_encoding(data, from_html_meta=is_html) or "utf-8")
     return text
 
 
