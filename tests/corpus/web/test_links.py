@@ -41,6 +41,7 @@ GOOD: dict[str, Any] = {
         ({"is_self": True}, "self post"),
         ({"is_self": "true"}, "self post"),
         ({"is_self": None, "domain": "self.science"}, "self post"),
+        ({"is_self": False, "domain": "self.com", "url": "https://www.self.com/story"}, ""),
         ({"over_18": True}, "over 18"),
         ({"over_18": "false"}, ""),
         ({"created_utc": "1400000000"}, ""),

@@ -118,7 +118,8 @@ def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, d
         "subreddit": str(submission.get("subreddit") or ""),
     }
     domain = str(submission.get("domain") or "")
-    if _flag(submission.get("is_self")) or domain.startswith("self."):
+    is_self = submission.get("is_self")
+    if domain.startswith("self.") if is_self is None else _flag(is_self):
         return "self post", link
     if not url:
         return "no http(s) URL", link
