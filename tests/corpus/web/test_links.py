@@ -64,6 +64,12 @@ def test_each_rule(changes: dict[str, Any], rule: str) -> None:
     assert apply_rules(GOOD | changes, config)[0] == rule
 
 
+def test_blocked_names_may_have_capitals() -> None:
+    config = LinksConfig(blocked_hosts=("Example.com",), blocked_suffixes=(".PDF",))
+    assert apply_rules(GOOD, config)[0] == "not outbound"
+    assert apply_rules(GOOD | {"url": "http://example.org/story.pdf"}, config)[0] == "no text"
+
+
 @pytest.mark.parametrize(
     ("url", "canonical"),
     [

@@ -124,7 +124,7 @@ def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, d
     if not url:
         return "no http(s) URL", link
     host = host_of(url).partition(":")[0]
-    if any(host == blocked or host.endswith(f".{blocked}") for blocked in config.blocked_hosts):
+    if any(f".{host}".endswith(f".{blocked.lower()}") for blocked in config.blocked_hosts):
         return "not outbound", link
     if link["score"] < config.minimum_score:
         return f"score below {config.minimum_score}", link
@@ -134,7 +134,7 @@ def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, d
         return "blocked subreddit", link
     if day is None or day > config.until:
         return f"after {config.until}", link
-    if url.partition("?")[0].lower().endswith(config.blocked_suffixes):
+    if url.partition("?")[0].lower().endswith(tuple(suffix.lower() for suffix in config.blocked_suffixes)):
         return "no text", link
     return "", link
 
