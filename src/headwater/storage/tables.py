@@ -10,7 +10,7 @@ import codecs
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -326,7 +326,7 @@ def decoded_blocks(path: Path, block_bytes: int | None = None) -> Iterator[str]:
     lines = 0
     is_multibyte = False
     try:
-        for block in _blocks(path, block_bytes or _BLOCK_BYTES):
+        for block in unpacked_blocks(path, block_bytes or _BLOCK_BYTES):
             require_text(block, path)
             try:
                 text = decoder.decode(block, final=not block)
@@ -340,7 +340,7 @@ def decoded_blocks(path: Path, block_bytes: int | None = None) -> Iterator[str]:
         raise file_error(path, error) from None
 
 
-def _blocks(path: Path, block_bytes: int) -> Iterable[bytes]:
+def unpacked_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
     """Yield the unpacked bytes of a file in blocks, then an empty one."""
     if path.suffix.lower() in PACKED:
         file = CompressedFile(path)

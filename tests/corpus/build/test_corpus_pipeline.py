@@ -185,7 +185,29 @@ def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Pat
     (tmp_path / "texts/latin.txt").write_bytes(b"un caf\xe9")
     with pytest.raises(DataError, match=r"not UTF-8: byte 0xe9 in line 1\. .* or try --set any_encoding=true"):
         pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
-    pipeline.build([tmp_path / "texts"], tmp_path / "corpus", load_recipe("plain", {"any_encoding": True}))
+    any_encoding = load_recipe("plain", {"any_encoding": True})
+    pipeline.build([tmp_path / "texts"], tmp_path / "corpus", any_encoding)
+    (tmp_path / "texts/latin.txt").unlink()
+    (tmp_path / "texts/packed.txt.gz").write_bytes(gzip.compress(b"un caf\xe9"))
+    pipeline.build([tmp_path / "texts"], tmp_path / "packed", any_encoding)
+    [document] = read_documents(tmp_path / "packed")
+    assert document.text == "un café"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "repair"),
+    [
+        ("a.txt", b" \n \n", "Name a file or folder with text"),
+        ("a.jsonl", b'{"text": "caf\xe9"}', "Convert it to UTF-8 text"),
+        ("a.html", b"<p> </p>", "Try --set extractor=trafilatura"),
+    ],
+)
+def test_a_repair_is_one_that_can_help(tmp_path: Path, name: str, content: bytes, repair: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(content)
+    with pytest.raises(DataError) as raised:
+        pipeline.build([tmp_path / "in"], tmp_path / "out", load_recipe("plain", {"any_encoding": True}))
+    assert raised.value.repair == repair
 
 
 def test_a_file_of_pages_without_a_usable_one_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

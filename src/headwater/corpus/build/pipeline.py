@@ -44,6 +44,8 @@ from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
 from headwater.corpus.filters.steps import Funnel, Removal
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.sources import python_docs
+from headwater.corpus.sources.pages import HTML_SUFFIXES
+from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.errors import (
     DataError,
     FolderError,
@@ -69,6 +71,7 @@ from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import Input
 from headwater.storage.remote import place
 from headwater.storage.stage import Stage
+from headwater.storage.tables import unpacked_suffix
 
 Engine = Literal["local", "ray"]
 
@@ -254,12 +257,7 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], worke
     for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
         if not entry["documents"] and number in unusable:
             first = unusable[number]
-            repair = "Repair that file, or name others"
-            if first["page"]:
-                repair = "Try --set extractor=trafilatura"
-            elif "UTF-8" in first["reason"]:
-                repair = "Convert it to UTF-8 text, or try --set any_encoding=true"
-            raise DataError(f"{source.given} gave no text: {first['reason']}", repair=repair)
+            raise DataError(f"{source.given} gave no text: {first['reason']}", repair=_repair(first, plan.config))
         if not entry["documents"]:
             raise DataError(f"{source.given} is empty: it has no text", repair="Name a file or folder with text")
     duplicates = _Duplicates(plan, workers)
@@ -290,6 +288,17 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], worke
         packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         write_json(work / PACKAGES, packages)
     return duplicates.kept.size
+
+
+def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
+    """Return what a user can do if this page, file or note is why a source has no text."""
+    name = unusable.get("source", "").lower()
+    if unusable["page"] and name.endswith(HTML_SUFFIXES) and config.extractor != "trafilatura":
+        return "Try --set extractor=trafilatura"
+    if "UTF-8" in unusable["reason"]:
+        any_encoding = ", or try --set any_encoding=true" if unpacked_suffix(Path(name)) in TEXT_SUFFIXES else ""
+        return f"Convert it to UTF-8 text{any_encoding}"
+    return "Repair that file, or name others"
 
 
 class _Duplicates:

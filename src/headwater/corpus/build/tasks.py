@@ -28,9 +28,10 @@ from headwater.corpus.sources.text import (
 from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError, ResourceError
 from headwater.storage.decoding import without_surrogates
-from headwater.storage.files import read_bytes
+from headwater.storage.files import file_error
 from headwater.storage.provenance import MANIFEST, Input, read_manifest, user_files
 from headwater.storage.remote import RemoteListing, folder_files, is_remote, list_source, place
+from headwater.storage.tables import unpacked_blocks, unpacked_suffix
 
 BUILT_IN = (python_docs.SOURCE,)
 _PAGES = ".warc.gz"  # the files with pages in a folder that `corpus fetch` wrote
@@ -185,7 +186,7 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 
         def holds_raw_text(entry: tuple[str, Path]) -> bool:
             path = entry[1]
-            return holds_pages(path) or (config.any_encoding and path.suffix.lower() in TEXT_SUFFIXES)
+            return holds_pages(path) or (config.any_encoding and unpacked_suffix(path) in TEXT_SUFFIXES)
 
         for is_raw, group in groupby(paths, holds_raw_text):
             if is_raw:
@@ -246,11 +247,12 @@ def _extracted(
     with Extractor(config.extractor) as extractor:
         for page, text, reason in extractor.texts(pages()):
             name = names.pop(id(page))
+            is_file = page.kind == "text" and not page.url
             if reason or not text.strip():
-                reason = reason or "it has no text"
+                reason = reason or (EMPTY if is_file else "it has no text")
                 account.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
                 continue
-            texts = text.split(SEPARATOR) if page.kind == "text" and not page.url else [text]
+            texts = text.split(SEPARATOR) if is_file else [text]
             for position, piece in enumerate(texts):
                 if piece.strip():
                     yield Document(
@@ -263,12 +265,18 @@ def _extracted(
 
 
 def _text_page(path: Path) -> Iterator[Page]:
-    if path.stat().st_size > TEXT_BYTES:
-        raise DataError(
-            f"{path} is larger than {TEXT_BYTES:,} bytes, too large to detect its encoding",
-            repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
-        )
-    yield Page(name=path.name, data=read_bytes(path), kind="text")
+    data = bytearray()
+    try:
+        for block in unpacked_blocks(path):
+            data += block
+            if len(data) > TEXT_BYTES:
+                raise DataError(
+                    f"{path} is larger than {TEXT_BYTES:,} bytes, too large to detect its encoding",
+                    repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
+                )
+    except OSError as error:
+        raise file_error(path, error) from None
+    yield Page(name=path.name, data=bytes(data), kind="text")
 
 
 def _groups(files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, ...]]:

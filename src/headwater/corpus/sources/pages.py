@@ -25,10 +25,8 @@ from headwater.storage.compressed import BodyDecoder, CompressedFile
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
 WIKI_BYTES = 64 * 1024**2  # for one article with its history, as XML
 BOOK_BYTES = 256 * 1024**2  # for all chapters of a book, unpacked
-SUFFIXES = (
-    *(".warc", ".warc.gz", ".wet", ".wet.gz", ".html", ".htm", ".xhtml", ".epub"),
-    *(".xml", ".xml.bz2", ".xml.gz"),
-)
+HTML_SUFFIXES = (".warc", ".warc.gz", ".html", ".htm", ".xhtml")
+SUFFIXES = (*HTML_SUFFIXES, ".wet", ".wet.gz", ".epub", ".xml", ".xml.bz2", ".xml.gz")
 
 Kind = Literal["html", "text", "book", "wikitext"]
 
