@@ -7,7 +7,9 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,6 +120,28 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     assert plan.missing() == [2]
     with pytest.raises(DataError, match=r"02\.jsonl"):
         raise_error(plan)
+
+
+def test_an_error_of_an_earlier_attempt_does_not_end_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_files(tmp_path / "files", 2)
+    plan = BuildPlan(tmp_path / "parts", BuildConfig(), tuple(sources.open_source(0, files).tasks))
+    plan.folder.mkdir()
+    plan.save()
+    cluster.save_error(plan, ResourceError("00.jsonl does not exist on another node"))
+
+    class Executor:
+        def __init__(self, *unused: Any, **named: Any) -> None: ...
+
+        def run(self) -> None:
+            for number in plan.missing():
+                build_parts.run_task(plan, number)
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "datatrove.executor.ray", SimpleNamespace(RayPipelineExecutor=Executor))
+    cluster.run_on_ray(plan, 1, "")
+    assert plan.missing() == []
 
 
 @pytest.mark.filterwarnings("ignore")

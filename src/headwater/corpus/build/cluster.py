@@ -89,6 +89,7 @@ def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
         skip_completed=False,  # the parts show what is done
         log_first=True,
     )
+    (plan.folder / _ERROR).unlink(missing_ok=True)  # of an attempt that was killed before it raised it
     executor.run()
     raise_error(plan)
 
