@@ -328,6 +328,16 @@ def test_a_host_that_leads_to_a_closed_one_is_not_held_up_by_it(tmp_path: Path, 
     assert len(asked) == 12
 
 
+def test_the_timeout_is_the_configured_one_alone(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import aiohttp
+
+    monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", aiohttp.ClientTimeout(total=1e-9))
+    found = fetch(make_links(tmp_path, [web.url("a", "/story/1")]), tmp_path / "pages")
+    assert found["outcomes"] == {"page": 1}
+
+
 def test_a_page_that_is_a_bomb_is_not_unpacked_beyond_its_limit(tmp_path: Path, web: Any) -> None:
     links = make_links(tmp_path, [web.url("a", "/bomb")])  # 50 MB
     tracemalloc.start()

@@ -128,6 +128,7 @@ class Visitor:
         self._session = self._aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
+            timeout=self._aiohttp.ClientTimeout(),  # none of aiohttp's: `_get` limits each answer
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
             cookie_jar=self._aiohttp.DummyCookieJar(),
