@@ -16,6 +16,7 @@ TRACKING = re.compile(
     r"^(utm_\w+|fbclid|gclid|dclid|msclkid|mc_[ce]id|igshid|yclid|_ga|ref_src|spm|cmpid|ocid|smid|CMP)$", re.I
 )
 PORTS = {"http": 80, "https": 443}
+_AMPERSAND = re.compile("&(?:amp;)+")  # some pages escape it twice
 _ESCAPE = re.compile(r"%[0-9a-fA-F]{2}")
 _HOST = re.compile(
     r"^(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)+$"
@@ -25,8 +26,8 @@ _MAXIMUM_CHARACTERS = 2048  # accepted by all common servers and browsers
 
 
 def canonical_url(url: str) -> str:
-    """Return the canonical form of `url`; empty if it is not an http(s) URL with a dotted host."""
-    url = url.strip().replace("&amp;", "&")
+    """Return the canonical form of `url`; empty if it is not an http(s) URL with a dotted host, or too long."""
+    url = _AMPERSAND.sub("&", url.strip())
     if not url or len(url) > _MAXIMUM_CHARACTERS or re.search(r"[\x00-\x20\x7f<>\"\ufffd]", url):
         return ""
     try:
@@ -42,7 +43,8 @@ def canonical_url(url: str) -> str:
     if scheme not in PORTS or not _HOST.match(host):
         return ""
     location = host if port in {None, PORTS[scheme]} else f"{host}:{port}"
-    return urlunsplit(SplitResult(scheme, location, path, query, ""))
+    canonical = urlunsplit(SplitResult(scheme, location, path, query, ""))
+    return canonical if len(canonical) <= _MAXIMUM_CHARACTERS else ""
 
 
 def page_key(url: str) -> str:
