@@ -2,7 +2,7 @@
 
 The body of an answer longer than its Content-Length ends there; the rest is dropped and the connection closed (RFC
 9112, sections 6.3 and 9.2). An answer that ends before its length, its last chunk or the end of its compressed
-stream is incomplete (section 8): it is requested again, and kept with a mark if it never arrives completely.
+stream is incomplete (section 8): it is requested again, and kept with a mark if the last answer is incomplete too.
 """
 
 from __future__ import annotations
