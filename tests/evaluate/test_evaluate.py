@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -241,7 +241,7 @@ def test_windows_of_different_texts_are_not_compared(
         compare(tmp_path / "model alone", tmp_path / "wide alone")
 
 
-def save_with_tokenizer(folder: Path, corpus: Path) -> Path:
+def save_with_tokenizer(folder: Path, corpus: Path, *, kind: Literal["gpt1", "gpt2"] = "gpt2") -> Path:
     """Write a model of random weights with a tokenizer of its own."""
     tokenizer = Tokenizer.train([corpus], vocab_size=300, special_tokens=["<|endoftext|>"])
     config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=48, layers=1, width=32, heads=2)
@@ -270,6 +270,19 @@ def test_documents_are_compared_between_tokenizers_if_their_texts_agree(world: A
 def test_tokens_of_another_tokenizer_are_skipped_and_the_rest_is_scored(world: Any, tmp_path: Path) -> None:
     other = save_with_tokenizer(tmp_path / "other", world.root / "corpus")
     found = evaluate(other, BOTH, [world.tokens, world.labels], tmp_path / "out")
+def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) -> None:
+    """A model of kind gpt1 is not asked for the first token of a document, but its bits include that token."""
+    model = save_with_tokenizer(tmp_path / "gpt1", world.root / "corpus", kind="gpt1")
+    pack(world.root / "corpus", model, tmp_path / "tokens", 0.2)
+    evaluate(world.model, ["heldout"], world.tokens, tmp_path / "a")
+    evaluate(model, ["heldout"], tmp_path / "tokens", tmp_path / "b")
+    (found,) = compare(tmp_path / "a", tmp_path / "b")
+    bits = [
+        np.mean([example["bits"] for example in read_examples(tmp_path / name, found.protocol)]) for name in "ab"
+    ]
+    assert (found.a, found.b) == pytest.approx([-mean * math.log(2) for mean in bits])
+
+
     assert [one.protocol for one in found.skipped] == ["heldout.bits-per-byte"]
     assert "another tokenizer" in found.skipped[0].reason
     assert "signature.docstring.mean" in {one.protocol for one in found.results}

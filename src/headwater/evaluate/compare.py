@@ -96,6 +96,13 @@ def _values(
 
 
 def _log_likelihood(record: Mapping[str, Any]) -> float:
+    """Return the log-likelihood of a record's text in nats.
+
+    That of a held-out document is in its bits: with GPT-1's tokenizer they include the cost of the first token,
+    which the model was not asked for.
+    """
+    if "bits" in record:
+        return -float(record["bits"]) * math.log(2)
     return math.fsum(math.fsum(answer["log_probabilities"]) for answer in record["answers"])
 
 
