@@ -13,12 +13,14 @@ import pytest
 
 from headwater.errors import DataError
 from headwater.pretrain.recipe import PretrainConfig
+from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce import reproduce
 from headwater.reproduce.claims import PaperClaim, judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
 from headwater.reproduce.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
+from headwater.reproduce.gpt2_zero_shot import PARTS, _losses, _underfitting, _unread_note
 from headwater.reproduce.scale import Scale
-from headwater.reproduce.statistics import FAILS, HOLDS, OPEN
+from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured
 
 NAMES = (
     "gpt2_layer_norm",
@@ -137,6 +139,39 @@ def test_what_was_read_and_what_was_not_are_told_apart(tokens: Path) -> None:
     read, unread = (some(tokens, recipe, 1_000) for some in (windows_read, windows_unread))
     assert len(read) == 16  # four updates of four windows
     assert not np.intersect1d(read, unread).size
+
+
+def test_a_ladder_that_read_all_of_its_text_has_no_unread_part(tokens: Path) -> None:
+    windows = TokenStream(tokens, "train", 48).windows
+    measured: list[str] = []
+    left_out: list[str] = []
+
+    def perplexity(name: str, model: Path, folder: Path, part: str, places: list[int]) -> dict[str, float]:
+        assert places
+        measured.append(name)
+        return {"loss": 2.0 - len(measured) / 100}
+
+    for steps in (2, windows // 4 + 1):  # of four windows each
+        laboratory: Any = SimpleNamespace(
+            scale=SimpleNamespace(
+                models={"gpt2-a": SimpleNamespace(text="web", recipe=_RECIPE | {"steps": steps})}
+            ),
+            tokens=lambda text: (tokens, tokens),
+            model=lambda rung, seed: tokens,
+            perplexity=perplexity,
+            leave_out=lambda kind, name: left_out.append(name),
+        )
+        losses: dict[str, dict[str, Measured]] = {part: {} for part in PARTS}
+        for seed in (1, 2, 3):
+            for part, figures in _losses(laboratory, "gpt2-a", seed, 5).items():
+                losses[part].setdefault("gpt2-a", Measured()).add(figures["loss"], 0.01)
+        claims = [finding.claim for finding in _underfitting(losses, ["gpt2-a"])]
+        notes = _unread_note(losses, ["gpt2-a"])
+        if steps == 2:
+            assert (len(claims), notes, left_out) == (2, [], [])
+    assert len(claims) == 1
+    assert "read every window" in notes[0]
+    assert left_out == [f"gpt2-a, seed {seed}, unread" for seed in (1, 2, 3)]
 
 
 def test_a_ladder_rises_only_where_every_step_does() -> None:

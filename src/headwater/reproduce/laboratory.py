@@ -129,6 +129,10 @@ class Laboratory:
             self.progress.note(f"{kind} {name}: {duration(took)}; {self._remaining()}")
 
     def measured(
+    def leave_out(self, kind: str, name: str) -> None:
+        """Take a piece of work off the list, since there is nothing to do for it."""
+        self._left.discard((kind, name))
+
         self,
         folder: str,
         file: str,
