@@ -161,9 +161,25 @@ def test_a_set_with_one_class_is_refused(tmp_path: Path, scale: Scale) -> None:
         rows = [f"1\tsentence {number} of {name}" for number in range(40)]
         (folder / f"{name}.tsv").write_text("\n".join(["label\ttext_a", *rows]) + "\n", encoding="utf-8")
     laboratory = Laboratory(scale, tmp_path, tmp_path / "shared")
-    with pytest.raises(DataError, match="sst2's part train have one label"):
+    with pytest.raises(DataError, match="sst2's part train have fewer than two labels"):
         sample_set(laboratory, "sst2")
     assert not list((tmp_path / "shared").iterdir())
+
+
+def test_a_test_part_with_hidden_labels_is_not_refused(tmp_path: Path, scale: Scale) -> None:
+    folder = tmp_path / "finetune" / "RTE"
+    folder.mkdir(parents=True)
+    for name, header, labels in (
+        ("train", "\tlabel", ("\t0", "\t1")),
+        ("dev", "\tlabel", ("\t0", "\t1")),
+        ("test", "", ("",)),
+    ):
+        rows = [f"{n}\tpremise {name} {n}\thypothesis {n}{labels[n % len(labels)]}" for n in range(40)]
+        text = "\n".join([f"index\tsentence1\tsentence2{header}", *rows]) + "\n"
+        (folder / f"{name}.tsv").write_text(text, encoding="utf-8")
+    made = sample_set(Laboratory(scale, tmp_path, tmp_path / "shared"), "rte")
+    rows = [json.loads(line) for line in (made / "test-rte.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {row["label"] for row in rows} == {None}
 
 
 def test_a_set_of_one_file_has_the_same_test_rows_for_every_seed(tmp_path: Path, scale: Scale) -> None:

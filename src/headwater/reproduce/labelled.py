@@ -275,9 +275,10 @@ def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
         parts = {"train": evenly(found.train, taken.train)}
         parts |= {f"test-{name}": evenly(rows, taken.test) for name, rows in found.tests.items()}
         for part, rows in parts.items():
-            if len({str(row.label) for row in rows}) < 2:
+            labels = {str(row.label) for row in rows if row.label is not None}
+            if len(labels) < 2 and (labels or part == "train"):  # a test part may hide all its labels
                 raise DataError(
-                    f"the {len(rows):,} rows of {benchmark}'s part {part} have one label",
+                    f"the {len(rows):,} rows of {benchmark}'s part {part} have fewer than two labels",
                     expected="at least two classes",
                     repair=f"Take more rows in labelled.sets.{benchmark}, or leave the set out",
                 )
