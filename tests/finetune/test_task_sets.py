@@ -193,6 +193,17 @@ def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
     assert cola.train == [Raw(('A "quote.',), "1", 1), Raw(("Bad it.",), "0", 2)]
 
 
+def test_rows_of_qqp_that_a_newline_broke_are_left_out_and_counted(tmp_path: Path) -> None:
+    official(tmp_path, "QQP")
+    with (tmp_path / "QQP" / "train.tsv").open("a") as handle:
+        handle.write('7\t1\t2\tWas he real?"\n"\tWas he a real figure?\t0\n8\t1\t2\ta\tb\t1\n')
+    found = find(BY_NAME["qqp"], tmp_path)
+    assert found is not None
+    assert [row.row for row in found.train] == list(range(1, 8))
+    assert found.train[-1] == Raw(("a", "b"), "1", 7)
+    assert found.remarks == ["2 lines of train with too few fields left out"]
+
+
 def test_a_set_that_is_damaged_from_its_first_row_is_not_missing(tmp_path: Path) -> None:
     assert find(BY_NAME["cola"], tmp_path) is None
     (tmp_path / "CoLA").mkdir()

@@ -85,7 +85,7 @@ READERS: Mapping[str, Reader] = {
     "sst2-sentences": tab_separated(("sentence",), "label", header=("sentence", "label")),
     "stsb": tab_separated(_NUMBERED, "score"),
     "stsb-original": readers.stsb_original,
-    "qqp": tab_separated(_QUESTIONS, "is_duplicate"),
+    "qqp": tab_separated(_QUESTIONS, "is_duplicate", has_broken_rows=True),
     "qqp-sample": tab_separated(("q1", "q2"), "label", header=("label", "q1", "q2", "id")),
     "mrpc": readers.mrpc,
     "race-folder": readers.race_folder,

@@ -2,9 +2,9 @@
 
 Each reader yields `Raw` rows with the label in the set's own words, and raises DataError or one of
 `storage.files.MALFORMED` for a file that differs from the release. Known traps: MRPC begins with a byte-order mark
-and has literal quotes; rows of the original STS-B may have two more fields; a copy of QQP has bytes that are not
-UTF-8, which become U+FFFD; SNLI marks pairs without a majority label with "-"; Story Cloze files may repeat their
-header.
+and has literal quotes; rows of the original STS-B may have two more fields; newlines break some rows of GLUE's
+QQP; a copy of QQP has bytes that are not UTF-8, which become U+FFFD; SNLI marks pairs without a majority label
+with "-"; Story Cloze files may repeat their header.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ def tab_separated(
     header: Sequence[str] | None = None,
     quoted: bool = False,
     names: Mapping[str, str] | None = None,
+    has_broken_rows: bool = False,
 ) -> Reader:
     """Return a reader of tab-separated files.
 
     texts, label: names of columns (label None: hidden). header: the columns of a file without a header line.
-    quoted: quotes are CSV's, else literal. names: class names by the file's labels.
+    quoted: quotes are CSV's, else literal. names: class names by the file's labels. has_broken_rows: rows of too
+    few fields, the pieces of a row with a newline in a text, are yielded without texts instead of refused.
     """
 
     def read(path: Path) -> Iterator[Raw]:
@@ -46,6 +48,9 @@ def tab_separated(
             raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, columns))}")
         for number, record in enumerate(records, 1):
             if len(record) < len(columns):
+                if has_broken_rows:
+                    yield Raw((), None, number)
+                    continue
                 raise DataError(
                     f"{path} row {number:,} has {counted(len(record), 'field')}",
                     expected=f"{len(columns)} or more",

@@ -171,7 +171,7 @@ def _rows(
 ) -> Iterator[Raw]:
     if source.remark:
         remarks.append(source.remark)
-    number = 0
+    number = broken = 0
     for name in source.files:
         paths[part if len(source.files) == 1 else f"{part} {name}"] = folder / name
         try:
@@ -180,5 +180,10 @@ def _rows(
                     raise ValueError(f"the next one has {counted(len(row.segments), 'text')}")
                 number += 1
                 yield Raw(row.segments, row.label, number)
+                if not row.segments:
+                    broken += 1
+                    continue
         except (OSError, *MALFORMED) as error:
             raise _unreadable(folder / name, number, error) from None
+    if broken:
+        remarks.append(f"{counted(broken, 'line')} of {part} with too few fields left out")
