@@ -227,6 +227,16 @@ def test_a_fetched_part_that_was_cut_short_is_to_be_fetched_again(tmp_path: Path
         find(BY_NAME["rte"], tmp_path)
 
 
+def test_a_fetched_set_has_the_remark_of_its_release(tmp_path: Path) -> None:
+    (tmp_path / "QNLI").mkdir()
+    for part in ("train", "validation", "qnli"):
+        row = {"segments": ["a question?", f"sentence of {part}"], "label": "entailment"}
+        (tmp_path / "QNLI" / hub.file_name(part)).write_text(json.dumps(row) + "\n", encoding="utf-8")
+    found = find(BY_NAME["qnli"], tmp_path)
+    assert found is not None
+    assert found.remarks == ["second release; the paper used the first"]
+
+
 def test_an_unknown_set_and_a_folder_without_sets_are_refused() -> None:
     assert len(SETS) == len(BY_NAME) == 12
     with pytest.raises(UsageError, match="'cola'"):

@@ -31,13 +31,17 @@ class Test(Config):
 
 
 class HubSet(Config):
-    """A set on the hub. parts: our part -> "folder/split"; texts, label: columns; names: labels by number."""
+    """A set on the hub. parts: our part -> "folder/split"; texts, label: columns; names: labels by number.
+
+    remark: what differs from the paper in its training rows.
+    """
 
     repository: str
     texts: tuple[str, ...]
     parts: dict[str, str]
     label: str = "label"
     names: tuple[str, ...] = ()
+    remark: str = ""
 
 
 class Benchmark(Config):

@@ -58,7 +58,7 @@ def find(benchmark: Benchmark, data: Path) -> Found | None:
         return None
     paths: dict[str, Path] = {}
     remarks: list[str] = []
-    train_source = _first(_with_hub(benchmark.train, "train"), folder)
+    train_source = _first(_train_sources(benchmark), folder)
     assert train_source is not None
     train = list(_rows(benchmark, "train", train_source, folder, paths, remarks))
     validation = None
@@ -127,15 +127,19 @@ def is_there(benchmark: Benchmark, data: Path) -> bool:
 
 def _folder(benchmark: Benchmark, data: Path) -> Path | None:
     """Return the first of the set's folders below `data` that has training rows."""
-    sources = _with_hub(benchmark.train, "train")
+    sources = _train_sources(benchmark)
     return next((data / name for name in benchmark.folders if _first(sources, data / name) is not None), None)
 
 
-def _with_hub(sources: tuple[SetFiles, ...], part: str) -> tuple[SetFiles, ...]:
+def _train_sources(benchmark: Benchmark) -> tuple[SetFiles, ...]:
+    return _with_hub(benchmark.train, "train", benchmark.hub.remark if benchmark.hub else "")
+
+
+def _with_hub(sources: tuple[SetFiles, ...], part: str, remark: str = "") -> tuple[SetFiles, ...]:
     """Insert the files fetched from the hub after the official files and before samples."""
     official = tuple(source for source in sources if not source.remark)
     samples = tuple(source for source in sources if source.remark)
-    return (*official, SetFiles(files=(hub.file_name(part),), reader="hub"), *samples)
+    return (*official, SetFiles(files=(hub.file_name(part),), reader="hub", remark=remark), *samples)
 
 
 def _first(sources: tuple[SetFiles, ...], folder: Path) -> SetFiles | None:
@@ -176,13 +180,13 @@ def _rows(
         paths[part if len(source.files) == 1 else f"{part} {name}"] = folder / name
         try:
             for row in READERS[source.reader](folder / name):
+                if not row.segments:
+                    broken += 1
+                    continue
                 if len(row.segments) < _FEWEST_TEXTS[benchmark.task]:
                     raise ValueError(f"the next one has {counted(len(row.segments), 'text')}")
                 number += 1
                 yield Raw(row.segments, row.label, number)
-                if not row.segments:
-                    broken += 1
-                    continue
         except (OSError, *MALFORMED) as error:
             raise _unreadable(folder / name, number, error) from None
     if broken:
