@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from headwater import shipped
 from headwater.cli.main import main
 from headwater.datasets.paper_tables import TABLES
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
@@ -164,6 +165,24 @@ def test_two_runs_in_one_folder_are_refused(tmp_path: Path, scale: Scale, texts:
     (tmp_path / "out").mkdir()
     with folder_lock(tmp_path / "out"), pytest.raises(FolderError, match="in use"):
         reproduce(["gpt1_perplexity"], scale, texts, tmp_path / "out")
+
+
+def test_a_data_file_that_is_added_gets_new_scores(tmp_path: Path, scale: Scale) -> None:
+    (tmp_path / "lambada_test.jsonl").write_text('{"text": "the river flows north"}\n' * 2)
+    model = shipped.resolve(shipped.names()[0])
+    tasks = ["lambada.openai.last-token", "wsc273.full"]
+
+    def scored() -> tuple[set[str], Path]:
+        laboratory = Laboratory(scale, tmp_path, tmp_path / "shared")
+        results, folder = laboratory.evaluate("both", model, tasks)
+        return {one.protocol for one in results.results}, folder
+
+    first = scored()
+    assert first[0] == {"lambada.openai.last-token"}
+    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n\n" * 2)
+    then = scored()
+    assert then[0] == set(tasks)
+    assert then[1] != first[1]
 
 
 def test_an_unknown_experiment_is_answered_with_the_nearest(tmp_path: Path, scale: Scale, texts: Path) -> None:

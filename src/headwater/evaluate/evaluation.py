@@ -101,6 +101,22 @@ def select(names: Sequence[str]) -> list[Task]:
     return list(chosen.values())
 
 
+def locate_files(tasks: Sequence[Task], data: Sequence[Path]) -> tuple[dict[str, dict[str, Path]], list[Skipped]]:
+    """Return the files of each protocol by role, and the protocols that are skipped because a file is missing.
+
+    Raises ResourceError if a folder of `data` does not exist.
+    """
+    listing = DataFiles(data)
+    found: dict[str, dict[str, Path]] = {}
+    skipped: list[Skipped] = []
+    for task in tasks:
+        try:
+            found[task.protocol] = listing.locate(task.sources)
+        except HeadwaterError as error:
+            skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
+    return found, skipped
+
+
 @resumable()
 def evaluate(
     model: Path,
@@ -133,14 +149,7 @@ def evaluate(
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
-    skipped: list[Skipped] = []
-    found: dict[str, dict[str, Path]] = {}
-    listing = DataFiles(folders)
-    for task in chosen:
-        try:
-            found[task.protocol] = listing.locate(task.sources)
-        except HeadwaterError as error:
-            skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
+    found, skipped = locate_files(chosen, folders)
     if not found and not allow_empty:
         raise _nothing_scored(skipped, tasks, folders)
     places = {place.resolve(): place for roles in found.values() for place in roles.values()}

@@ -27,7 +27,8 @@ from headwater.corpus.build.recipes import load_recipe
 from headwater.corpus.dedup.overlap import training_grams
 from headwater.corpus.folder import read_documents, write_documents
 from headwater.errors import DataError, counted, duration
-from headwater.evaluate import evaluate
+from headwater.evaluate import evaluate, select
+from headwater.evaluate.evaluation import locate_files
 from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Results
 from headwater.evaluate.tasks import VERSION
@@ -128,11 +129,11 @@ class Laboratory:
             self._took[kind].append(took)
             self.progress.note(f"{kind} {name}: {duration(took)}; {self._remaining()}")
 
-    def measured(
     def leave_out(self, kind: str, name: str) -> None:
         """Take a piece of work off the list, since there is nothing to do for it."""
         self._left.discard((kind, name))
 
+    def measured(
         self,
         folder: str,
         file: str,
@@ -243,9 +244,14 @@ class Laboratory:
     def evaluate(
         self, name: str, model: Path, tasks: Sequence[str], *, limit: int | None = None
     ) -> tuple[Results, Path]:
-        """Return the zero-shot scores of a model on protocols, and the folder with every example."""
+        """Return the zero-shot scores of a model on protocols, and the folder with every example.
+
+        The folder also depends on the protocols' files: one that is added or changed later gets new scores.
+        """
         config = {"tasks": list(tasks), "limit": limit, "protocols": VERSION}
-        out = self.place(f"scores-{_file_name(name)}", config, {"model": model})
+        located, _ = locate_files(select(tasks), [self.data])
+        files = {f"{protocol} {role}": place for protocol in located for role, place in located[protocol].items()}
+        out = self.place(f"scores-{_file_name(name)}", config, {"model": model} | files)
         with self.piece("scores", name, out):
             results = evaluate(
                 model,
