@@ -323,19 +323,18 @@ def _without_overlap(
 ) -> dict[str, dict[str, Any]]:
     """Return for each metric the mean overlap, the number of examples with any, and the score without those.
 
-    Sets the share of overlap in each record; it is 0 for an example shorter than an n-gram.
+    Examples that are not measured do not count, and stay. Sets the share of overlap in each record; it is 0 for an
+    example shorter than an n-gram.
     """
     texts = {example.id: example.text for example in examples}
     shares = training.shares(texts[record["id"]] for record in records)
     for record, (shared, count) in zip(records, shares, strict=True):
         record["overlap"] = shared / count if count else 0.0
-    clean = [record for record in records if not record["overlap"]]
-    facts = {
-        "mean": sum(record["overlap"] for record in records) / len(records),
-        "examples": len(records) - len(clean),
-    }
-    if not any(texts.values()):
+    clean = [record for record in records if not (record["overlap"] and task.is_measured(record))]
+    measured = [record["overlap"] for record in records if task.is_measured(record)]
+    if not any(texts.values()) or not measured:
         return {}
+    facts = {"mean": sum(measured) / len(measured), "examples": len(records) - len(clean)}
     try:
         found = {figure.metric: figure for figure in task.summarise(clean)} if clean else {}
     except DataError:  # too few examples are left for a score

@@ -147,6 +147,10 @@ class Task(ABC):
         """Return choices that the protocol's name leaves open, such as a window; stored with the result."""
         return {}
 
+    def is_measured(self, record: Mapping[str, Any]) -> bool:
+        """Return whether an example is one that the figures are about, not one that only a setting is tuned on."""
+        return True
+
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the figures over all examples: by default the mean of each metric with its standard error."""
         return [

@@ -127,9 +127,13 @@ class Acceptability(Task):
         """Return Matthews' correlation and accuracy at the tuned threshold.
 
         Raises DataError if there are no development sentences.
+    def is_measured(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record is of a development sentence."""
+        return not record["tuned"]
+
         """
         threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
-        measured = [record for record in records if not record["tuned"]]
+        measured = [record for record in records if self.is_measured(record)]
         if not measured:
             raise DataError("there are no development sentences to measure")
         chosen = np.array([record["value"] > threshold for record in measured], dtype=np.int64)
