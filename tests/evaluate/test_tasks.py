@@ -15,6 +15,7 @@ from scipy.stats import beta
 from sklearn.metrics import matthews_corrcoef
 
 from headwater.corpus.folder import Document, write_documents
+from headwater.datasets.places import DataFiles
 from headwater.errors import DataError, ResourceError
 from headwater.evaluate import evaluate
 from headwater.evaluate.agreement import Bleu, against_people, exact_match, rouge, word_f1
@@ -310,6 +311,23 @@ def test_cola_tunes_its_threshold_on_the_training_sentences(
     known = [label == 1 for _, label in train]
     best = max(matthews_corrcoef(known, [means[t] > x for t, _ in train]) for x in means.values())
     assert results.results[0].details["matthews on the tuning sentences"] == pytest.approx(best)
+
+
+def test_cola_counts_each_sentence_once_if_both_releases_are_available(tmp_path: Path, world: Any) -> None:
+    row = "x\t{}\t\t{}\n".format
+    for name, text in {
+        "CoLA/train.tsv": row(1, "a lake"),
+        "CoLA/dev.tsv": row(1, "the river flows") + row(0, "of of"),
+        "cola/in_domain_train.tsv": row(1, "a lake"),
+        "cola/in_domain_dev.tsv": row(1, "the river flows"),
+        "cola/out_of_domain_dev.tsv": row(0, "of of"),
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    task = TASKS["cola.mean-log-probability"]
+    for folder in (tmp_path, tmp_path / "CoLA", tmp_path / "cola"):
+        examples = task.read(DataFiles([folder]).locate(task.sources), world.model)
+        assert [one.text for one in examples] == ["the river flows", "of of", "a lake"]
 
 
 def test_sst2_needs_its_label_words_whole(world: Any, tmp_path: Path) -> None:

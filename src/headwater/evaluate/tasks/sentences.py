@@ -98,9 +98,13 @@ class Acceptability(Task):
     )
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
-        """Return development sentences (GLUE's: in and out of domain), then those for tuning the threshold."""
+        """Return development sentences, in and out of domain, then those for tuning the threshold.
+
+        GLUE's file has both domains; only the original release has one for each.
+        """
         found = []
-        for role in ("test", "more", "train"):
+        in_parts = places["test"].name == "in_domain_dev.tsv"
+        for role in ("test", "more", "train") if in_parts else ("test", "train"):
             if role in places:
                 for row in islice(READERS["cola"](places[role]), _TUNED_ON if role == "train" else None):
                     label = _label(row.label, str(places[role]))
@@ -123,14 +127,14 @@ class Acceptability(Task):
         assert isinstance(answer, Scored)
         return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
 
-    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
-        """Return Matthews' correlation and accuracy at the tuned threshold.
-
-        Raises DataError if there are no development sentences.
     def is_measured(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record is of a development sentence."""
         return not record["tuned"]
 
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return Matthews' correlation and accuracy at the tuned threshold.
+
+        Raises DataError if there are no development sentences.
         """
         threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
         measured = [record for record in records if self.is_measured(record)]
