@@ -24,10 +24,12 @@ from headwater.evaluate.held_out import Alphabet, document_ids, read_text
 from headwater.evaluate.protocols import Scored
 from headwater.evaluate.reader import ContinuationRequest
 from headwater.evaluate.results import read_examples, read_results
+from headwater.evaluate.tasks import held_out
 from headwater.inference.scorer import Scorer
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.pretrain.tokens.pack import pack
+from headwater.storage.progress import Progress
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
@@ -243,7 +245,8 @@ def test_windows_of_different_texts_are_not_compared(
 
 def save_with_tokenizer(folder: Path, corpus: Path, *, kind: Literal["gpt1", "gpt2"] = "gpt2") -> Path:
     """Write a model of random weights with a tokenizer of its own."""
-    tokenizer = Tokenizer.train([corpus], vocab_size=300, special_tokens=["<|endoftext|>"])
+    special = ["<|endoftext|>"] if kind == "gpt2" else []
+    tokenizer = Tokenizer.train([corpus], kind=kind, vocab_size=300, special_tokens=special)
     config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=48, layers=1, width=32, heads=2)
     with Stage(folder, kind="model", config=config.to_dict(), inputs={}).write() as work:
         save_model(build_model(config, seed=3), work, tokenizer=tokenizer)
@@ -267,9 +270,6 @@ def test_documents_are_compared_between_tokenizers_if_their_texts_agree(world: A
         compare(tmp_path / "first", results["other"])
 
 
-def test_tokens_of_another_tokenizer_are_skipped_and_the_rest_is_scored(world: Any, tmp_path: Path) -> None:
-    other = save_with_tokenizer(tmp_path / "other", world.root / "corpus")
-    found = evaluate(other, BOTH, [world.tokens, world.labels], tmp_path / "out")
 def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) -> None:
     """A model of kind gpt1 is not asked for the first token of a document, but its bits include that token."""
     model = save_with_tokenizer(tmp_path / "gpt1", world.root / "corpus", kind="gpt1")
@@ -283,6 +283,9 @@ def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) 
     assert (found.a, found.b) == pytest.approx([-mean * math.log(2) for mean in bits])
 
 
+def test_tokens_of_another_tokenizer_are_skipped_and_the_rest_is_scored(world: Any, tmp_path: Path) -> None:
+    other = save_with_tokenizer(tmp_path / "other", world.root / "corpus")
+    found = evaluate(other, BOTH, [world.tokens, world.labels], tmp_path / "out")
     assert [one.protocol for one in found.skipped] == ["heldout.bits-per-byte"]
     assert "another tokenizer" in found.skipped[0].reason
     assert "signature.docstring.mean" in {one.protocol for one in found.results}
@@ -446,6 +449,37 @@ def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
     assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
     assert model.training
     assert follower(model, 10) == {}  # it would take more than its share of the time
+
+
+class Noted(Progress):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_followed_protocol_that_cannot_be_scored_is_noted_once(world: Any, tmp_path: Path) -> None:
+    (tmp_path / "lambada_test.jsonl").write_text("not JSON\n")
+    noted = Noted()
+    tasks = ["lambada.openai.last-token", "signature.docstring.mean"]
+    follower = Follower(tasks, world.tokens, [world.labels, tmp_path], every=1, progress=noted)
+    model = load_model(world.model)
+    assert set(follower(model, 1)) == {"zero-shot signature.docstring.mean accuracy"}
+    (note,) = noted.notes
+    assert "lambada.openai.last-token is not evaluated any more" in note
+    assert [task.protocol for task, _ in follower._tasks] == ["signature.docstring.mean"]
+
+
+def test_a_followed_model_has_no_yardsticks(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("the yardsticks do not change while a model trains")
+
+    monkeypatch.setattr(held_out, "yardsticks", refuse)
+    follower = Follower(["heldout"], world.tokens, [], every=1)
+    assert set(follower(load_model(world.model), 1)) == {"zero-shot heldout.bits-per-byte bits per byte"}
 
 
 def test_a_followed_protocol_must_fit_the_model(world: Any) -> None:

@@ -119,7 +119,7 @@ def pretrain(
         return
     from headwater.model.io.folder import load_config
 
-    follow = None
+    follow, progress = None, terminal_progress()
     if evaluate:
         from headwater.evaluate.during import Follower
 
@@ -129,8 +129,8 @@ def pretrain(
             )
         names = [name.strip() for name in evaluate.split(",") if name.strip()]
         import_from_here(names)
-        follow = Follower(names, tokens, data or [], every=evaluate_every)
-    model = run_pretraining(config, tokens, out, follow=follow, progress=terminal_progress())
+        follow = Follower(names, tokens, data or [], every=evaluate_every, progress=progress)
+    model = run_pretraining(config, tokens, out, follow=follow, progress=progress)
     if is_rank_zero:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
         trained = load_config(model)

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from headwater.datasets.places import DataFiles
-from headwater.errors import UsageError
+from headwater.errors import DataError, MismatchError, ResourceError, UsageError
 from headwater.evaluate.asker import Asker
 from headwater.evaluate.evaluation import require_fit, run_task, select
 from headwater.evaluate.reader import reader_of
 from headwater.language_model import LanguageModel
 from headwater.pretrain.recipe import tokenizer_of
+from headwater.storage.progress import SILENT, Progress
 
 SHARE = 0.1  # of the time since the first call
 EXAMPLES = 100  # of each protocol
@@ -27,15 +28,25 @@ class Follower:
     """Scores `tasks` after every `every` updates of a model that trains on the folder `tokens`.
 
     The files of the tasks are in `tokens` and `data`; raises ResourceError at once if one is missing. The figures
-    are named `zero-shot PROTOCOL METRIC`.
+    are named `zero-shot PROTOCOL METRIC`. A protocol that cannot be scored is noted and not tried again.
     """
 
-    def __init__(self, tasks: Sequence[str], tokens: Path, data: Sequence[Path], *, every: int) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        tokens: Path,
+        data: Sequence[Path],
+        *,
+        every: int,
+        progress: Progress = SILENT,
+    ) -> None:
         if every < 1:
             raise UsageError(f"--evaluate-every {every}", expected="at least 1")
-        self.every, self._tokens = every, tokens
+        self.every, self._tokens, self._progress = every, tokens, progress
         listing = DataFiles([tokens, *data])
-        self._tasks = [(task, listing.locate(task.sources)) for task in select(tasks)]
+        # Without yardsticks, which need no model and cost more than the score.
+        chosen = [task.configured(yardstick_bytes=0, progress=SILENT) for task in select(tasks)]
+        self._tasks = [(task, listing.locate(task.sources)) for task in chosen]
         self._started: float | None = None
         self._spent = self._last = 0.0
 
@@ -57,8 +68,14 @@ class Follower:
         reader = reader_of(lm.tokenizer, lm.config)
         figures = {}
         try:
-            for task, places in self._tasks:
-                for result in run_task(task, places, Asker(lm), reader, limit=EXAMPLES).results:
+            for task, places in list(self._tasks):
+                try:
+                    results = run_task(task, places, Asker(lm), reader, limit=EXAMPLES).results
+                except (DataError, MismatchError, ResourceError) as error:
+                    self._tasks.remove((task, places))
+                    self._progress.note(f"{task.protocol} is not evaluated any more: {error}")
+                    continue
+                for result in results:
                     figures[f"zero-shot {result.protocol} {result.metric}"] = result.value
         finally:
             model.train(training)
