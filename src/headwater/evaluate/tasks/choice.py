@@ -6,6 +6,9 @@ Context, question and right answer together are a passage of the original text. 
 `.mean` takes the answer with the highest mean token log-probability (GPT-1 section 5, as for RACE), over the
 answer's own tokens;
 `.gain` takes the answer whose log-probability the context raises most: log P(answer | context) − log P(answer).
+
+GPT-1's tokenizer has no token before a text. There the first token of log P(answer) costs as much as a uniform
+draw from the vocabulary, as in `held_out`. This cost is the same for every answer, so the comparison omits it.
 """
 
 from __future__ import annotations
