@@ -156,6 +156,15 @@ def test_a_score_of_all_or_none_has_wilsons_interval() -> None:
     assert interval("accuracy", 0.5, 0.1, 10) == pytest.approx((0.304, 0.696))
 
 
+def test_the_interval_of_a_perfect_score_is_shown_with_both_ends(tmp_path: Path) -> None:
+    entry = {"task": "x", "protocol": "x.mean", "metric": "accuracy", "value": 1.0, "stderr": 0.08, "count": 10}
+    entry |= {"seconds": 1.0, "published": {}, "chance": 0.5, "details": {}}
+    results = {"model": "m", "results": [entry], "skipped": []}
+    fill(tmp_path / "results", "results", {"results.json": json.dumps(results)}, {})
+    page = report([tmp_path / "results"], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "0.722 – 1.000" in page
+
+
 def test_it_shows_what_the_folders_hold(world: Path) -> None:
     content = read_content([world])
     (run,) = content.runs
@@ -173,7 +182,15 @@ def test_it_shows_what_the_folders_hold(world: Path) -> None:
         ("baseline: TF-IDF", 0.5),  # once, since both models have the same rows
     ]
     page = report([world], world / "report.html").read_text(encoding="utf-8")
-    for text in ("2.125", "0.500", "± 0.039", "0.600", "xz -9", "x.mean", "temperature 0.8, top-k 40, seed 1"):
+    for text in (
+        "2.125",
+        "0.500",
+        "0.461 – 0.539",
+        "0.600",
+        "xz -9",
+        "x.mean",
+        "temperature 0.8, top-k 40, seed 1",
+    ):
         assert text in page
 
 
