@@ -53,6 +53,7 @@ def test_another_sites_page_can_neither_read_nor_ask(client: TestClient) -> None
         b'{"prompt": ' + b"9" * 100_000 + b"}",
         b"\xff\xfe{}",
         b'{"prompt": 1e999}',
+        b"[" * 16_385 + b'"' + b'\\"' * 500_000,  # a regex that takes quadratic time does not end
     ],
 )
 def test_a_body_that_is_a_trap_for_the_parser_is_refused(client: TestClient, body: bytes) -> None:

@@ -485,6 +485,8 @@ def test_json_of_many_parts_is_refused_before_it_is_read(
         for body in (
             b'{"prompt":[' + b"{}," * 20_000 + b"{}]}",
             b'{"a":"' + b"[" * 5 + b'","prompt":' + b"[" * 20_000,
+            # U+2200 has the byte of a quotation mark.
+            ('{"a":"\u2200","prompt":[' + "{}," * 20_000 + '{}],"b":1}').encode("utf-16-le"),
         ):
             answer = client.post("/v1/completions", content=body, headers=head)
             assert answer.status_code == 400

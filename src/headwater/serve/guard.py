@@ -25,7 +25,9 @@ requests = logging.getLogger("headwater.serve.requests")  # one line each, at le
 _OPEN = ("/page/", "/health", "/openapi.json")
 
 _MOST_PARTS = 16_384
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# An unterminated string also matches, to the end of the body: a match that could fail would be tried again from
+# each later quotation mark, in quadratic time.
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 class Guard:
@@ -124,7 +126,8 @@ class Guard:
 def _require_few_parts(body: bytes) -> None:
     """Raise Problem for JSON of many lists and objects: reading it would stop the event loop for long."""
     parts = body.count(b"[") + body.count(b"{")
-    if parts > _MOST_PARTS:
+    # UTF-16 and UTF-32, which have zero bytes, also have the byte of a quotation mark in other characters.
+    if parts > _MOST_PARTS and b"\0" not in body:
         outside = _STRING.sub(b"", body)
         parts = outside.count(b"[") + outside.count(b"{")
     if parts > _MOST_PARTS:
