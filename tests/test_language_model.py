@@ -166,6 +166,29 @@ def test_leaving_a_stream_frees_its_place(lm: LanguageModel) -> None:
     for _ in lm.stream("the river", max_tokens=40, min_tokens=40):
         break
     assert lm.engine.load == (0, 0)
+    stream = lm.stream("the river", max_tokens=40)
+    assert lm.engine.load == (0, 1)
+    del stream
+    assert lm.engine.load == (0, 0)
+
+
+def test_a_failed_call_leaves_no_request_behind(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="context"):
+        lm.generate(["the river", "the river " * 100])
+    assert lm.engine.load == (0, 0)
+    step, steps = lm.engine.step, 0
+
+    def interrupted() -> bool:
+        nonlocal steps
+        steps += 1
+        if steps == 5:
+            raise KeyboardInterrupt
+        return step()
+
+    monkeypatch.setattr(lm.engine, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lm.generate(["the river"] * 20, max_tokens=40, min_tokens=40)
+    assert lm.engine.load == (0, 0)
 
 
 def test_an_empty_prompt_begins_a_text(lm: LanguageModel) -> None:

@@ -244,8 +244,14 @@ class LanguageModel:
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
         requests = [self.request(text, **options) for text in prompts]
         engine = self.engine
-        running = [engine.submit(request) for request in requests]
-        texts = [generation.wait().text for generation in running]
+        running: list[Generation] = []
+        try:
+            for request in requests:
+                running.append(engine.submit(request))
+            texts = [generation.wait().text for generation in running]
+        except BaseException:
+            engine.cancel(*running)  # also on Ctrl-C: later calls would compute them
+            raise
         return texts[0] if isinstance(prompt, str) else texts
 
     def stream(
@@ -264,7 +270,10 @@ class LanguageModel:
         sample: int = 0,
         beyond_context: Literal["refuse", "shift"] = "refuse",
     ) -> Iterator[str]:
-        """Yield the text of `generate` in pieces of whole characters. Leaving the loop cancels it."""
+        """Yield the text of `generate` in pieces of whole characters. Leaving the loop cancels it.
+
+        The continuation starts with this call. Deleting the iterator cancels it too.
+        """
         generation = self.submit(
             prompt,
             max_tokens=max_tokens,
@@ -279,7 +288,9 @@ class LanguageModel:
             sample=sample,
             beyond_context=beyond_context,
         )
-        return _pieces(generation)
+        pieces = _pieces(generation)
+        next(pieces)  # enter its `try`: closing a generator that was never started runs no `finally`
+        return pieces
 
     def submit(self, prompt: str, **options: Unpack[Options]) -> Generation:
         """Start a continuation; iterate over it for tokens, log-probabilities and text.
@@ -364,7 +375,9 @@ class LanguageModel:
 
 
 def _pieces(generation: Generation) -> Iterator[str]:
+    """Yield an empty text, then the text of each event. Cancel the generation at the end."""
     try:
+        yield ""
         for event in generation:
             if event.text:
                 yield event.text

@@ -129,9 +129,10 @@ class Engine:
         self._waiting.append(generation)
         return generation
 
-    def cancel(self, generation: Generation) -> None:
-        """Cancel a generation, at the latest after the current step. A finished one is left as it is."""
-        generation._cancelled = True
+    def cancel(self, *generations: Generation) -> None:
+        """Cancel generations, at the latest after the current step. A finished one is left as it is."""
+        for generation in generations:
+            generation._cancelled = True
         if self._lock.acquire(blocking=False):
             try:
                 self._end_cancelled()
