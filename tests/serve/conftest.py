@@ -104,7 +104,7 @@ def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         "classify": Labels(target="class", names=["sea", "stone"]),
         "entail": Labels(target="class", names=["no", "yes"]),
         "similarity": Labels(target="score", levels=[0.0, 1.0, 2.0]),
-        "choice": Labels(target="answer", first_answer=1),
+        "choice": Labels(target="answer"),
     }
     folders = {}
     for task, labels in meanings.items():

@@ -442,6 +442,31 @@ def test_a_fine_tuned_model_classifies_and_says_which_words_mattered(open_page: 
         assert page.locator("#classify-fields textarea").count() == fields
 
 
+def test_the_shown_answer_is_the_one_that_is_meant(open_page: Open, http: httpx.Client) -> None:
+    page = open_page()
+    page.click("#tab-classify")
+    page.select_option("#classify-model", "choice")
+    fields = page.locator("#classify-fields textarea")
+    parts = ["the river runs", "where?", "to the sea", "a stone", "in the river"]
+
+    def shown(answers: list[str]) -> str | None:
+        for place, text in enumerate([*parts[:2], "\n".join(answers)]):
+            fields.nth(place).fill(text)
+        with page.expect_response("**/classify"):
+            fields.last.press("Control+Enter")
+        expect(page.locator("#classify-form .main")).to_be_enabled()
+        return page.locator("#classified-label").text_content()
+
+    # The numbers of the answers count from 0, unless the training data counted otherwise.
+    for answers in (parts[2:], parts[:1:-1]):
+        row = http.post("/classify", json={"model": "choice", "input": [[*parts[:2], *answers]]}).json()["data"][0]
+        assert list(row["probabilities"]) == ["0", "1", "2"]
+        assert shown(answers) == answers[row["label"]]
+    row |= {"label": 3, "probabilities": {"1": 0.2, "2": 0.3, "3": 0.5}, "words": []}
+    page.route("**/classify", lambda route: route.fulfill(json={"data": [row]}))
+    assert shown(parts[2:]) == parts[4]
+
+
 def test_the_words_of_a_regression_change_its_score(open_page: Open) -> None:
     page = open_page()
     word = {"segment": 0, "text": "river", "change": 1.5}

@@ -37,10 +37,13 @@ async function classify() {
   showAnswer();
 }
 
+// The answers follow context and question; their numbers begin where the model's training data began.
+const answerOf = (parts, label, probabilities) => parts[2 + Number(label) - Math.min(...Object.keys(probabilities).map(Number))];
+
 function showAnswer() {
   const { label, probabilities, words, task, parts } = answer;
   byId("classified").hidden = false;
-  byId("classified-label").textContent = task === "choice" ? (parts[1 + Number(label)] ?? String(label)) : String(label);
+  byId("classified-label").textContent = task === "choice" ? answerOf(parts, label, probabilities) : String(label);
   const sorted = Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
   byId("classified-bars").replaceChildren(...sorted.map(([name, p]) => make("li", {}, make("code", {}, name), bar(p))));
   // A score changes by parts of its scale, a probability by percentage points.
