@@ -27,13 +27,19 @@ from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.serve import problems
 from headwater.serve.answers import Answer
-from headwater.serve.api import create_app
+from headwater.serve.api import Server, Work, create_app
 from headwater.serve.budget import Budget, Share
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, encode, is_small
-from headwater.serve.schema.requests import ClassifyRequest, CompletionRequest, EmbeddingRequest, ScoreRequest
+from headwater.serve.schema.requests import (
+    ClassifyRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    ScoreRequest,
+)
 from headwater.serve.served import Served, automatic_slots, open_models
 
 
@@ -472,6 +478,53 @@ def test_an_answer_counts_until_it_is_sent_and_no_longer(
         assert streamed.status_code == 200
         assert client.post("/inspect", json={"prompt": "the", "heads_off": [[99, 0]]}).status_code == 400
         assert budget.held == 0
+
+
+def test_an_answer_is_sent_in_parts_while_its_client_reads(base_folder: Path) -> None:
+    text = "x" * 300_000
+
+    async def scenario() -> None:
+        served = open_models([f"base={base_folder}"], precision="fp32", slots=1)[0]
+        served.start(8)
+        server = Server([served], Limits())
+        sent: list[bytes] = []
+        blocked, reads = asyncio.Event(), asyncio.Event()
+
+        async def answer(limits: Limits) -> None:
+            async def compute(_: Served, body: Any, share: Share) -> dict[str, Any]:
+                share.take(len(text), "tokens")
+                server.limits = limits  # what remains is to send the answer
+                return {"prompt": text}
+
+            work = Work(server, DetokenizeRequest(tokens=[1]), compute, "tokens")
+            stays: Any = asyncio.Event().wait
+            await work({"type": "http"}, stays, send)
+
+        async def send(message: Any) -> None:
+            if sent:
+                blocked.set()
+                await reads.wait()
+            if message["type"] == "http.response.body":
+                sent.append(message["body"])
+
+        try:
+            async with asyncio.timeout(30):
+                sending = asyncio.create_task(answer(Limits()))
+                await blocked.wait()
+                assert len(sent[0]) <= 64 * 1024
+                assert server.budget.held == len(text)
+                reads.set()
+                await sending
+                assert json.loads(b"".join(sent)) == {"prompt": text}
+                assert server.budget.held == 0
+                reads.clear()
+                with pytest.raises(ConnectionAbortedError):
+                    await answer(Limits(seconds=0.01))
+                assert server.budget.held == 0
+        finally:
+            served.stop()
+
+    asyncio.run(scenario())
 
 
 def test_json_of_many_parts_is_refused_before_it_is_read(

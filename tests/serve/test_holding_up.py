@@ -161,17 +161,42 @@ def test_a_request_that_arrived_while_the_loop_was_busy_is_answered() -> None:
         runner.run(scenario())
 
 
-async def _listen(protocol: Any, limits: Limits) -> tuple[asyncio.Server, ServerState]:
-    """Start an application that answers with the length of the body."""
+def test_an_answer_that_is_given_up_is_not_kept_for_a_client_that_does_not_read() -> None:
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        size, more = 0, True
-        while more:
-            message = await receive()
-            size, more = size + len(message["body"]), message["more_body"]
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
-        await send({"type": "http.response.body", "body": str(size).zfill(5).encode()})
+    part = bytes(16 << 20)  # more than the system's buffers hold
 
+    async def give_up(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+
+    async def scenario(protocol: Any) -> None:
+        server, state = await _listen(protocol, Limits(), give_up)
+        with socket.create_connection(server.sockets[0].getsockname()) as client:
+            async with server, asyncio.timeout(30):
+                while not state.connections:
+                    await asyncio.sleep(0)
+                client.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+                while state.connections:
+                    await asyncio.sleep(0)
+
+    for protocol in (H11Protocol, HttpToolsProtocol):
+        asyncio.run(scenario(protocol))
+
+
+async def _length(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the length of the body."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message["body"]), message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": str(size).zfill(5).encode()})
+
+
+async def _listen(protocol: Any, limits: Limits, app: Any = _length) -> tuple[asyncio.Server, ServerState]:
+    """Start an application on a free port."""
     config = uvicorn.Config(app, lifespan="off", log_level="critical", h11_max_incomplete_event_size=1 << 24)
     config.load()
     state = ServerState()

@@ -91,7 +91,7 @@ async def _bounded(seconds: float, param: str) -> AsyncIterator[None]:
 
 
 class Work(Response):
-    """An answer that is computed while its client stays connected and within the time limit.
+    """An answer that is computed while its client stays connected and within the time limit, then sent within it.
 
     param: the field that a library error is about, unless the error names another.
     """
@@ -106,7 +106,11 @@ class Work(Response):
         scope["model"] = self._served.name  # for the metrics
         with Share(self._server.budget) as share:
             answer = await self._answer(receive, share)
-            await answer(scope, receive, send)
+            try:
+                async with asyncio.timeout(self._server.limits.seconds):
+                    await answer(scope, receive, send)
+            except TimeoutError:  # the client reads too slowly, or not at all
+                raise ConnectionAbortedError from None
 
     async def _answer(self, receive: Receive, share: Share) -> Response:
         found: list[bytes] = []

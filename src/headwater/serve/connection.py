@@ -1,13 +1,17 @@
-"""Limits on a connection before a request is complete: the size of its headers and their time to arrive.
+"""Limits on a connection that uvicorn lacks: for headers that do not end, and for answers that nobody reads.
 
 uvicorn limits the size of unfinished headers with only one of its two parsers, and the time with neither.
-`bounded` adds both limits to either parser's protocol.
+`bounded` adds both limits to either parser's protocol. If the application gives up an answer, uvicorn closes the
+connection after the client has read what is in the buffer, which may be never; `bounded` aborts it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.serve.limits import Limits
 
@@ -19,15 +23,31 @@ def bounded(protocol: Any, limits: Limits) -> Any:
     """Return a subclass of a uvicorn protocol class that enforces the limits."""
 
     class Bounded(protocol):  # type: ignore[misc]
-        """Counts the bytes received since the last complete request."""
+        """Counts the bytes received since the last complete request, and aborts after an incomplete answer."""
 
+        app: ASGIApp
         _unfinished = 0
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             """See asyncio.Protocol."""
             super().connection_made(transport)
+            self.app = partial(self._answer, self.app)
             self._await_headers()
+
+        async def _answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+            started = complete = False
+
+            async def counted(message: Message) -> None:
+                nonlocal started, complete
+                started = True
+                await send(message)
+                complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+            await app(scope, receive, counted)
+            if started and not complete:
+                self.transport.abort()
+                await asyncio.sleep(0)  # connection_lost comes first, else uvicorn logs an error
 
         def connection_lost(self, error: Exception | None) -> None:
             """See asyncio.Protocol."""

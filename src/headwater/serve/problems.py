@@ -9,12 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from headwater.errors import ContextError, HeadwaterError
 
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 # Elements of a list that are serialised in one call: no other thread runs meanwhile.
 _TOGETHER = 256
+_PART_BYTES = 64 * 1024  # of a body that are sent at a time
 _ANY: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
@@ -88,6 +90,14 @@ class Json(Response):
     def render(self, content: Any) -> bytes:
         """See Response. Bytes are sent as they are."""
         return content if isinstance(content, bytes) else encode(content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response. The body is sent in parts: `send` waits for the client before it writes, not after."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body), _PART_BYTES):
+            end = start + _PART_BYTES
+            more = end < len(self.body)
+            await send({"type": "http.response.body", "body": self.body[start:end], "more_body": more})
 
 
 def encode(content: Any) -> bytes:
