@@ -10,6 +10,8 @@ import pytest
 import headwater
 from headwater.cli.generate import _separated
 from headwater.cli.main import main
+from headwater.inference.engine import Engine, Generation
+from headwater.inference.request import Request
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.tokenizer import Tokenizer
@@ -149,6 +151,27 @@ def test_interactive_keeps_all_text_so_far(
         "the river" + shown.replace("> ", "").replace("\n", "")[:50]
         == whole.replace("> ", "").replace("\n", "")[:59]
     )
+
+
+def test_interactive_keeps_no_text_that_was_not_shown(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy = ["--max-tokens", "12", "--min-tokens", "2", "--temperature", "0"]
+    assert run(folder, "--prompt", "the river", *greedy, "--json") == 0
+    (whole,) = json.loads(capsys.readouterr().out)["samples"]
+    tokenizer = Tokenizer.load(Path(folder))
+    stop = tokenizer.decode(whole["tokens"][4:6])
+    read: list[str] = []
+    submit = Engine.submit
+
+    def recorded(engine: Engine, request: Request) -> Generation:
+        read.append(tokenizer.decode(request.prompt))
+        return submit(engine, request)
+
+    monkeypatch.setattr(Engine, "submit", recorded)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\n!\n"))
+    assert run(folder, "--interactive", *greedy, "--stop", stop) == 0
+    assert read[1] == "the river" + whole["text"].partition(stop)[0] + "!"
 
 
 @pytest.mark.parametrize(

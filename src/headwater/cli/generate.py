@@ -251,7 +251,15 @@ def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> No
             _print_streamed(generation, color)
         except KeyboardInterrupt:
             generation.cancel()
+            _print_streamed(generation, color)  # the text that was held back: it is part of the context
         print(flush=True)
-        end = lm.tokenizer.end_of_text
-        ids += [token for token in generation.tokens if token != end]
+        ids += _ids_of_text(lm, generation)
         turn += 1
+
+
+def _ids_of_text(lm: LanguageModel, generation: Generation) -> list[int]:
+    """Return the tokens of a continuation's text, which ends before a stop text and before `<|endoftext|>`."""
+    end = lm.tokenizer.end_of_text
+    if generation.finished == "stop" and generation.tokens[-1] != end:
+        return lm.tokenizer.encode(generation.text)
+    return [token for token in generation.tokens if token != end]
