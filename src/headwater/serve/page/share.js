@@ -58,5 +58,10 @@ export function asPython(given) {
   ].join("\n");
 }
 
-// JSON's strings and numbers are Python's; a line separator in a string is not.
-const literal = (value) => JSON.stringify(value).replace(/[\u007f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+// JSON's strings and numbers are Python's; a line separator in a string is not, nor is a pair of surrogates.
+const literal = (value) => JSON.stringify(value).replace(/[\u007f-\u{10ffff}]/gu, escaped);
+
+function escaped(c) {
+  const code = c.codePointAt(0).toString(16);
+  return code.length > 4 ? "\\U" + code.padStart(8, "0") : "\\u" + code.padStart(4, "0");
+}
