@@ -393,6 +393,14 @@ def test_settings_links_and_copies_give_the_same_text(open_page: Open, tmp_path:
     assert text_of(page) == expected
 
 
+def test_an_empty_prompt_adds_nothing_to_the_text(open_page: Open, http: httpx.Client) -> None:
+    page = open_page()
+    write(page, "", seed=4, tokens=8)
+    assert token(page, 0).text_content() == "<|endoftext|>"
+    asked = {"prompt": "", "max_tokens": 8, "seed": 4, "temperature": 0.7, "top_k": 40}
+    assert text_of(page) == http.post("/v1/completions", json=asked).json()["choices"][0]["text"]
+
+
 def test_two_models_write_and_score_the_same_text(open_page: Open, http: httpx.Client) -> None:
     page = open_page("#view=compare&prompt=the%20river&a=base&b=classes&seed=3&b_seed=4&b_temperature=0&tokens=9")
     for side, name, seed, temperature in (("a", "base", 3, 0.7), ("b", "classes", 4, 0)):

@@ -5,6 +5,7 @@ import { t } from "./language.js";
 
 export const ALTERNATIVES = 8; // the likeliest tokens that are asked for at each position
 const encoder = new TextEncoder();
+const END_OF_TEXT = "<|endoftext|>";
 const SPECIAL = /^<\|.*\|>$|^_[a-z]+_$/;
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cn}\ufffd]/u;
 
@@ -18,9 +19,10 @@ export function bytesOf(name) {
 
 export const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ");
 
-// As the API gives it: the mark at which the model ended the text is not part of it.
+// As the API gives it, without the mark before a text with an empty prompt and the mark at which the model ended.
 export function textOf(all) {
-  const entries = all.filter((entry, place) => !(place === all.length - 1 && entry.origin === "model" && SPECIAL.test(entry.name)));
+  const edges = { prompt: 0, model: all.length - 1 };
+  const entries = all.filter((entry, place) => !(entry.name === END_OF_TEXT && place === edges[entry.origin]));
   const parts = entries.map((entry) => bytesOf(entry.name));
   const joined = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
