@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -88,6 +89,20 @@ def test_the_model_is_there_again_after_generating_let_go_of_it(folder: Path) ->
     lm.generate("the river", max_tokens=3)
     before = lm.logits(ids)
     assert torch.equal(hw.load(folder).logits(ids), before)
+
+
+def test_other_weights_than_those_that_compute_are_not_handed_out(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    lm = hw.load(tmp_path / "model")
+    ids = torch.tensor([[1, 2, 3]])
+    before = lm.logits(ids)
+    other = build_model(lm.config, seed=2)
+    save_model(other, tmp_path / "model", tokenizer=lm.tokenizer)
+    for ask in (lambda: lm.model, lambda: lm.save(tmp_path / "copy")):
+        with pytest.raises(FolderError, match="have changed since the model was loaded; expected"):
+            ask()
+    assert torch.equal(lm.logits(ids), before)
+    assert torch.equal(hw.load(tmp_path / "model").model.tokens.weight, other.tokens.weight)
 
 
 def test_a_module_in_somebodys_hands_is_not_taken_apart(folder: Path) -> None:

@@ -9,7 +9,6 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -22,7 +21,7 @@ from headwater.inference.network import Network, Precision, require_ids
 from headwater.inference.request import Request
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model.fingerprint import fingerprint
-from headwater.model.io.folder import load_config, load_model, save_model
+from headwater.model.io.folder import load_config, model_reader, save_model
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.files import missing_tokenizer
@@ -93,7 +92,7 @@ def load(
     config = load_config(folder)
     precision = choose_precision(precision, config, place)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    read = partial(load_model, folder, dtype=dtype, device=place)
+    read = model_reader(folder, dtype=dtype, device=place)
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
         opened = read()

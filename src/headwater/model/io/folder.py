@@ -8,7 +8,7 @@ another shape, and an output matrix that is not tied.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +58,28 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
     return model.eval()
 
 
+def model_reader(
+    folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Callable[[], Model]:
+    """Return a function that calls `load_model`, and can be called again when the first module was given up.
+
+    It raises FolderError if the folder no longer has the weight files that it has now.
+    """
+    expected = _weight_stamps(folder)
+
+    def read() -> Model:
+        model = load_model(folder, dtype=dtype, device=device)
+        if _weight_stamps(folder) != expected:
+            raise FolderError(
+                f"the weights in {folder} have changed since the model was loaded",
+                expected="the same files",
+                repair="Load the model again, with headwater.load",
+            )
+        return model
+
+    return read
+
+
 def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torch.dtype | None = None) -> None:
     """Write `config.json`, `model.safetensors` and the tokenizer's files into an existing folder.
 
@@ -80,6 +102,12 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text))
     if tokenizer is not None:
         tokenizer.save(folder, context=config.context)
+
+
+def _weight_stamps(folder: Path) -> list[tuple[str, int, int, int]]:
+    """Return name, inode, size and modification time of each weight file."""
+    stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.safetensors"))]
+    return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
 def require_rows(tokenizer: Any, rows: int) -> None:
