@@ -310,8 +310,9 @@ def test_an_address_that_cannot_be_served_is_one_line(base_folder: Path, tmp_pat
         serve([str(tmp_path)], port=0)
     with pytest.raises(UsageError, match="two models"):
         serve([str(base_folder), str(base_folder)], port=0)
-    with pytest.raises(UsageError, match="cannot be used"):
-        serve([str(base_folder)], host="no such host", api_key_file=_keys(tmp_path))
+    for host in ("no such host", "0.0.0..0"):
+        with pytest.raises(UsageError, match="cannot be used"):
+            serve([str(base_folder)], host=host, api_key_file=_keys(tmp_path))
 
 
 def _keys(folder: Path) -> Path:

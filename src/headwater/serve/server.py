@@ -122,7 +122,7 @@ def _bound(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: an empty or too long part between two dots
         raise UsageError(f"the address {host} cannot be used: {error}", repair="Give another --host") from None
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
