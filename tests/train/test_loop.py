@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from typing import Any
 
@@ -15,7 +16,8 @@ from headwater.model import build_model, preset
 from headwater.model.backend import Backend, default_backend
 from headwater.pretrain.objectives import l1
 from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train.loop import TrainConfig, Trainer, resolve_precision
+from headwater.train import loop
+from headwater.train.loop import Objective, TrainConfig, Trainer, resolve_precision
 from headwater.train.optimizer import Optimizer
 from headwater.train.parallel import Ranks, recompute_blocks
 
@@ -126,6 +128,49 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
     assert len(set(usual)) == 3
     for other in (losses(seed=2), losses(rank=1), losses(parts=2)):
         assert not set(usual) & set(other)
+
+
+def test_trainings_in_threads_do_not_change_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one comes between the seed of the first one's update and its dropout, or waits for its end."""
+
+    def loss_of(seed: int, objective: Objective) -> float:
+        model = build_model(preset("gpt1-nano", vocabulary=61, context=12, width=32, heads=2), seed=3)
+        return Trainer(model, objective, TrainConfig(precision="fp32", seed=seed)).update([batch_of(4)]).loss
+
+    class Turns:
+        """The lock of the random state; says when the second training waits for it."""
+
+        def __enter__(self) -> None:
+            if threading.current_thread() is thread:
+                second_came.set()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def first(model: Any, batch: TokenBatch) -> Any:
+        thread.start()
+        assert second_came.wait(60)
+        found = l1()(model, batch)
+        first_drew.set()
+        return found
+
+    def second(model: Any, batch: TokenBatch) -> Any:
+        found = l1()(model, batch)
+        second_came.set()
+        assert first_drew.wait(60)
+        return found
+
+    alone = [loss_of(seed, l1()) for seed in (1, 2)]
+    lock, second_came, first_drew = threading.Lock(), threading.Event(), threading.Event()
+    together: list[float] = []
+    thread = threading.Thread(target=lambda: together.append(loss_of(2, second)))
+    monkeypatch.setattr(loop, "_RANDOM_STATE", Turns(), raising=False)
+    before = torch.get_rng_state()
+    together.insert(0, loss_of(1, first))
+    thread.join(60)
+    assert together == alone
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_original_adam_is_gpt1s_arithmetic() -> None:

@@ -8,7 +8,9 @@ the large batch, and the number of ranks only changes dropout's masks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
@@ -24,6 +26,8 @@ from headwater.train.optimizer import AdamForm, Optimizer
 from headwater.train.parallel import Ranks, Recompute, recompute_blocks, shard
 from headwater.train.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
 from headwater.train.watch import SUSPECTS
+
+_RANDOM_STATE = threading.Lock()  # held while torch's generators, which all threads share, have a training's state
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -165,8 +169,7 @@ class Trainer:
         self.model.train()
         self.optimizer.clear_gradients()
         sums: dict[str, Tensor] = {}
-        # The process's random state is restored.
-        with torch.random.fork_rng([ranks.device] if ranks.device.type == "cuda" else []):
+        with preserved_random_state(ranks.device):
             for index, batch in enumerate(micro_batches):
                 # Dropout is a function of the place in the run, so that a resumed run draws the same.
                 torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
@@ -193,6 +196,13 @@ class Trainer:
             )
         self.optimizer.step(learning_rate)
         return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), learning_rate, result)
+
+
+@contextmanager
+def preserved_random_state(device: torch.device) -> Iterator[None]:
+    """Restore the process's random state after the block. One thread at a time can be in such a block."""
+    with _RANDOM_STATE, torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
 
 
 C = TypeVar("C", bound=TrainConfig)
