@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.errors import ResourceError, TrainingError, UsageError
+from headwater.errors import FolderError, ResourceError, TrainingError, UsageError
 from headwater.model import build_model, preset
+from headwater.model.io.folder import save_model
 from headwater.pretrain import cost as plan
 from headwater.pretrain import forecast as forecasting
 from headwater.pretrain.forecast import find_rate, forecast, profile
@@ -21,6 +22,7 @@ from headwater.pretrain.profile import PARTS, as_table
 from headwater.pretrain.rate_search import Point, search_rate, suggestion
 from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
+from headwater.tokenizer import Tokenizer
 from headwater.train import machine
 from headwater.train.journal import read_journal
 from headwater.train.optimizer import bytes_a_parameter
@@ -208,6 +210,26 @@ def test_a_forecast_names_the_model_to_continue_from(tmp_path: Path, tokens: Pat
     model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
     config = PretrainConfig.build(TINY, {"init_from": str(model)})
     assert f"{model}, " in forecast(config, tokens, tmp_path / "next").as_text()
+
+
+def test_a_range_test_belongs_to_the_model_to_continue_from(
+    tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        forecasting, "search_rate", lambda *_, **__: [Point(1e-3, 1.0, 1.0), Point(1e-2, 2.0, 2.0)]
+    )
+    model = tmp_path / "model"
+    model.mkdir()
+    shape = preset(
+        "gpt2-pico", vocabulary=Tokenizer.load(tokens / "tokenizer").vocabulary_size, context=32, width=32
+    )
+    for seed in (1, 2):
+        save_model(build_model(shape, seed=seed), model, tokenizer=Tokenizer.load(tokens / "tokenizer"))
+        config = PretrainConfig.build({"init_from": str(model), "batch_size": 2, "precision": "fp32"})
+        if seed == 1:
+            find_rate(config, tokens, tmp_path / "rates")
+    with pytest.raises(FolderError, match=r"another input \(model\)"):
+        find_rate(config, tokens, tmp_path / "rates")
 
 
 def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:

@@ -22,7 +22,7 @@ import torch
 from headwater.errors import byte_size
 from headwater.model import count_parameters
 from headwater.pretrain.cost import Memory, estimate_memory, time_updates
-from headwater.pretrain.pretraining import build_run
+from headwater.pretrain.pretraining import build_run, run_inputs
 from headwater.pretrain.profile import TimeShare, profile_updates
 from headwater.pretrain.rate_search import Point, search_rate, suggestion
 from headwater.pretrain.recipe import PretrainConfig, resolve
@@ -162,9 +162,8 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
     with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         progress = progress if ranks.is_first else SILENT
-        stage = Stage(
-            out, kind="rate-search", config=config.to_dict(), inputs={"tokens": tokens}, seed=config.seed
-        )
+        inputs = run_inputs(config, tokens)
+        stage = Stage(out, kind="rate-search", config=config.to_dict(), inputs=inputs, seed=config.seed)
         if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
             progress.note(f"{out} is complete already")
             return [Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()]

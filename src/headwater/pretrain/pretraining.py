@@ -65,7 +65,7 @@ def pretrain(
             out,
             kind="run",
             config=config.deciding(),
-            inputs=_inputs(config, tokens),
+            inputs=run_inputs(config, tokens),
             seed=config.seed,
             defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
             alternative=lambda: _continuation(config, tokens, out),
@@ -108,7 +108,8 @@ def _continuation(config: PretrainConfig, tokens: Path, out: Path) -> str:
     return f"To train its model further with the new settings: --from {shlex.quote(str(out))} --out NEW"
 
 
-def _inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
+def run_inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
+    """Return the folders that decide a run's result, by their roles."""
     model = {} if config.init_from is None else {"model": shipped.resolve(config.init_from)}
     return {"tokens": tokens} | model
 
@@ -214,7 +215,7 @@ def _train(
         out / "model",
         kind="model",
         config=config.architecture.to_dict() | {"step": run.best["step"] if run.best else config.steps},
-        inputs=_inputs(config, tokens),
+        inputs=run_inputs(config, tokens),
         seed=config.seed,
         defaults=ModelConfig.defaults(),
     )
