@@ -191,10 +191,11 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> No
     shutil.copytree(tmp_path / "step-00000030", tmp_path / "step-00000030-mine")
     save(20)
     save(25)  # on its way to 30 again
-    found = checkpoints().newest()
+    resumed = checkpoints()
+    found = resumed.newest()
     assert found is not None
     assert found[0].name == "step-00000025"
-    assert checkpoints().newest_step() == 30
+    assert resumed.newest_step() == 25
     save(30)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000030", "step-00000030-mine"]
     assert checkpoints().newest() == (tmp_path / "step-00000030", {"step": 30})

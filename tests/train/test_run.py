@@ -79,6 +79,12 @@ def test_later_checkpoints_are_written_if_the_best_one_failed(
     assert run.best["step"] == best
 
 
+def damage(checkpoint: Path) -> None:
+    content = bytearray((checkpoint / "state.safetensors").read_bytes())
+    content[-1] ^= 1
+    (checkpoint / "state.safetensors").write_bytes(content)
+
+
 @pytest.mark.parametrize("how", ["missing", "damaged"])
 def test_a_finished_run_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_path: Path, how: str) -> None:
     run, _ = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
@@ -88,9 +94,7 @@ def test_a_finished_run_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_p
     if how == "missing":
         shutil.rmtree(best)
     else:
-        content = bytearray((best / "state.safetensors").read_bytes())
-        content[-1] ^= 1
-        (best / "state.safetensors").write_bytes(content)
+        damage(best)
     run, notes = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
     assert any("the best checkpoint, of step 2, is missing or damaged" in text for text in notes)
     assert run.best is not None
@@ -143,6 +147,24 @@ def test_the_checkpoint_before_a_spike_is_kept_also_by_the_run_that_resumes(tmp_
     assert kept(tmp_path) == ["step-00000002", "step-00000006"]
     assert isinstance(resumed.watch, Spike)
     assert resumed.watch.resumed == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 3])
+def test_a_damaged_checkpoint_is_not_the_one_before_a_spike(tmp_path: Path, checkpoint_every: int) -> None:
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 4:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        begin(tmp_path, stop, keep=4, checkpoint_every=1).train()
+    for step in (2, 3, 4):
+        damage(tmp_path / "checkpoints" / f"step-{step:08d}")
+    resumed = begin(tmp_path, print, checkpoint_every=checkpoint_every)
+    resumed.train()
+    before_the_spike = {1: 2, 3: 1}[checkpoint_every]
+    assert resumed.checkpoints is not None
+    assert resumed.checkpoints.pinned == {before_the_spike}
+    assert kept(tmp_path) == [f"step-{before_the_spike:08d}", "step-00000006"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -49,6 +49,7 @@ class Checkpoints:
         self.ranks = ranks.for_a_thread() if sharded else replace(ranks, count=1)
         self.pinned: set[int] = set()  # steps whose checkpoints are kept for the user, as before a spike
         self._written: Future[None] | None = None
+        self._newest: int | None = None  # the step of the newest one that this object wrote or found undamaged
 
     def save(self, step: int, state: Mapping[str, Tensor], record: Mapping[str, Any], pinned: set[int]) -> None:
         """Write a checkpoint of `state` after `step` updates, in a thread; every rank must call this.
@@ -76,6 +77,7 @@ class Checkpoints:
         found = self._all()
         for path in reversed(found):
             if self.is_good(path):
+                self._newest = _step_of(path)
                 return path, read_json(path / _RECORD)
         if found:
             raise FolderError(
@@ -119,17 +121,20 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def newest_step(self) -> int | None:
-        """Return the step of the newest checkpoint, unchecked, or None if there is none."""
+        """Return the step of the newest checkpoint that this object wrote or `newest` returned, or None.
+
+        A damaged one, which was skipped, is never returned.
+        """
         self.wait()  # it may remove what is the newest now
-        return max(map(_step_of, self._all()), default=None)
+        return self._newest
 
     def _write(self, step: int, state: dict[str, Tensor], record: dict[str, Any], pinned: set[int]) -> None:
         stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
         try:
-            if self.ranks.broadcast(self.ranks.is_first and self._is_whole(stage)):
-                return
-            self._fill(stage, state, record)
-            self._remove_old(step, pinned)
+            if not self.ranks.broadcast(self.ranks.is_first and self._is_whole(stage)):
+                self._fill(stage, state, record)
+                self._remove_old(step, pinned)
+            self._newest = step
         except HeadwaterError as error:
             self.note(f"Warning: no checkpoint was written at step {step}: {error} The run continues.")
 
