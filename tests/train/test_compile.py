@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from headwater.model import build_model, preset
 from headwater.pretrain.objectives import l1
@@ -79,6 +80,22 @@ def test_with_dropout_the_losses_are_compared_without_it(monkeypatch: pytest.Mon
     assert notes == ["compiled: the first batch gives the eager loss"]
     assert set(called) == {False, True}
     assert trainer.model.training
+
+
+def test_another_modules_dropout_is_the_same_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a classifier's, while the blocks that are compiled have none."""
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: forward)
+    trainer, batches = tiny()
+
+    def objective(model: Any, batch: TokenBatch) -> Any:
+        loss, logged = l1()(model, batch)
+        return loss * functional.dropout(torch.ones(64), training=model.training).sum(), logged
+
+    trainer.objective = objective
+    before = torch.get_rng_state()
+    compile_checked(trainer, batches, "on", (notes := []).append)
+    assert notes == ["compiled: the first batch gives the eager loss"]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_one_rank_that_cannot_compile_keeps_all_eager(monkeypatch: pytest.MonkeyPatch) -> None:

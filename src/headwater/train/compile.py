@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwater.model.backend import use_backend
 from headwater.model.transformer import Block
-from headwater.train.loop import Trainer
+from headwater.train.loop import Trainer, preserved_random_state
 
 # Largest relative differences of the first batch's loss and gradient norm between the compiled and the eager step.
 _TOLERANCE = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (5e-3, 2e-2)}
@@ -30,9 +30,10 @@ def compile_checked(
 ) -> None:
     """Compile blocks and loss if `mode` is "on", or "auto" on an accelerator.
 
-    The first micro-batch decides, without dropout: if its loss or gradient differs on any rank, or there is no
-    compiler, all ranks stay eager and `note` says so. Blocks share one compilation, so depth does not matter.
-    dynamic: True compiles once for batches of any shape; None for the first shape, and for any after a second one.
+    The first micro-batch decides, without dropout in the blocks: if its loss or gradient differs on any rank, or
+    there is no compiler, all ranks stay eager and `note` says so. Blocks share one compilation, so depth does not
+    matter. dynamic: True compiles once for batches of any shape; None for the first shape, and for any after a
+    second one.
     """
     if mode == "off" or (mode == "auto" and trainer.ranks.device.type == "cpu"):
         return
@@ -66,7 +67,7 @@ def _compile_and_compare(trainer: Trainer, batch: Any, dynamic: bool | None) -> 
             vars(block)["forward"] = MethodType(forward, block)
         use_backend(trainer.model, replace(trainer.backend, compiler=_COMPILER))
         compiled = _loss_and_norm(trainer, batch, training=False)
-        if trainer.config.dropout:
+        if trainer.config.dropout != 0:  # None is the model's own
             _loss_and_norm(trainer, batch, training=True)  # compiles the variant with dropout
     except Exception as error:  # whatever a missing or broken compiler raises
         return f"compilation failed ({(str(error) or type(error).__name__).splitlines()[0]})"
@@ -96,10 +97,12 @@ def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _loss_and_norm(trainer: Trainer, batch: Any, *, training: bool) -> tuple[float, float]:
-    trainer.model.train(training or not trainer.config.dropout)
+    trainer.model.train(training or trainer.config.dropout == 0)
     trainer.optimizer.clear_gradients()
-    loss: Tensor = trainer.objective(trainer.model, batch)[0]
-    loss.backward()  # compiles the backward pass too
+    with preserved_random_state(trainer.ranks.device):
+        torch.manual_seed(trainer.config.seed)  # the same mask of a classifier's dropout, which is not compiled
+        loss: Tensor = trainer.objective(trainer.model, batch)[0]
+        loss.backward()  # compiles the backward pass too
     norm = trainer.optimizer.clip(0)
     trainer.optimizer.clear_gradients()
     trainer.model.train()
