@@ -18,10 +18,12 @@ from headwater.model.io.folder import save_model
 from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
 from headwater.pretrain.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretrain.objectives import masked
-from headwater.pretrain.pretraining import pretrain
-from headwater.pretrain.recipe import PretrainConfig
+from headwater.pretrain.pretraining import build_run, pretrain
+from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.storage.progress import SILENT
 from headwater.train.journal import read_journal
+from headwater.train.parallel import Ranks
 
 TINY = {
     "preset": "bert-nano",
@@ -180,7 +182,7 @@ def test_documents_are_not_kept_apart_in_a_masked_model(tokens: Path, tmp_path: 
 
 
 def test_pairs_are_of_the_window_or_of_another_one(tokens: Path) -> None:
-    stream = TokenStream(tokens, "train", 16)
+    stream = TokenStream(tokens, "train", 13)
     pairing, masking = Pairing(301, 302, 303), Masking(300, 300, seed=1)
     elsewhere = 0
     for index in range(stream.windows):
@@ -192,11 +194,12 @@ def test_pairs_are_of_the_window_or_of_another_one(tokens: Path) -> None:
         assert not candidates[[0, 7, 15]].any()
         assert segments.tolist() == [0] * 8 + [1] * 8
         assert np.array_equal(read[1:7], ids[:6])
-        assert np.array_equal(read[8:15], ids[6:13]) is not is_random
+        assert np.array_equal(read[8:15], ids[6:]) is not is_random
         elsewhere += is_random
     # 4.5 standard deviations of a binomial.
     assert abs(elsewhere - stream.windows / 2) < 4.5 * (stream.windows / 4) ** 0.5
     sampler = MaskedSampler(Sampler(stream, 6, 2, 1), masking, pairing)
+    assert sampler.tokens(0) == 6 * 16
     batches = sampler.micro_batches(3)
     assert sum(float(batch.pair_weights.sum()) for batch in batches) == pytest.approx(1)
     assert all(torch.equal(a.ids, b.ids) for a, b in zip(batches, sampler.micro_batches(3), strict=True))
@@ -233,6 +236,22 @@ def test_a_masked_model_is_continued_on_the_tokens_that_it_was_trained_on(
     before, after = (load(tmp_path / name / "model").model for name in ("run", "more"))
     for one, other in zip(before.parameters(), after.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+def test_pairs_of_texts_are_as_long_as_the_window_and_read_every_token(tokens: Path, tmp_path: Path) -> None:
+    config = PretrainConfig.build(TINY, {"next_sentence": True})
+    run = build_run(resolve(config, tokens, Ranks()), tokens, tmp_path / "run", Ranks(), SILENT)
+    assert isinstance(run.source, MaskedSampler)
+    assert run.source.pairing is not None
+    assert run.read(0)[0].ids.shape[1] == 32
+    stream = run.source.sampler.stream
+    whole = np.concatenate([run.source.pairing.pair(stream, index, index)[0] for index in range(3)])
+    text = np.concatenate([stream.window(index)[0] for index in range(3)])
+    added = [run.source.pairing.start, run.source.pairing.separator, run.source.pairing.last]
+    assert np.array_equal(whole[~np.isin(whole, added)], text[~np.isin(text, added)])
+    assert len(whole) == len(text) + 3 * 3
+    with pytest.raises(UsageError, match=r"context = 4 is too short for pairs .*at least 5"):
+        resolve(PretrainConfig.build(TINY, {"next_sentence": True, "context": 4}), tokens, Ranks())
 
 
 def test_next_sentences_need_a_masked_model(tokens: Path, tmp_path: Path) -> None:

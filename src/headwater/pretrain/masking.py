@@ -19,6 +19,7 @@ from headwater.pretrain.tokens.sampler import Sampler, TokenBatch, TokenStream
 CHOSEN = 0.15  # of the positions
 READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # of the chosen ones
 RANDOM_NEXT = 0.5  # of the pairs
+ADDED = 3  # tokens of a pair that are not text: [CLS] and two [SEP]
 _HELD_OUT = 2**63 - 1  # instead of an update: held-out windows are always masked the same way
 
 
@@ -84,8 +85,8 @@ class MaskedStream:
 class Pairing:
     """Pairs of texts for next-sentence prediction (BERT, section 3.1, task 2).
 
-    A window becomes [CLS] A [SEP] B [SEP] of the same length. In half of the cases B follows A in the window, else
-    it is that part of another window. start, separator, last: the ids of the three tokens.
+    A window becomes [CLS] A [SEP] B [SEP], which is ADDED tokens longer. In half of the cases B follows A in the
+    window, else it is that part of another window. start, separator, last: the ids of the three tokens.
     """
 
     start: int
@@ -98,30 +99,25 @@ class Pairing:
         return other if generator.random() < RANDOM_NEXT else index
 
     def candidates(self, stream: TokenStream, index: int, second: int) -> np.ndarray:
-        """Return which positions of the pair may be masked, (context,) bool."""
-        new = stream.has_target(index)
-        first, both = self._ends(stream)
-        of_second = new[first:both] if second == index else np.ones(both - first, dtype=bool)
+        """Return which positions of the pair may be masked, (context + ADDED,) bool."""
+        new, first = stream.has_target(index), stream.context // 2
+        of_second = new[first:] if second == index else np.ones(stream.context - first, dtype=bool)
         return np.concatenate([[False], new[:first], [False], of_second, [False]])
 
     def pair(self, stream: TokenStream, index: int, second: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids and segments, each (context,)."""
+        """Return ids and segments, each (context + ADDED,)."""
         ids = stream.window(index)[0]
-        first, both = self._ends(stream)
-        of_second = (ids if second == index else stream.window(second)[0])[first:both]
+        first = stream.context // 2
+        of_second = (ids if second == index else stream.window(second)[0])[first:]
         read = np.concatenate([[self.start], ids[:first], [self.separator], of_second, [self.last]])
-        return read, (np.arange(len(ids)) > first + 1).astype(np.int64)
-
-    def _ends(self, stream: TokenStream) -> tuple[int, int]:
-        """Return where A and B end in their windows."""
-        return (stream.context - 3) // 2, stream.context - 3
+        return read, (np.arange(len(read)) > first + 1).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedSampler:
     """A `Sampler`'s windows, masked, and divided among ranks and micro-batches in the same way.
 
-    pairing: makes each window a pair of texts; None leaves windows unchanged.
+    pairing: makes each window a pair of texts, which is ADDED tokens longer; None leaves windows unchanged.
     """
 
     sampler: Sampler
@@ -130,7 +126,7 @@ class MaskedSampler:
 
     def tokens(self, step: int) -> int:
         """Return how many tokens update `step` reads, over all ranks."""
-        return self.sampler.tokens(step)
+        return self.sampler.tokens(step) + (0 if self.pairing is None else self.sampler.batch_size * ADDED)
 
     def micro_batches(self, step: int) -> list[TokenBatch]:
         """Return this rank's part of update `step`, divided into micro-batches; only its windows are read."""
@@ -163,7 +159,7 @@ class MaskedSampler:
         return self.pairing.second(self.sampler.stream, index, generator)
 
     def _candidates(self, index: int, second: int) -> np.ndarray:
-        """Return which positions of a row may be masked, (context,) bool."""
+        """Return which positions of a row may be masked, bool."""
         if self.pairing is None:
             return self.sampler.stream.has_target(index)
         return self.pairing.candidates(self.sampler.stream, index, second)

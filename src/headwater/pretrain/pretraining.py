@@ -117,7 +117,7 @@ def run_inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
 def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Run:
     """Return the run of a resolved recipe: its model on this rank's device, its trainer and its data."""
     assert config.micro_batch is not None
-    train = TokenStream(tokens, "train", config.window)
+    train = TokenStream(tokens, "train", config.text_tokens)
     held_out = TokenStream(tokens, "validation", config.window)
     model = build_model(config.architecture, seed=config.seed)
     if config.init_from is not None:

@@ -16,6 +16,7 @@ from headwater.model import preset
 from headwater.model.config import Faithful, ModelConfig, require_preset
 from headwater.model.io.folder import load_config
 from headwater.pretrain.cost import fitting_tokens, require_memory
+from headwater.pretrain.masking import ADDED
 from headwater.pretrain.tokens.sampler import TokenStream, too_short
 from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer
@@ -85,6 +86,11 @@ class PretrainConfig(TrainConfig):
         """Tokens of a training window."""
         return self.context or self.architecture.context
 
+    @property
+    def text_tokens(self) -> int:
+        """Tokens of a training window that are read from the packed text."""
+        return self.window - (ADDED if self.next_sentence else 0)
+
 
 def resolve(
     config: PretrainConfig, tokens: Path, ranks: Ranks, begun: PretrainConfig | None = None
@@ -125,6 +131,13 @@ def resolve(
             f"context = {window} is longer than model.context = {model.context}",
             repair=f"Use --set context={model.context}, or leave model.context out",
         )
+    config = config.model_copy(update={"context": window})
+    if config.next_sentence and config.text_tokens < 2:
+        raise UsageError(
+            f"context = {window} is too short for pairs of texts",
+            expected=f"at least {ADDED + 2} with next_sentence",
+            repair="Use a longer --set context",
+        )
     for part, count in packed.config["counts"].items():
         if count["tokens"] <= window:
             raise too_short(tokens, packed, part, window)
@@ -146,7 +159,7 @@ def resolve(
     require_memory(model, ranks, sharded=config.shard)
     steps = config.steps
     if config.epochs is not None:
-        windows = TokenStream(tokens, "train", window).windows
+        windows = TokenStream(tokens, "train", config.text_tokens).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
     # A resumed run keeps its micro-batch: another one would round differently.
     micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
@@ -156,7 +169,6 @@ def resolve(
     return config.model_copy(
         update={
             "model": model.to_dict(),
-            "context": window,
             "dropout": model.dropout,
             "steps": steps,
             "epochs": None,
