@@ -18,7 +18,7 @@ from headwater.evaluate.evaluation import EvaluateConfig
 from headwater.evaluate.evaluation import evaluate as run_evaluation
 from headwater.evaluate.results import Results
 from headwater.pretrain.pretraining import pretrain as run_pretraining
-from headwater.pretrain.recipe import PretrainConfig
+from headwater.pretrain.recipe import PretrainConfig, require_one_model
 from headwater.storage.progress import SILENT, PlainProgress, Progress
 from headwater.tokenizer import Kind, Tokenizer
 from headwater.tokenizer import train_tokenizer as run_tokenizer
@@ -107,6 +107,7 @@ def pretrain(
     }
     layers = [{} if recipe is None else read_recipe(recipe)]
     layers.append({key: value for key, value in given.items() if value is not None})
+    require_one_model(given, settings or {})
     config = PretrainConfig.build(*layers, settings or {}, source=str(recipe or "pretrain()"))
     return run_pretraining(config, Path(tokens), Path(out), on_update=on_update, progress=_progress(verbose))
 

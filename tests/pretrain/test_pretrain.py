@@ -20,6 +20,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import headwater
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.language_model import load
@@ -143,9 +144,11 @@ def test_a_model_is_continued_with_its_own_tokenizer_and_shape_only(
     with pytest.raises(MismatchError, match=f"headwater pack CORPUS --tokenizer {initial} --out DIR"):
         pretrain(PretrainConfig(init_from=initial, steps=1), tmp_path / "tokens", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    both = ["pretrain", "--from", initial, "--preset", "gpt2-pico", "--tokens", str(tokens), "--out", "run"]
-    assert main(both) == 2
-    assert "--preset" in capsys.readouterr().err
+    for key, option in (("preset", "--preset=gpt2-pico"), ("faithful", "--set=faithful=paper")):
+        assert main(["pretrain", "--from", initial, option, "--tokens", str(tokens), "--out", "run"]) == 2
+        assert f"{key} = " in capsys.readouterr().err
+    with pytest.raises(UsageError, match="faithful = paper is for a new model"):
+        headwater.pretrain(tokens, tmp_path / "run", init_from=initial, settings={"faithful": "paper"})
 
 
 def test_the_same_command_again_changes_nothing(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:

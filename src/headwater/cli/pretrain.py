@@ -67,7 +67,7 @@ def pretrain(
     from headwater.config import option_layers, parse_settings, read_recipe
     from headwater.errors import UsageError
     from headwater.pretrain.pretraining import pretrain as run_pretraining
-    from headwater.pretrain.recipe import PretrainConfig
+    from headwater.pretrain.recipe import PretrainConfig, require_one_model
 
     measures = {"--dry-run": dry_run, "--profile": profile, "--find-lr": find_lr}
     if len(asked := [option for option, given in measures.items() if given]) > 1:
@@ -82,13 +82,13 @@ def pretrain(
         layers.append(started)
     if recipe is not None:
         layers.append(read_recipe(recipe))
-    if init_from is not None and preset is not None:
-        raise UsageError("--from and --preset both choose the model", repair="Leave --preset out")
+    changed = parse_settings(settings or [])
+    require_one_model({"preset": preset, "init_from": init_from}, changed)
     if init_from is not None:
         init_from = str(local_model(init_from, download))
     given = {"preset": preset, "init_from": init_from, "seed": seed, "device": device}
     layers += option_layers(given)
-    config = PretrainConfig.build(*layers, parse_settings(settings or []), source=str(recipe or "--set"))
+    config = PretrainConfig.build(*layers, changed, source=str(recipe or "--set"))
     if tokens is None:
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
     is_rank_zero = os.environ.get("RANK", "0") == "0"

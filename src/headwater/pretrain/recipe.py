@@ -193,6 +193,20 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
 
     Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
     """
+def require_one_model(*given: Mapping[str, Any]) -> None:
+    """Raise UsageError if a user's own keys have both a model to continue from and keys of a new one.
+
+    Those of a recipe are defaults, which `init_from` replaces.
+    """
+    keys = {key: value for layer in given for key, value in layer.items() if value is not None}
+    for key in ("preset", "faithful") if "init_from" in keys else ():
+        if key in keys:
+            raise UsageError(
+                f"{key} = {keys[key]} is for a new model, and the run continues from {keys['init_from']}",
+                repair=f"Leave {key} out",
+            )
+
+
     folder = shipped.resolve(initial)
     found = load_config(folder)
     shape = found.to_dict()
