@@ -151,6 +151,12 @@ def test_a_model_is_continued_with_its_own_tokenizer_and_shape_only(
         headwater.pretrain(tokens, tmp_path / "run", init_from=initial, settings={"faithful": "paper"})
 
 
+@pytest.mark.parametrize("preset", ["lstm-nano", "bilstm-nano"])
+def test_recomputation_is_refused_for_an_lstm(preset: str, tokens: Path) -> None:
+    with pytest.raises(UsageError, match=r"recompute = full .*--set recompute=none"):
+        resolve(PretrainConfig.build({"preset": preset, "context": 32, "recompute": "full"}), tokens, Ranks())
+
+
 def test_the_same_command_again_changes_nothing(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in undisturbed.rglob("*.safetensors")}
     pretrain(PretrainConfig.build(TINY), tokens, undisturbed)

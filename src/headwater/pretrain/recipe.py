@@ -156,6 +156,11 @@ def resolve(
         raise UsageError(
             "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
         )
+    if config.recompute in ("selective", "full") and model.is_recurrent:
+        raise UsageError(
+            f"recompute = {config.recompute} needs a Transformer's blocks, and this model is an LSTM",
+            repair="Use --set recompute=none",
+        )
     require_memory(model, ranks, sharded=config.shard)
     steps = config.steps
     if config.epochs is not None:
@@ -188,11 +193,6 @@ def _with_pairs(config: PretrainConfig) -> PretrainConfig:
     return config.model_copy(update={"model": parts | config.model})
 
 
-def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
-    """Return the recipe with the shape of the model to continue from and, if none is set, its learning rate.
-
-    Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
-    """
 def require_one_model(*given: Mapping[str, Any]) -> None:
     """Raise UsageError if a user's own keys have both a model to continue from and keys of a new one.
 
@@ -207,6 +207,11 @@ def require_one_model(*given: Mapping[str, Any]) -> None:
             )
 
 
+def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
+    """Return the recipe with the shape of the model to continue from and, if none is set, its learning rate.
+
+    Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
+    """
     folder = shipped.resolve(initial)
     found = load_config(folder)
     shape = found.to_dict()
