@@ -8,6 +8,7 @@ connection after the client has read what is in the buffer, which may be never; 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -41,10 +42,12 @@ def bounded(protocol: Any, limits: Limits) -> Any:
             async def counted(message: Message) -> None:
                 nonlocal started, complete
                 started = True
-                await send(message)
+                async with asyncio.timeout(limits.seconds):  # `send` waits for a client that reads slowly
+                    await send(message)
                 complete = message["type"] == "http.response.body" and not message.get("more_body", False)
 
-            await app(scope, receive, counted)
+            with suppress(TimeoutError):
+                await app(scope, receive, counted)
             if started and not complete:
                 self.transport.abort()
                 await asyncio.sleep(0)  # connection_lost comes first, else uvicorn logs an error

@@ -94,7 +94,7 @@ class Json(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response. The body is sent in parts: `send` waits for the client before it writes, not after."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for start in range(0, len(self.body), _PART_BYTES):
+        for start in range(0, max(1, len(self.body)), _PART_BYTES):
             end = start + _PART_BYTES
             more = end < len(self.body)
             await send({"type": "http.response.body", "body": self.body[start:end], "more_body": more})

@@ -69,7 +69,7 @@ def serve(
             log_level="error",  # a warning for each stray request would let anybody fill the log
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=int(limits.seconds) + 1,
+            timeout_graceful_shutdown=int(2 * limits.seconds) + 1,  # to compute an answer and to send it
             http=bounded(AutoHTTPProtocol, limits),
             h11_max_incomplete_event_size=limits.header_bytes + (1 << 20),
             ws="none",
