@@ -6,6 +6,7 @@ The computation is in `inference`; this module chooses folder, precision and def
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -271,7 +272,7 @@ class LanguageModel:
     ) -> Iterator[str]:
         """Yield the text of `generate` in pieces of whole characters. Leaving the loop cancels it.
 
-        The continuation starts with this call. Deleting the iterator cancels it too.
+        The continuation is queued by this call. Deleting the iterator cancels it too.
         """
         generation = self.submit(
             prompt,
@@ -381,4 +382,5 @@ def _pieces(generation: Generation) -> Iterator[str]:
             if event.text:
                 yield event.text
     finally:
-        generation.cancel()
+        if not sys.is_finalizing():  # then what `cancel` needs may be gone
+            generation.cancel()

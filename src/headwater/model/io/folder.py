@@ -22,7 +22,7 @@ from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io import huggingface
-from headwater.model.io.weights import WEIGHTS, Place, TensorReader, find_tensors, write_tensors
+from headwater.model.io.weights import WEIGHTS, Place, TensorReader, find_tensors, weight_files, write_tensors
 from headwater.storage import provenance
 from headwater.storage.files import read_json, write_json
 
@@ -106,7 +106,7 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
 
 def _weight_stamps(folder: Path) -> list[tuple[str, int, int, int]]:
     """Return name, inode, size and modification time of each weight file."""
-    stats = [(path.name, path.stat()) for path in sorted(folder.glob("*.safetensors"))]
+    stats = [(path.name, path.stat()) for path in weight_files(folder)]
     return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 

@@ -43,7 +43,7 @@ def find_tensors(folder: Path) -> dict[str, Place]:
 
     Raises FolderError if there are no weights, only pickled ones, or damaged ones.
     """
-    return {name: place for path in _weight_files(folder) for name, place in _read_header(path).items()}
+    return {name: place for path in weight_files(folder) for name, place in _read_header(path).items()}
 
 
 def tensor_sizes(path: Path) -> dict[str, int]:
@@ -116,7 +116,8 @@ def check_finite(name: str, path: Path, tensor: Tensor) -> None:
         )
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files with a model's weights: one, or the shards that the index names."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
