@@ -27,7 +27,9 @@ from headwater.train.parallel import Ranks, Recompute, recompute_blocks, shard
 from headwater.train.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
 from headwater.train.watch import SUSPECTS
 
-_RANDOM_STATE = threading.Lock()  # held while torch's generators, which all threads share, have a training's state
+_RANDOM_STATE = (
+    threading.RLock()
+)  # held while torch's generators, which all threads share, have a training's state
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 Precision = Literal["auto", "fp32", "bf16"]
