@@ -3,7 +3,7 @@
 The paper trains four sizes on one text and scores them on sets that none was trained on. All scores improve with
 size, as does perplexity on training and test text, from which it concludes that all of them underfit. Here figure
 4 has three texts: windows that the run read, windows of the same books that it did not read, and whole held-out
-books. The first two differ only by memorisation. A run of more than one epoch leaves no window unread.
+books. The first two differ only by memorisation. A run of one epoch or more leaves no window unread.
 """
 
 from __future__ import annotations
