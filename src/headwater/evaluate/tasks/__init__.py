@@ -50,4 +50,4 @@ TASKS: dict[str, Task] = {task.protocol: _described(task) for module in _MODULES
 
 # The version of all protocols. Increase it with every change of what a protocol asks or how it scores, so that
 # earlier results are not mistaken for new ones. tests/golden/protocols.json detects a change.
-VERSION = 3
+VERSION = 4
