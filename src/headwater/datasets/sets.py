@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from headwater.datasets import hub
 from headwater.datasets.benchmarks import READERS, SETS, Benchmark, SetFiles
 from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, UsageError, counted, suggest
+from headwater.storage.arrays import connected_components
 from headwater.storage.files import MALFORMED
 
 # A choice has a document, a question and at least two answers.
@@ -94,21 +97,12 @@ def divide(rows: Sequence[Raw], task: Task, shares: Mapping[str, float]) -> dict
     Rows that share a text are in one part: the question, premise or passage of a test row is not in training. The
     largest groups are placed first, and the first part gets the very largest. The parts depend on the rows alone.
     """
-    leader = list(range(len(rows)))
-
-    def lead(place: int) -> int:
-        while leader[place] != place:
-            leader[place] = leader[leader[place]]
-            place = leader[place]
-        return place
-
     first: dict[str, int] = {}
-    for place, row in enumerate(rows):
-        for text in separate_texts(row, task):
-            leader[lead(place)] = lead(first.setdefault(text, place))
+    texts = ((text, place) for place, row in enumerate(rows) for text in separate_texts(row, task))
+    pairs = np.array([(first.setdefault(text, place), place) for text, place in texts], np.int64).reshape(-1, 2)
     groups: defaultdict[int, list[int]] = defaultdict(list)
-    for place in range(len(rows)):
-        groups[lead(place)].append(place)
+    for place, leader in enumerate(connected_components(len(rows), pairs[:, 0], pairs[:, 1]).tolist()):
+        groups[leader].append(place)
 
     def order(group: list[int]) -> tuple[int, bytes]:
         return -len(group), hashlib.sha256("\0".join(rows[group[0]].segments).encode()).digest()

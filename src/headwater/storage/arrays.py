@@ -108,3 +108,13 @@ def scramble(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
+
+
+def connected_components(count: int, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return, for each of `count` nodes, the smallest one of its connected component in the graph of pairs."""
+    from scipy.sparse import coo_array, csgraph
+
+    pairs = coo_array((np.ones(len(firsts), np.int8), (firsts, seconds)), shape=(count, count))
+    _, labels = csgraph.connected_components(pairs, directed=False)
+    smallest: npt.NDArray[np.int64] = np.unique(labels, return_index=True)[1]
+    return smallest[labels]

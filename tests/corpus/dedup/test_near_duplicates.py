@@ -18,7 +18,7 @@ from headwater.corpus.dedup.near import (
     MinHash,
     ShingleFiles,
     candidate_pairs,
-    clusters,
+    connected_components,
     find_duplicates,
     jaccard,
     write_shingles,
@@ -148,7 +148,7 @@ def test_similarity_is_that_of_sets_of_five_words() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))))
 def test_clusters_are_connected_components(pairs: list[tuple[int, int]]) -> None:
-    found = clusters(21, *np.array(pairs, np.uint32).reshape(-1, 2).T)
+    found = connected_components(21, *np.array(pairs, np.uint32).reshape(-1, 2).T)
     groups = [{n} for n in range(21)]
     for a, b in pairs:
         joined = next(g for g in groups if a in g) | next(g for g in groups if b in g)

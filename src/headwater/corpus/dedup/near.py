@@ -22,14 +22,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus.dedup.bloom import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes, split_words
-from headwater.storage.arrays import ArrayFile, partitions, scramble
+from headwater.storage.arrays import ArrayFile, connected_components, partitions, scramble
 
 WORDS = 5
 BANDS, ROWS = 16, 7
@@ -125,7 +124,7 @@ def find_duplicates(
     del found
     for pair in range(len(similar)):
         similar[pair] = jaccard(sets[int(firsts[pair])], sets[int(seconds[pair])]) >= similarity
-    roots = clusters(len(wanted), firsts[similar], seconds[similar])
+    roots = connected_components(len(wanted), firsts[similar], seconds[similar])
     del firsts, seconds, similar
     removed, originals = array("q"), array("q")
     for group in _groups(roots):
@@ -153,17 +152,6 @@ def jaccard(one: Keys, other: Keys) -> float:
     common = int(np.count_nonzero(both[1:] == both[:-1]))
     union = len(one) + len(other) - common
     return common / union if union else 0.0
-
-
-def clusters(count: int, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return, for each of `count` documents, the smallest one of its connected component in the graph of pairs."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    pairs = coo_array((np.ones(len(firsts), np.int8), (firsts, seconds)), shape=(count, count))
-    _, labels = connected_components(pairs, directed=False)
-    smallest: npt.NDArray[np.int64] = np.unique(labels, return_index=True)[1]
-    return smallest[labels]
 
 
 def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
