@@ -102,12 +102,6 @@ class Scorer:
         before its last target. Both default to the model's context, so that windows do not overlap. The first
         token is scored after `<|endoftext|>`; with a tokenizer that has none (GPT-1's) its score is NaN.
         """
-        return self.rolling_many([ids], context, stride)[0]
-
-    def rolling_many(
-        self, texts: Sequence[Sequence[int]], context: int | None = None, stride: int | None = None
-    ) -> list[npt.NDArray[np.float32]]:
-        """Return `rolling` of each text."""
         context = self.context if context is None else context
         stride = context if stride is None else stride
         if not 1 <= stride <= context <= self.context:
@@ -115,17 +109,12 @@ class Scorer:
                 f"context {context} and stride {stride} do not fit each other or the model",
                 expected=f"1 ≤ stride ≤ context ≤ {self.context}",
             )
+        text = [int(token) for token in ids]
+        require_ids(text, self.vocabulary)
         end_of_text = self.tokenizer.end_of_text
-        cuts: list[list[Window]] = []
-        for text in texts:
-            ids = [int(token) for token in text]
-            require_ids(ids, self.vocabulary)
-            cuts.append(list(windows(ids if end_of_text is None else [end_of_text, *ids], 1, context, stride)))
-        results = []
-        for text, scores in zip(texts, self._score_windows(cuts), strict=True):
-            unscored = np.full(len(text) - len(scores.log_probability), np.nan, dtype=np.float32)
-            results.append(np.concatenate([unscored, scores.log_probability]))
-        return results
+        start = [] if end_of_text is None else [end_of_text]
+        scores = self._score_windows([list(windows([*start, *text], 1, context, stride))])[0].log_probability
+        return np.concatenate([np.full(len(text) - len(scores), np.nan, dtype=np.float32), scores])
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
         """Return the ids of each context and its continuation, encoded as one text and split between them.
