@@ -72,7 +72,7 @@ def write_documents(documents: Iterable[Document], folder: Path) -> int:
         labels = list(dict.fromkeys(label for _, found in shards for label in found))
         for path, found in shards:
             if found != labels:
-                _add_columns(path, labels)
+                _add_columns(path, labels).close()
     return count
 
 
@@ -160,7 +160,7 @@ class _Shard:
         labels = list(dict.fromkeys([*self._labels, *new]))
         if self._writer is not None and labels != self._labels:
             self._writer.close()
-            self._writer = _add_columns(self.path, labels, keep_open=True)
+            self._writer = _add_columns(self.path, labels)
         self._labels = labels
         schema = _schema(labels)
         if self._writer is None:
@@ -194,8 +194,11 @@ def _open_writer(path: Path, schema: Any) -> Any:
     return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
 
 
-def _add_columns(path: Path, labels: list[str], *, keep_open: bool = False) -> Any:
-    """Rewrite `path`, row group by row group, with a column for each of `labels`; new ones are null."""
+def _add_columns(path: Path, labels: list[str]) -> Any:
+    """Rewrite `path`, row group by row group, with a column for each of `labels`; return its open writer.
+
+    New columns are null.
+    """
     import pyarrow.parquet
 
     schema = _schema(labels)
@@ -210,7 +213,4 @@ def _add_columns(path: Path, labels: list[str], *, keep_open: bool = False) -> A
                     table = table.append_column(label, pyarrow.nulls(len(table), pyarrow.string()))
             writer.write_table(table.select(schema.names).cast(schema))
     old.unlink()
-    if keep_open:
-        return writer
-    writer.close()
-    return None
+    return writer
