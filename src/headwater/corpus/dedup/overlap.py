@@ -199,9 +199,8 @@ def measure_overlap(
         total = sum(count for _, count in shares)
         if not total:
             raise DataError(f"{test} has fewer than {words} words in every document", expected="a text to compare")
-        part = training_grams(own[number], words).shares(texts_of(test)) if own else None
         train_share = 100 * sum(shared for shared, _ in shares) / total
-        own_share = None if part is None else 100 * sum(there for there, _ in part) / total
+        own_share = training_grams(own[number], words).percent(texts_of(test))[0] if own else None
         row = {"name": test.name, "documents": len(shares), "grams": total, "train": train_share, "own": own_share}
         rows.append(row)
         progress.advance(number + 2)
