@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -126,7 +127,7 @@ def compare(
     text = read_text(file)
     named = [(name, Tokenizer.load(name, download=download)) for name in (first, second)]
     found = measure(named, text)
-    result = {"file": str(file), "tokenizers": [comparison.to_dict() for comparison in found]}
+    result = {"file": str(file), "tokenizers": list(map(asdict, found))}
     emit(result, as_json=as_json, text="\n".join(_table(found)))
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -50,10 +49,6 @@ class Comparison:
     scripts: dict[str, ScriptFigures]
     bytes_per_token: float
     split_share: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 def _ratio(part: int, whole: int) -> float:
