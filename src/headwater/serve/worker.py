@@ -16,6 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from headwater.errors import HeadwaterError
 from headwater.inference.engine import Engine, Generation
@@ -133,8 +134,7 @@ class Worker:
 
     def cancel(self, run: GenerationGroup) -> None:
         """Cancel the remaining continuations of a run."""
-        for generation in run.generations:
-            self._engine.cancel(generation)
+        self._engine.cancel(*run.generations)
 
     def stop(self) -> None:
         """End the thread; what still runs is cancelled. Also called at the interpreter's exit."""
@@ -150,7 +150,7 @@ class Worker:
         self._runs.add(run)
         for number, request in enumerate(requests):
             try:
-                run.generations.append(self._engine.submit(request, self._listener(run, number)))
+                run.generations.append(self._engine.submit(request, partial(self._listen, run, number)))
             except Exception as error:  # every continuation needs an answer, or its place is never freed
                 if not isinstance(error, HeadwaterError):
                     logger.exception("the engine did not take a request")
@@ -158,11 +158,8 @@ class Worker:
                 self._outbox += [(run, rest, problem) for rest in range(number, len(requests))]
                 return
 
-    def _listener(self, run: GenerationGroup, number: int) -> Callable[[Event], None]:
-        def listen(event: Event) -> None:
-            self._outbox.append((run, number, event))
-
-        return listen
+    def _listen(self, run: GenerationGroup, number: int, event: Event) -> None:
+        self._outbox.append((run, number, event))
 
     def _drive(self) -> None:
         try:
