@@ -10,7 +10,6 @@ import typer
 
 from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_progress
 from headwater.cli.keys import keys_option
-from headwater.cli.overlap import overlap
 from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus, or inspect one.")
@@ -164,6 +163,26 @@ def labels(
     emit({"out": str(out), **found}, as_json=as_json, text=text)
 
 
+@app.command()
+def overlap(
+    train: Annotated[Path, typer.Option(help="Training corpus: a folder or a file.")],
+    test: Annotated[list[Path], typer.Option(help="Test text. Repeatable.")],
+    own: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--test-train", help="The test set's own training part, one for each --test, in the same order."
+        ),
+    ] = None,
+    words: Annotated[int, typer.Option(help="Words in an n-gram.", min=1)] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Print the percentage of test texts' n-grams that occur in a training corpus (GPT-2, table 6)."""
+    from headwater.corpus.dedup.overlap import measure_overlap
+
+    found = measure_overlap(train, test, own or [], words=words, progress=terminal_progress())
+    emit(found, as_json=as_json, text=_overlap_text(found))
+
+
 def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     def size(counted: dict[str, Any]) -> str:
         return f"{counted['documents']:>12,} documents {counted['bytes'] / 1e6:>12,.2f} MB"
@@ -180,9 +199,6 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     if funnel["set_aside"]:
         lines.append(f"  set aside: {funnel['set_aside']:,} (set-aside.jsonl names each page or file and why)")
     return "\n".join(lines)
-
-
-app.command()(overlap)
 
 
 def _stats_text(corpus: str, found: dict[str, Any]) -> str:
@@ -209,4 +225,20 @@ def _stats_text(corpus: str, found: dict[str, Any]) -> str:
             continue
         shown = ", ".join(f"{value} {count:,}" for value, count in summary["top"] if len(value) < 60)
         lines.append(f"  {name} ({summary['distinct']:,} distinct): {shown or 'too long to show'}")
+    return "\n".join(lines)
+
+
+def _overlap_text(found: dict[str, Any]) -> str:
+    width = max(len("test text"), *(len(row["name"]) for row in found["rows"]))
+    train_part = f"in {Path(found['train']).name}"
+    lines = [f"{'test text'.ljust(width)}  {'n-grams':>11}  {train_part:>20}  {'own training part':>17}"]
+    for row in found["rows"]:
+        own = "–" if row["own"] is None else f"{row['own']:.2f} %"
+        train = f"{row['train']:.2f} %"
+        lines.append(f"{row['name'].ljust(width)}  {row['grams']:>11,}  {train:>20}  {own:>17}")
+    lines.append(
+        f"{found['words']}-grams of lower-cased words; {found['train_grams']:,} in the training text, "
+        f"{found['filter_bytes'] / 1e6:.1f} MB; false positives {found['false_positive_rate']:.1e} "
+        f"(bound {found['bound']:.0e})"
+    )
     return "\n".join(lines)
