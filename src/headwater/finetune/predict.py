@@ -97,7 +97,7 @@ class _Table:
     """Lines of the output file: the columns of the input, then the predictions."""
 
     def __init__(self, out: Path, task: Task, columns: list[str], classes: list[str]) -> None:
-        self.columns, self.classes = columns, classes
+        self.columns = columns
         self.delimiter = _FORMATS[out.suffix.lower()]
         self.together = task == "choice" or self.delimiter is None  # one field has all probabilities of a row
         shares = ["probabilities"] if self.together else [f"p({name})" for name in classes]

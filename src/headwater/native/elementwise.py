@@ -81,7 +81,7 @@ class Kernels:
         self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return LayerNorm of (…, width) float32 in `dtype`, and each row's mean and inverse deviation."""
-        rows, width = _rows_of("x", x, (_FLOAT,))
+        rows, width = _rows_of(x)
         for name, tensor in (("weight", weight), ("bias", bias)):
             _require(name, tensor, (_FLOAT,), (width,))
         out = torch.empty(x.shape, dtype=dtype)
@@ -94,7 +94,7 @@ class Kernels:
         self, gradient: Tensor, x: Tensor, weight: Tensor, means: Tensor, deviations: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of `norm`'s x, weight and bias, float32."""
-        rows, width = _rows_of("x", x, (_FLOAT,))
+        rows, width = _rows_of(x)
         _require("gradient", gradient, _EITHER, tuple(x.shape))
         _require("weight", weight, (_FLOAT,), (width,))
         for name, tensor in (("means", means), ("deviations", deviations)):
@@ -276,11 +276,11 @@ def _require(
         raise ValueError(f"{name} is {_said(tensor)}, expected contiguous {wanted} on the CPU")
 
 
-def _rows_of(name: str, x: Tensor, dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
-    """Return the rows and the width of (…, width)."""
-    _require(name, x, dtypes)
+def _rows_of(x: Tensor) -> tuple[int, int]:
+    """Return the rows and the width of (…, width) float32."""
+    _require("x", x, (_FLOAT,))
     if x.dim() < 1 or x.shape[-1] < 1:
-        raise ValueError(f"{name} is {_said(x)}, expected rows of at least one element")
+        raise ValueError(f"x is {_said(x)}, expected rows of at least one element")
     return x.numel() // x.shape[-1], x.shape[-1]
 
 
