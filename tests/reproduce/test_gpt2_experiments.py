@@ -30,6 +30,7 @@ NAMES = (
     "gpt2_overlap",
     "gpt2_memorisation",
     "gpt2_samples",
+    "gpt2_compute_optimal",
 )
 _RECIPE = {
     "preset": "gpt2-pico",
@@ -44,8 +45,15 @@ _RECIPE = {
 
 
 def ladder_scale() -> Scale:
-    """Two rungs, three seeds, four updates."""
-    shapes = {"gpt2-a": {"layers": 1, "width": 16, "heads": 1}, "gpt2-b": {"layers": 2, "width": 32, "heads": 2}}
+    """Two rungs of each ladder, three seeds, four updates; six runs for a scaling law."""
+    small, large = {"layers": 1, "width": 16, "heads": 1}, {"layers": 2, "width": 32, "heads": 2}
+    ladders = {"gpt2-a": small, "gpt2-b": large, "optimal-a": small, "optimal-b": large}
+    models = {name: (shape, _RECIPE["steps"]) for name, shape in ladders.items()}
+    models |= {
+        f"scaling-{name}{steps}": (shape, steps)
+        for name, shape in (("a", small), ("b", large))
+        for steps in (2, 4, 8)
+    }
     shown = {"count": 4, "context": 16, "length": 24}
     return Scale.build(
         {
@@ -55,8 +63,12 @@ def ladder_scale() -> Scale:
                 "web": {"sources": ["text.txt"], "vocabulary": 300, "held_out": 0.3, "validation": 0.1},
             },
             "models": {
-                name: {"text": "web", "recipe": _RECIPE | {"model": shape | {"context": 48}}}
-                for name, shape in shapes.items()
+                name: {
+                    "text": "web",
+                    "recipe": _RECIPE
+                    | {"model": shape | {"context": 48}, "steps": steps, "validate_every": steps},
+                }
+                for name, (shape, steps) in models.items()
             },
             "experiments": {
                 "gpt2_zero_shot": {"limit": 4, "windows": 6},
@@ -72,7 +84,7 @@ def ladder_scale() -> Scale:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
-    """All six, on sets of a few made-up lines in the official formats."""
+    """All of them, on sets of a few made-up lines in the official formats."""
     data = tmp_path_factory.mktemp("data")
     words = sample_text.replace("<|endoftext|>", "").split()
     files = {
@@ -130,7 +142,7 @@ def test_sets_have_rows_with_and_without_a_detokenizer_and_missing_files_are_nam
 def test_the_ladder_and_the_continuations_are_made_once(done: Path) -> None:
     made = [path.name.rpartition("-")[0] for path in (done / "shared").iterdir() if path.is_dir()]
     for kind in ("run", "continuations"):
-        names = [name for name in made if name.startswith(f"{kind}-")]
+        names = [name for name in made if name.startswith(f"{kind}-gpt2-")]
         assert len(names) == len(set(names)) == 6  # two rungs, three seeds
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from headwater.reproduce import reproduce
+from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale, load_scale
-from headwater.reproduce.scaling import Law, ScalingRun, fit, names, resampled, undetermined
+from headwater.reproduce.scaling import Law, ScalingRun, fit, names, resampled, scaling_run, undetermined
 
-TRUE = Law(1.7, 400.0, 0.35, 1_500.0, 0.38)
+TRUE = Law(0.08, 1e14, 0.11, 3e13)
 
 
 def runs(noise: float) -> list[ScalingRun]:
@@ -28,8 +31,8 @@ def runs(noise: float) -> list[ScalingRun]:
 
 def test_a_fit_finds_the_law_that_made_the_losses() -> None:
     found = fit(runs(0.0))
-    assert found.alpha == pytest.approx(TRUE.alpha, rel=0.02)
-    assert found.beta == pytest.approx(TRUE.beta, rel=0.02)
+    assert found.alpha_n == pytest.approx(TRUE.alpha_n, rel=0.02)
+    assert found.alpha_d == pytest.approx(TRUE.alpha_d, rel=0.02)
     assert found.loss(5e7, 1e8) == pytest.approx(TRUE.loss(5e7, 1e8), rel=0.01)
 
 
@@ -43,7 +46,7 @@ def test_the_interval_of_a_forecast_holds_the_truth_and_is_the_same_every_time()
 
 def test_an_exponent_that_the_runs_do_not_determine_is_named() -> None:
     assert undetermined(TRUE) == []
-    (note,) = undetermined(TRUE._replace(alpha=1.499))
+    (note,) = undetermined(TRUE._replace(alpha_n=1.499))
     assert note.startswith("The exponent of N is 1.5, the bound of the fit")
 
 
@@ -53,6 +56,15 @@ def test_no_other_shape_is_better_for_the_same_budget() -> None:
     assert 6 * size * tokens == pytest.approx(operations)
     others = [TRUE.loss(size * factor, tokens / factor) for factor in (0.5, 0.9, 1.1, 2.0)]
     assert TRUE.loss(size, tokens) < min(others)
+
+
+def test_a_size_counts_the_vocabulary_of_the_text() -> None:
+    scale = load_scale("mini")
+    line = {"tokens": 1, "tokens_per_second": 1.0, "validation_loss": 5.0}
+    laboratory = cast(Laboratory, SimpleNamespace(scale=scale, curve=lambda name, seed: [line]))
+    blocks = 6 * 2 * 12 * 64**2 + 12 * 2 * 64 * 256  # two layers of 64, with attention over 256 tokens
+    head = 6 * 64 * scale.texts["web"].vocabulary
+    assert scaling_run(laboratory, "scaling-a250", 1).size == pytest.approx((blocks + head) / 6)
 
 
 def test_the_mini_scale_has_the_runs_of_a_law() -> None:

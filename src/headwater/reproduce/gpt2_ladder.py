@@ -2,7 +2,7 @@
 
 The ladder is the models of a scale whose names begin with `gpt2-`, smallest first. All read one text for the same
 number of updates, and parameters grow about threefold with each step, as in table 2 of the paper. A rung is
-compared with the paper's model at the same position.
+compared with the paper's model at the same position. `gpt2_compute_optimal` has a ladder of its own.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from headwater.evaluate.published import published
 from headwater.evaluate.results import Results
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import TokenStream
-from headwater.reproduce.claims import CLAIMS, Finding, judge, judge_steps
+from headwater.reproduce.claims import CLAIMS, Finding, PaperClaim, judge, judge_steps
 from headwater.reproduce.experiment import Experiment, Findings, Row, files_missing
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import (
@@ -116,7 +116,11 @@ def run(laboratory: Laboratory) -> Findings:
     sizes = {rung: parameters(laboratory, rung) for rung in ladder}
     return Findings(
         rows=rows,
-        findings=[_sizes(bits), *_columns(scores), *_underfitting(losses, ladder)],
+        findings=[
+            bits_fall(CLAIMS["gpt2_zero_shot.bits"], bits),
+            *_columns(scores),
+            *_underfitting(losses, ladder),
+        ],
         setup=[
             *describe(laboratory, ladder),
             (
@@ -193,10 +197,11 @@ def _unread_note(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence[
     ]
 
 
-def _sizes(bits: Mapping[str, Measured]) -> Finding:
+def bits_fall(claim: PaperClaim, bits: Mapping[str, Measured]) -> Finding:
+    """Return the finding on a claim that bits a byte fall at every step of a ladder."""
     levels = [values.linear(-1) for values in bits.values()]
     here = " → ".join(f"{over_seeds(values).value:.3f}" for values in bits.values())
-    return judge_steps(CLAIMS["gpt2_zero_shot.bits"], levels, here=here)
+    return judge_steps(claim, levels, here=here)
 
 
 def _columns(scores: ScoreTable) -> list[Finding]:
