@@ -138,6 +138,9 @@ def test_the_range_test_finds_a_rate_that_learns(
     # Again it is read, not made; and without the means to draw it is refused before the time is spent.
     monkeypatch.setattr(forecasting, "search_rate", lambda *_, **__: pytest.fail("searched"))
     assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
+    # So it is on a device with less memory.
+    elsewhere = PretrainConfig.build(TINY, {"device": "cpu", "micro_batch": 2})
+    assert find_rate(elsewhere, tokens, tmp_path / "rates") == found
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"headwater\[plots\]"):

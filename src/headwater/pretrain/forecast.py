@@ -163,7 +163,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
         config = resolve(config, tokens, ranks)
         progress = progress if ranks.is_first else SILENT
         inputs = run_inputs(config, tokens)
-        stage = Stage(out, kind="rate-search", config=config.to_dict(), inputs=inputs, seed=config.seed)
+        stage = Stage(out, kind="rate-search", config=config.deciding(), inputs=inputs, seed=config.seed)
         if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
             progress.note(f"{out} is complete already")
             return [Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()]
