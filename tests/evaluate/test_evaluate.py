@@ -14,7 +14,7 @@ import torch
 from headwater.cli.main import main
 from headwater.cli.process import import_from_here
 from headwater.corpus.folder import Document, read_documents, write_documents
-from headwater.errors import DataError, FolderError, MismatchError, ResourceError, UsageError
+from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
 from headwater.evaluate import evaluate
 from headwater.evaluate.cache import AnswerCache
 from headwater.evaluate.compare import _values, compare
@@ -443,7 +443,7 @@ def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypa
 
 def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
     model = load_model(world.model).train()
-    follower = Follower(["signature.docstring"], world.tokens, [world.labels], every=5)
+    follower = Follower(["signature.docstring"], world.tokens, [world.labels], model.config, every=5)
     assert follower(model, 4) == {}
     figures = follower(model, 5)
     assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
@@ -465,8 +465,8 @@ def test_a_followed_protocol_that_cannot_be_scored_is_noted_once(world: Any, tmp
     (tmp_path / "lambada_test.jsonl").write_text("not JSON\n")
     noted = Noted()
     tasks = ["lambada.openai.last-token", "signature.docstring.mean"]
-    follower = Follower(tasks, world.tokens, [world.labels, tmp_path], every=1, progress=noted)
     model = load_model(world.model)
+    follower = Follower(tasks, world.tokens, [world.labels, tmp_path], model.config, every=1, progress=noted)
     assert set(follower(model, 1)) == {"zero-shot signature.docstring.mean accuracy"}
     (note,) = noted.notes
     assert "lambada.openai.last-token is not evaluated any more" in note
@@ -478,16 +478,18 @@ def test_a_followed_model_has_no_yardsticks(world: Any, monkeypatch: pytest.Monk
         pytest.fail("the yardsticks do not change while a model trains")
 
     monkeypatch.setattr(held_out, "yardsticks", refuse)
-    follower = Follower(["heldout"], world.tokens, [], every=1)
-    assert set(follower(load_model(world.model), 1)) == {"zero-shot heldout.bits-per-byte bits per byte"}
+    model = load_model(world.model)
+    follower = Follower(["heldout"], world.tokens, [], model.config, every=1)
+    assert set(follower(model, 1)) == {"zero-shot heldout.bits-per-byte bits per byte"}
 
 
-def test_a_followed_protocol_must_fit_the_model(world: Any) -> None:
-    tokenizer = Tokenizer.load(world.model).with_mask()
-    model = build_model(preset("bert-nano", vocabulary=tokenizer.vocabulary_size, context=48), seed=1)
-    follower = Follower(["signature.docstring"], world.tokens, [world.labels], every=1_000)
-    with pytest.raises(DataError, match="reads from left to right"):
-        follower(model, 1)
+def test_a_followed_protocol_must_fit_the_model_before_the_run_begins(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["pretrain", "--preset", "bert-nano", "--tokens", str(world.tokens), "--out", str(tmp_path / "run")]
+    assert main([*run, "--set", "context=48", "--evaluate", "heldout"]) == 1
+    assert "reads from left to right" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 OWN_TASK = (Path(__file__).parents[2] / "examples/extending/verbs.py").read_text(encoding="utf-8")

@@ -86,7 +86,8 @@ def test_a_masked_model_in_training_has_the_scores_that_an_evaluation_gives(
     world: Any, masked: Path, data: Path, tmp_path: Path
 ) -> None:
     protocols = [f"{name}.pseudo-log-likelihood" for name in ("cola", "sst-2")]
-    figures = Follower(protocols, world.tokens, [data], every=1)(load_model(masked), 1)
+    model = load_model(masked)
+    figures = Follower(protocols, world.tokens, [data], model.config, every=1)(model, 1)
     results = evaluate(masked, protocols, data, tmp_path / "out").results
     assert reader_of(Tokenizer.load(masked), load_config(masked)).after_start([1, 2]) == ((), (1, 2))
     assert figures == {f"zero-shot {r.protocol} {r.metric}": pytest.approx(r.value) for r in results}

@@ -121,6 +121,7 @@ def pretrain(
 
     follow, progress = None, terminal_progress()
     if evaluate:
+        from headwater import shipped
         from headwater.evaluate.during import Follower
 
         if config.shard:
@@ -129,7 +130,8 @@ def pretrain(
             )
         names = [name.strip() for name in evaluate.split(",") if name.strip()]
         import_from_here(names)
-        follow = Follower(names, tokens, data or [], every=evaluate_every, progress=progress)
+        shape = load_config(shipped.resolve(config.init_from)) if config.init_from else config.architecture
+        follow = Follower(names, tokens, data or [], shape, every=evaluate_every, progress=progress)
     model = run_pretraining(config, tokens, out, follow=follow, progress=progress)
     if is_rank_zero:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))

@@ -17,6 +17,7 @@ from headwater.evaluate.asker import Asker
 from headwater.evaluate.evaluation import require_fit, run_task, select
 from headwater.evaluate.reader import reader_of
 from headwater.language_model import LanguageModel
+from headwater.model.config import ModelConfig
 from headwater.pretrain.recipe import tokenizer_of
 from headwater.storage.progress import SILENT, Progress
 
@@ -27,8 +28,9 @@ EXAMPLES = 100  # of each protocol
 class Follower:
     """Scores `tasks` after every `every` updates of a model that trains on the folder `tokens`.
 
-    The files of the tasks are in `tokens` and `data`; raises ResourceError at once if one is missing. The figures
-    are named `zero-shot PROTOCOL METRIC`. A protocol that cannot be scored is noted and not tried again.
+    The files of the tasks are in `tokens` and `data`. Raises ResourceError if one is missing, DataError if a
+    protocol is not for the kind of model that `config` describes. The figures are named
+    `zero-shot PROTOCOL METRIC`. A protocol that cannot be scored is noted and not tried again.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Follower:
         tasks: Sequence[str],
         tokens: Path,
         data: Sequence[Path],
+        config: ModelConfig,
         *,
         every: int,
         progress: Progress = SILENT,
@@ -46,20 +49,17 @@ class Follower:
         listing = DataFiles([tokens, *data])
         # Without yardsticks, which need no model and cost more than the score.
         chosen = [task.configured(yardstick_bytes=0, progress=SILENT) for task in select(tasks)]
+        for task in chosen:
+            require_fit(task, config)
         self._tasks = [(task, listing.locate(task.sources)) for task in chosen]
         self._started: float | None = None
         self._spent = self._last = 0.0
 
     def __call__(self, model: Any, step: int) -> dict[str, float]:
-        """Return the figures after update `step`, or none if no evaluation is due. The model is not changed.
-
-        The first call raises DataError if a protocol is not for this kind of model.
-        """
+        """Return the figures after update `step`, or none if no evaluation is due. The model is not changed."""
         now = time.perf_counter()
         if self._started is None:
             self._started = now
-            for task, _ in self._tasks:
-                require_fit(task, model.config)
         if step % self.every or self._spent + self._last > SHARE * (now - self._started + self._last):
             return {}
         training = model.training
