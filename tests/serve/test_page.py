@@ -249,6 +249,52 @@ def test_two_branches_stand_side_by_side(open_page: Open) -> None:
     assert page.locator("#branch-pair").is_hidden()
 
 
+# A stream of completions that yields one event and then nothing until it is aborted.
+HELD = """
+(event) => {
+  const real = window.fetch;
+  window.fetch = (path, options = {}) => {
+    if (!options.body?.includes('"stream":true')) return real(path, options);
+    const start = (stream) => {
+      stream.enqueue(new TextEncoder().encode(event));
+      options.signal.addEventListener("abort", () => stream.error(new DOMException("", "AbortError")));
+    };
+    return Promise.resolve(new Response(new ReadableStream({ start })));
+  };
+}
+"""
+SCORES = {"tokens": ["x"], "token_logprobs": [-1.0], "top_logprobs": [{}], "top_token_ids": [{}]}
+CHOICE = {"index": 0, "text": "x", "token_ids": [1], "finish_reason": None, "logprobs": SCORES}
+EVENT = f"data: {json.dumps({'choices': [CHOICE]})}\n\n"
+
+
+def test_a_stopped_branch_keeps_its_tokens_and_its_own_note(open_page: Open) -> None:
+    page = open_page()
+    status, show = page.locator("#write-status"), page.locator("#branch-tree").get_by_text("Show", exact=True)
+    whole = status.text_content()
+    page.evaluate(HELD, EVENT)
+    token(page, 5).click()
+    page.click("#card .again")
+    expect(status).to_contain_text(re.compile("^1 token,"))
+    show.click()
+    page.wait_for_selector(WRITTEN)
+    assert status.text_content() == whole
+    show.click()
+    assert status.text_content() == "Stopped."
+    assert page.locator("#branch-tree .current .hint").text_content() == "1 token, -1.00"
+
+
+def test_a_stopped_comparison_has_no_note_of_the_one_before(open_page: Open) -> None:
+    page = open_page("#view=compare&prompt=the%20river&a=base&b=classes&tokens=9")
+    expect(page.locator("#compare-status-a")).to_contain_text("written")
+    page.evaluate(HELD, EVENT)
+    page.click("#compare-go")
+    page.wait_for_selector("body[data-running=true]")
+    page.click("#compare-stop")
+    page.wait_for_selector(WRITTEN)
+    assert page.locator("#compare-status-a").text_content() == ""
+
+
 def test_a_finger_opens_a_sheet_and_branches(open_page: Open) -> None:
     page = open_page(viewport=PHONE, is_mobile=True, has_touch=True)
     before = text_of(page)

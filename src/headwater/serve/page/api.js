@@ -60,7 +60,7 @@ export async function call(path, body, signal) {
 }
 
 // Server-sent events of a completion, one parsed chunk at a time.
-export async function* stream(body, signal) {
+async function* stream(body, signal) {
   const answer = await request("v1/completions", { ...body, stream: true }, signal);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
@@ -87,7 +87,7 @@ export async function* stream(body, signal) {
 }
 
 // The entries of one choice of a completion with logprobs and token ids.
-export function entriesOf(choice, more) {
+function entriesOf(choice, more) {
   const found = choice.logprobs;
   return (found?.tokens ?? []).map((name, place) => {
     const ids = found.top_token_ids[place] ?? {};
@@ -97,6 +97,29 @@ export function entriesOf(choice, more) {
       .slice(0, ALTERNATIVES); // beyond them is the token itself, if it is not among them
     return { id: choice.token_ids[place], name, logProbability: found.token_logprobs[place], alternatives, ...more };
   });
+}
+
+// Lets a model continue a text. Calls on(entries, written) for the tokens that come, and says how the text ended.
+export async function continueText(model, before, settings, seed, signal, on) {
+  const { tokens, temperature, top_k, top_p } = settings;
+  const room = model.context + 1 - before.length;
+  if (room < 1) throw new Error(t("write.full", model.context));
+  const wanted = Math.min(tokens, room);
+  const asked = {
+    model: model.id, prompt: before.map((entry) => entry.id), max_tokens: wanted, temperature,
+    top_k: Math.min(top_k, model.vocabulary), top_p, seed, logprobs: ALTERNATIVES, return_token_ids: true,
+  };
+  let written = 0;
+  let reason = "length";
+  for await (const chunk of stream(asked, signal)) {
+    const choice = chunk.choices[0];
+    const entries = entriesOf(choice, { origin: "model" });
+    for (const entry of entries) entry.draw = { seed, step: written++, settings };
+    reason = choice.finish_reason ?? reason;
+    on(entries, written);
+  }
+  const why = reason === "stop" ? t("write.ended") : wanted < tokens ? t("write.cut", wanted, tokens, model.context) : "";
+  return [t("write.done", written), why].filter(Boolean).join(" ");
 }
 
 // A text or token ids as the model reads them, with its log-probability of each token.

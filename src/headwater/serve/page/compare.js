@@ -1,12 +1,12 @@
 // Two models: each writes with its own settings and seed; and one text, scored by both.
 
-import { entriesOf, read, stream } from "./api.js";
+import { continueText, read } from "./api.js";
 import { align, difference, total } from "./align.js";
 import { cardKey, hideCard, hideUnpinned, showCard } from "./card.js";
 import { attempt, byId, make, onSubmit, percent } from "./dom.js";
 import { t } from "./language.js";
 import { Settings } from "./settings.js";
-import { ALTERNATIVES, Passage, bytesOf, readable, textOf, tint } from "./tokens.js";
+import { Passage, bytesOf, readable, textOf, tint } from "./tokens.js";
 
 let models = [];
 let openStory = null;
@@ -75,27 +75,15 @@ class Side {
 
   async write(prompt, signal) {
     const model = models.find((one) => one.id === this.model);
+    const status = byId(`compare-status-${this.name}`);
+    status.textContent = "";
     const before = await read(model.id, prompt, signal);
     hideCard();
     this.written = model.id;
     this.passage.show(before);
-    const { tokens, temperature, top_k, top_p, seed } = this.settings.values;
-    const room = model.context + 1 - before.length;
-    if (room < 1) throw new Error(t("write.full", model.context));
-    const wanted = Math.min(tokens, room);
-    const asked = {
-      model: model.id, prompt: before.map((entry) => entry.id), max_tokens: wanted, temperature,
-      top_k: Math.min(top_k, model.vocabulary), top_p, seed, logprobs: ALTERNATIVES, return_token_ids: true,
-    };
-    let written = 0;
-    for await (const chunk of stream(asked, signal)) {
-      const entries = entriesOf(chunk.choices[0], { origin: "model" });
-      for (const entry of entries) entry.draw = { seed, step: written++, settings: this.settings.values };
-      this.passage.add(entries);
-    }
+    const settings = this.settings.values;
+    status.textContent = await continueText(model, before, settings, settings.seed, signal, (entries) => this.passage.add(entries));
     this.passage.flush();
-    const cut = wanted < tokens ? ` ${t("write.cut", wanted, tokens, model.context)}` : "";
-    byId(`compare-status-${this.name}`).textContent = t("write.done", written) + cut;
   }
 }
 

@@ -1,6 +1,6 @@
 // Writing: the form, the text as it streams in, and the branches.
 
-import { countTokens, entriesOf, read, stream } from "./api.js";
+import { continueText, countTokens, read } from "./api.js";
 import { showBranches } from "./branches.js";
 import { cardKey, hideCard, hideUnpinned, showCard } from "./card.js";
 import { announce, attempt, byId, later, make, onSubmit } from "./dom.js";
@@ -8,7 +8,7 @@ import { remember } from "./history.js";
 import { t } from "./language.js";
 import { Settings } from "./settings.js";
 import { setUpShare } from "./share.js";
-import { ALTERNATIVES, Passage, readable, textOf } from "./tokens.js";
+import { Passage, readable, textOf } from "./tokens.js";
 import { Tree } from "./tree.js";
 
 const EXAMPLES = ["The river", "Once upon a time", "The city was founded in"];
@@ -97,9 +97,6 @@ async function run(action) {
   showRunning();
   try {
     await action(mine.signal);
-  } catch (error) {
-    if (error.name === "AbortError" && running === mine) note(t("write.stopped"));
-    throw error;
   } finally {
     passage.flush();
     if (running === mine) running = null;
@@ -111,32 +108,22 @@ async function run(action) {
 // Continues the current branch.
 async function generate(signal) {
   const branch = tree.current;
-  const before = tree.entries();
-  const { tokens, temperature, top_k, top_p } = tree.settings;
-  const room = tree.model.context + 1 - before.length;
-  if (room < 1) throw new Error(t("write.full", tree.model.context));
-  const wanted = Math.min(tokens, room);
-  const asked = {
-    model: tree.model.id, prompt: before.map((entry) => entry.id), max_tokens: wanted, temperature,
-    top_k: Math.min(top_k, tree.model.vocabulary), top_p, seed: branch.seed, logprobs: ALTERNATIVES, return_token_ids: true,
-  };
   const began = performance.now();
-  let written = 0;
-  let reason = "length";
-  for await (const chunk of stream(asked, signal)) {
-    const choice = chunk.choices[0];
-    const entries = entriesOf(choice, { origin: "model" });
-    for (const entry of entries) entry.draw = { seed: branch.seed, step: written++, settings: tree.settings };
+  const on = (entries, written) => {
     branch.own.push(...entries);
     if (branch === tree.current) passage.add(entries);
-    reason = choice.finish_reason ?? reason;
     const speed = (1000 * written) / (performance.now() - began);
-    note(t("write.speed", written, speed.toFixed(0)));
+    note(branch, t("write.speed", written, speed.toFixed(0)));
+  };
+  try {
+    note(branch, await continueText(tree.model, tree.entries(), tree.settings, branch.seed, signal, on));
+  } catch (error) {
+    if (error.name === "AbortError") note(branch, t("write.stopped"));
+    throw error;
+  } finally {
+    render();
   }
-  const why = reason === "stop" ? t("write.ended") : wanted < tokens ? t("write.cut", wanted, tokens, tree.model.context) : "";
-  note([t("write.done", written), why].filter(Boolean).join(" "));
-  announce(byId("write-status").textContent);
-  render();
+  announce(branch.note);
 }
 
 export function stop() {
@@ -145,9 +132,9 @@ export function stop() {
 
 export const isRunning = () => Boolean(running);
 
-function note(text) {
-  if (tree.current) tree.current.note = text;
-  byId("write-status").textContent = text;
+function note(branch, text) {
+  branch.note = text;
+  if (branch === tree.current) byId("write-status").textContent = text;
 }
 
 function showRunning() {
