@@ -295,6 +295,28 @@ def test_a_stopped_comparison_has_no_note_of_the_one_before(open_page: Open) -> 
     assert page.locator("#compare-status-a").text_content() == ""
 
 
+def test_a_late_count_does_not_replace_that_of_a_newer_prompt(open_page: Open, http: httpx.Client) -> None:
+    page = open_page()
+    page.evaluate(
+        """() => {
+          const real = window.fetch;
+          window.fetch = async (path, options) => {
+            const answer = await real(path, options);
+            if (options?.body?.includes("a stone lies")) await new Promise((done) => (window.release = done));
+            return answer;
+          };
+        }"""
+    )
+    page.fill("#prompt", "a stone lies here")
+    page.wait_for_function("window.release")
+    page.fill("#prompt", "the")
+    count = len(http.post("/tokenize", json={"prompt": "the"}).json()["tokens"])
+    expect(page.locator("#context-used")).to_contain_text(f"{count} /")
+    page.evaluate("release()")
+    page.wait_for_timeout(100)
+    assert f"{count} /" in (page.locator("#context-used").text_content() or "")
+
+
 def test_a_finger_opens_a_sheet_and_branches(open_page: Open) -> None:
     page = open_page(viewport=PHONE, is_mobile=True, has_touch=True)
     before = text_of(page)

@@ -149,7 +149,7 @@ async function showContext() {
   const entries = tree.entries();
   const same = tree.model?.id === name && textOf(entries).startsWith(prompt);
   const used = same && entries.length ? entries.length : await countTokens(name, prompt).catch(() => null);
-  if (used === null) return;
+  if (used === null || state().prompt !== prompt || state().model !== name) return; // another was chosen meanwhile
   byId("context-used").textContent = used === Infinity ? t("write.context.over", model().context) : t("write.context", used, model().context);
   byId("context-bar").style.setProperty("--share", Math.min(1, used / model().context).toFixed(4));
   byId("context-bar").classList.toggle("over", used > model().context);
