@@ -63,11 +63,6 @@ function fillModels(models) {
   return [...plain, ...tuned];
 }
 
-async function hasFill() {
-  const described = await call("openapi.json");
-  return "/v1/fill" in described.paths;
-}
-
 // #view=…&prompt=…&a=MODEL&b=MODEL&temperature=… opens a view, fills its form and carries it out.
 async function openLink(given, models) {
   const unknown = [given.a, given.b].filter((name) => name && !models.some((model) => model.id === name));
@@ -102,10 +97,8 @@ async function start() {
   byId("tab-classify").hidden = !tuned.length;
   if (tuned.length) setUpClassify(tuned);
   const masked = models.filter((model) => model.masked && !model.task);
-  if (masked.length && (await hasFill())) {
-    byId("tab-fill").hidden = false;
-    setUpFill(masked);
-  }
+  byId("tab-fill").hidden = !masked.length;
+  if (masked.length) setUpFill(masked);
   setUpHistory((one) => {
     openView("write");
     restore(one);

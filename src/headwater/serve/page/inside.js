@@ -22,7 +22,7 @@ let story = null; // {model, entries, index, settings, off, head, follow, found,
 
 export function setUpInside(models) {
   contexts = new Map(models.map((one) => [one.id, one.context]));
-  fillSelect(byId("inside-model"), models.filter((one) => !one.masked).map((one) => [one.id, one.id]));
+  fillSelect(byId("inside-model"), models.map((one) => [one.id, one.id]));
   onSubmit(byId("inside-form"), () => openText(byId("inside-model").value, byId("inside-text").value));
   passage = new Passage(t("inside.tokens"), { choose: (index, how) => how !== "hover" && attempt(() => move(index)) });
   byId("inside-tokens").append(passage.element);
