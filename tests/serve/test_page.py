@@ -623,9 +623,23 @@ def test_problems_are_said_and_lose_no_text(open_page: Open, base_folder: Path, 
 
 
 def test_a_model_that_is_not_here_is_named(open_page: Open) -> None:
-    page = open_page("#a=nosuch&prompt=the", ready="#problem:not([hidden])")
-    assert "nosuch" in (page.locator("#problem").text_content() or "")
+    for name in ("nosuch", "the"):  # also one that equals the prompt
+        page = open_page(f"#a={name}&prompt=the", ready="#problem:not([hidden])")
+        assert f"no model {name}" in (page.locator("#problem").text_content() or "")
+        assert page.locator("#prompt").input_value() == "the"
+
+
+def test_the_history_of_a_model_that_is_not_here_is_named(open_page: Open) -> None:
+    page = open_page()
+    kept = [{"prompt": "the", "model": "gone", "settings": {"temperature": 1, "seed": 2}, "text": "the sea"}]
+    page.evaluate("kept => localStorage.setItem('headwater.history', kept)", json.dumps(kept))
+    page.reload()
+    page.wait_for_selector(WRITTEN)
+    page.click("#history summary")
+    page.locator("#history-list button", has_text="gone").click()
+    expect(page.locator("#problem")).to_contain_text("no model gone")
     assert page.locator("#prompt").input_value() == "the"
+    assert page.locator("#write-model").input_value() == "base"
 
 
 def test_a_key_is_asked_for_until_it_is_right(

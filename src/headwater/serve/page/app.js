@@ -64,12 +64,12 @@ function fillModels(models) {
 }
 
 // #view=…&prompt=…&a=MODEL&b=MODEL&temperature=… opens a view, fills its form and carries it out.
-async function openLink(given, models) {
-  const unknown = [given.a, given.b].filter((name) => name && !models.some((model) => model.id === name));
+async function openLink(given, writers) {
+  const unknown = ["a", "b"].filter((side) => given[side] && !writers.some((model) => model.id === given[side]));
   const view = given.view ?? (given.b ? "compare" : "write");
   if (!byId(`tab-${view}`) || byId(`tab-${view}`).hidden) throw new Error(t("link.view", view));
   openView(view);
-  const known = Object.fromEntries(Object.entries(given).filter(([, value]) => !unknown.includes(value)));
+  const known = Object.fromEntries(Object.entries(given).filter(([key]) => !unknown.includes(key)));
   const about = { prompt: known.prompt, model: known.a, settings: known };
   let done = null;
   if (view === "write") {
@@ -79,9 +79,9 @@ async function openLink(given, models) {
     restoreCompare(known);
     if (!unknown.length && known.prompt !== undefined) done = writeBoth();
   } else if (view === "inside" && known.prompt && !unknown.length) {
-    done = openText(known.a ?? models[0].id, known.prompt, known.token === undefined ? null : Number(known.token));
+    done = openText(known.a ?? writers[0].id, known.prompt, known.token === undefined ? null : Number(known.token));
   }
-  if (unknown.length) say(t("link.model", unknown.join(", "), models.map((model) => model.id).join(", ")));
+  if (unknown.length) say(t("link.model", unknown.map((side) => given[side]).join(", "), writers.map((model) => model.id).join(", ")));
   await done;
 }
 
@@ -99,16 +99,14 @@ async function start() {
   const masked = models.filter((model) => model.masked && !model.task);
   byId("tab-fill").hidden = !masked.length;
   if (masked.length) setUpFill(masked);
-  setUpHistory((one) => {
-    openView("write");
-    restore(one);
+  setUpHistory(({ prompt, model, settings }) => {
+    attempt(() => openLink({ view: "write", prompt, a: model, ...settings }, writers));
     byId("prompt").focus();
-    attempt(write);
   });
   document.addEventListener("language", () => fillModels(models));
   document.body.dataset.ready = "true";
   const given = readLink();
-  if (Object.keys(given).length) return openLink(given, models);
+  if (Object.keys(given).length) return openLink(given, writers);
   if (!models.some((model) => !model.task && !model.masked)) return openView(tuned.length ? "classify" : "fill");
   await writeFirst();
 }

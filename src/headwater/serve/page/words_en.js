@@ -23,7 +23,7 @@ export default {
   "key.refused": "The server did not accept this key.",
   "key.use": "Use it",
   "key.needed": "The server answers only with an API key. Reload the page to enter one.",
-  "link.model": (name, all) => `The link asks for the model ${name}, which this server does not have. It has: ${all}.`,
+  "link.model": (name, all) => `This server has no model ${name} that continues a text. It has: ${all}.`,
   "link.view": (name) => `The link asks for the view “${name}”, which this server does not have.`,
 
   "write.prompt": "Prompt",

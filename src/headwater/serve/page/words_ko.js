@@ -23,7 +23,7 @@ export default {
   "key.refused": "서버가 이 키를 받아들이지 않았습니다.",
   "key.use": "사용하기",
   "key.needed": "이 서버는 API 키가 있어야 응답합니다. 페이지를 새로 고쳐 키를 입력해 주세요.",
-  "link.model": (name, all) => `링크가 가리키는 모델(${name})이 이 서버에 없습니다. 있는 모델: ${all}.`,
+  "link.model": (name, all) => `이 서버에는 글을 쓰는 모델 ${name}이(가) 없습니다. 있는 모델: ${all}.`,
   "link.view": (name) => `링크가 가리키는 화면(${name})이 이 서버에 없습니다.`,
 
   "write.prompt": "프롬프트",
