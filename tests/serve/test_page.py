@@ -642,6 +642,17 @@ def test_the_history_of_a_model_that_is_not_here_is_named(open_page: Open) -> No
     assert page.locator("#write-model").input_value() == "base"
 
 
+def test_a_browser_that_stores_nothing_shows_the_page(open_page: Open) -> None:
+    page = open_page()
+    page.add_init_script(
+        """for (const area of ["localStorage", "sessionStorage"])
+          Object.defineProperty(window, area, { get() { throw new DOMException("", "SecurityError"); } });"""
+    )
+    page.reload()
+    page.wait_for_selector(WRITTEN)
+    assert text_of(page)
+
+
 def test_a_key_is_asked_for_until_it_is_right(
     open_page: Open, base_folder: Path, tmp_path: Path, start_server: Any
 ) -> None:

@@ -1,9 +1,10 @@
 // Calls of the server. A key, where the server asks for one, is kept until the tab is closed.
 
-import { byId } from "./dom.js";
+import { byId, store, stored } from "./dom.js";
 import { t } from "./language.js";
 import { ALTERNATIVES } from "./tokens.js";
 
+let key = stored("sessionStorage", "key");
 let asking = null; // one dialog for all requests that wait for a key
 
 function askForKey(refused) {
@@ -14,21 +15,22 @@ function askForKey(refused) {
     dialog.showModal();
     dialog.addEventListener("close", () => {
       asking = null;
-      const key = byId("key").value;
-      if (dialog.returnValue !== "use" || !key) return cancelled(new Error(t("key.needed")));
-      sessionStorage.setItem("key", key);
+      const given = byId("key").value;
+      if (dialog.returnValue !== "use" || !given) return cancelled(new Error(t("key.needed")));
+      key = given;
+      store("sessionStorage", "key", key);
       done();
     }, { once: true });
   });
   return asking;
 }
 
-export const usesKey = () => Boolean(sessionStorage.getItem("key"));
+export const usesKey = () => Boolean(key);
 
 async function request(path, body, signal) {
   const headers = {};
-  const key = sessionStorage.getItem("key");
-  if (key) headers.Authorization = `Bearer ${key}`;
+  const used = key;
+  if (used) headers.Authorization = `Bearer ${used}`;
   const options = { headers, signal };
   if (body) {
     options.method = "POST";
@@ -44,7 +46,7 @@ async function request(path, body, signal) {
   }
   if (answer.status === 401) {
     // Another request may have brought a key meanwhile.
-    if (sessionStorage.getItem("key") === key) await askForKey(Boolean(key));
+    if (key === used) await askForKey(Boolean(used));
     return request(path, body, signal);
   }
   if (!answer.ok) {

@@ -66,6 +66,23 @@ export function onSubmit(form, action) {
   });
 }
 
+// What the browser stored for this page in `area`, "localStorage" or "sessionStorage"; null if it stores nothing.
+export function stored(area, key) {
+  try {
+    return window[area].getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+export function store(area, key, value) {
+  try {
+    window[area].setItem(key, value);
+  } catch {
+    // the storage is disabled or full: the value lasts as long as the page is open
+  }
+}
+
 // Calls `action` when nothing happened for a while.
 export function later(action, milliseconds) {
   let timer = 0;

@@ -1,6 +1,6 @@
 // What was written in this browser, kept there: a prompt and its settings give the same text again.
 
-import { byId, make } from "./dom.js";
+import { byId, make, store, stored } from "./dom.js";
 import { t } from "./language.js";
 
 const KEY = "headwater.history";
@@ -9,19 +9,15 @@ let restore = null;
 
 function load() {
   try {
-    const found = JSON.parse(localStorage.getItem(KEY) ?? "[]");
+    const found = JSON.parse(stored("localStorage", KEY));
     return Array.isArray(found) ? found : [];
   } catch {
-    return []; // nothing is kept, or what was kept cannot be read
+    return []; // what was kept cannot be read
   }
 }
 
 function save(items) {
-  try {
-    localStorage.setItem(KEY, JSON.stringify(items));
-  } catch {
-    // the browser's storage is disabled or full
-  }
+  store("localStorage", KEY, JSON.stringify(items));
   render(items);
 }
 

@@ -2,9 +2,10 @@
 
 import english from "./words_en.js";
 import korean from "./words_ko.js";
-import { byId } from "./dom.js";
+import { byId, store, stored } from "./dom.js";
 
 const WORDS = { en: english, ko: korean };
+const KEY = "headwater.language";
 let language = "en";
 
 // The text of a key; a function where the text depends on numbers or names.
@@ -14,14 +15,6 @@ export function t(key, ...values) {
 }
 
 export const current = () => language;
-
-function stored() {
-  try {
-    return localStorage.getItem("headwater.language");
-  } catch {
-    return null; // the browser keeps nothing for this page
-  }
-}
 
 function use(name) {
   language = name;
@@ -34,14 +27,10 @@ function use(name) {
 }
 
 export function setUpLanguage() {
-  const wanted = [stored(), ...navigator.languages.map((name) => name.split("-")[0])];
+  const wanted = [stored("localStorage", KEY), ...navigator.languages.map((name) => name.split("-")[0])];
   use(wanted.find((name) => name in WORDS) ?? "en");
   byId("language").addEventListener("change", (event) => {
-    try {
-      localStorage.setItem("headwater.language", event.target.value);
-    } catch {
-      // the choice then lasts until the page is closed
-    }
+    store("localStorage", KEY, event.target.value);
     use(event.target.value);
   });
 }
