@@ -165,6 +165,15 @@ def test_the_interval_of_a_perfect_score_is_shown_with_both_ends(tmp_path: Path)
     assert "0.722 – 1.000" in page
 
 
+def test_what_was_skipped_is_shown_without_any_score(tmp_path: Path) -> None:
+    skipped = [{"task": "y", "protocol": "y.mean", "reason": "its file was not found", "examples": None}]
+    results = {"model": "m", "results": [], "skipped": skipped}
+    fill(tmp_path / "results", "results", {"results.json": json.dumps(results)}, {})
+    page = report([tmp_path / "results"], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "y.mean: its file was not found" in page
+    assert "<thead>" not in page
+
+
 def test_it_shows_what_the_folders_hold(world: Path) -> None:
     content = read_content([world])
     (run,) = content.runs
