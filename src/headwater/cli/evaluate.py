@@ -102,12 +102,7 @@ def evaluate(
 
 
 def _line(result: Any) -> str:
-    from headwater.report.content import interval
-
     error = f" ± {_number(result.stderr)}" if result.stderr is not None else ""
-    low, high = interval(result.metric, result.value, result.stderr, result.count)
-    if result.stderr == 0 and low != high:  # none or all are right: no spread, but not certain
-        error = f" (95 % from {low:.4f} to {high:.4f})"
     chance = f", chance {result.chance:.4g}" if result.chance is not None else ""
     more = "".join(f", {y['name']} {y['bits_per_byte']:.4f}" for y in result.details.get("yardsticks", []))
     shared = result.details.get("overlap", {})
