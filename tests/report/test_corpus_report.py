@@ -9,7 +9,7 @@ from headwater.corpus.build.pipeline import build
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.statistics import statistics
 from headwater.report import report
-from headwater.report.corpus import read_corpora
+from headwater.report.corpus import read_corpus
 
 
 def write_corpus(folder: Path) -> Path:
@@ -23,7 +23,7 @@ def write_corpus(folder: Path) -> Path:
 
 def test_a_corpus_is_shown_with_what_was_removed(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path)
-    [shown] = read_corpora([tmp_path], statistics)
+    shown = read_corpus(corpus, statistics(corpus))
     assert [(stage.name, stage.documents) for stage in shown.stages] == [
         ("read", 12),
         ("after length", 11),
@@ -43,3 +43,10 @@ def test_a_corpus_is_shown_with_what_was_removed(tmp_path: Path) -> None:
     assert "duplicates: near" in page
     report([corpus], tmp_path / "plain.html")
     assert "The funnel" not in (tmp_path / "plain.html").read_text()
+
+
+def test_a_corpus_in_a_folder_of_folders_is_shown_in_a_new_folder(tmp_path: Path) -> None:
+    (tmp_path / "work" / "inner").mkdir(parents=True)
+    write_corpus(tmp_path / "work" / "inner")
+    page = report([tmp_path / "work"], tmp_path / "pages" / "report.html", measure=statistics)
+    assert "<h2>Corpus corpus</h2>" in page.read_text()

@@ -98,7 +98,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a report; `steps` are the lineages of all folders, as `storage.lineage` returns them."""
+    """The content of a report.
+
+    steps: the lineages of all folders, as `storage.lineage` returns them. corpora: their folders.
+    """
 
     runs: Sequence[RunSummary]
     bars: Sequence[Bar]
@@ -109,6 +112,7 @@ class Content:
     steps: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
     reproductions: Sequence[Reproduction] = ()
+    corpora: Sequence[Path] = ()
 
 
 def read_content(folders: Sequence[Path]) -> Content:
@@ -135,6 +139,7 @@ def read_content(folders: Sequence[Path]) -> Content:
         steps=list(steps.values()),
         versions=found[-1][1].versions if found else {},
         reproductions=[read_reproduction(path, names[path]) for path, _ in kinds[KIND]],
+        corpora=[path for path, manifest in found if manifest.kind == "corpus"],
     )
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from headwater.report.plots import Series, line_chart
 from headwater.storage.files import read_json
-from headwater.storage.provenance import MANIFEST, read_manifest
 
 _FUNNEL = "funnel.json"
 Measure = Callable[[Path], dict[str, Any]]
@@ -53,20 +52,8 @@ class Corpus:
     notes: Sequence[str] = ()
 
 
-def read_corpora(folders: Sequence[Path], measure: Measure) -> list[Corpus]:
-    """Read the corpora among `folders`, and directly inside those that are not Headwater's."""
-    found: dict[Path, Corpus] = {}
-    for folder in folders:
-        inside = (
-            [folder] if (folder / MANIFEST).exists() else sorted(p.parent for p in folder.glob(f"*/{MANIFEST}"))
-        )
-        for path in inside:
-            if not path.name.startswith(".") and read_manifest(path).kind == "corpus":
-                found[path] = _corpus(path, measure(path))
-    return list(found.values())
-
-
-def _corpus(path: Path, measured: dict[str, Any]) -> Corpus:
+def read_corpus(path: Path, measured: dict[str, Any]) -> Corpus:
+    """Return one corpus in the report; `measured` is what a Measure returned for it."""
     funnel = read_json(path / _FUNNEL) if (path / _FUNNEL).is_file() else {}
     counts = measured["counts"]
     lengths = measured["characters_per_document"]

@@ -16,9 +16,9 @@ from markupsafe import Markup
 
 from headwater.report.claims import anchor
 from headwater.report.content import EXPONENT_FROM, Content, RunSummary, ScoreRow, read_content
-from headwater.report.corpus import Corpus, Measure, read_corpora
+from headwater.report.corpus import Corpus, Measure, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
-from headwater.storage.files import write_text
+from headwater.storage.files import storage_errors, write_text
 from headwater.storage.progress import SILENT, Progress
 
 _TEMPLATE = "report.html.j2"
@@ -49,7 +49,10 @@ def report(
     """
     progress.start("report")
     content = read_content(folders)
-    page = render(content, title, read_corpora(folders, measure) if measure else ())
+    with storage_errors(out_file):  # before the corpora are measured, which can take minutes
+        out_file.parent.mkdir(parents=True, exist_ok=True)
+    corpora = [read_corpus(path, measure(path)) for path in content.corpora] if measure else ()
+    page = render(content, title, corpora)
     write_text(out_file, page)
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file
