@@ -406,6 +406,19 @@ def test_a_head_that_is_switched_off_changes_prediction_and_text(open_page: Open
     assert page.locator("#head-drawn line.mine").count() > 0
 
 
+def test_a_step_that_fails_does_not_stay_busy(open_page: Open) -> None:
+    page = open_page()
+    page.route("**/inspect", lambda route: route.fulfill(status=500, body="{}"))
+    token(page, 5).click()
+    page.click("#card .story")
+    expect(page.locator("#problem")).to_be_visible()
+    assert page.locator("#inside-shown").get_attribute("aria-busy") == "false"
+    assert page.locator("#story-panels").is_hidden()
+    page.unroute("**/inspect")
+    page.click("#story-after")
+    expect(page.locator("#story-panels")).to_be_visible()
+
+
 def test_the_lens_follows_any_cell(open_page: Open) -> None:
     page = open_page("#view=inside&prompt=the%20river%20runs", ready=STORY)
     cell = page.locator("#lens button >> nth=7")

@@ -81,7 +81,9 @@ async function look() {
       if (mine !== story) return; // another token was chosen meanwhile
       Object.assign(story, { found, whole });
     } catch (error) {
+      if (mine !== story) return;
       byId("story-panels").hidden = true; // they are about another step
+      byId("inside-shown").setAttribute("aria-busy", "false");
       throw error;
     }
   }
