@@ -195,6 +195,11 @@ def test_scores_and_classes_are_those_of_the_library(
     assert http.post("/classify", json={"model": "base", "input": "the"}).status_code == 400
 
 
+def test_no_pairs_are_refused_as_too_few(http: httpx.Client) -> None:
+    error = http.post("/score", json={"model": "base", "text_1": [], "text_2": []}).json()["error"]
+    assert error["message"] == "text_1 has 0 texts and text_2 0; expected the same number, at least one."
+
+
 def test_classify_says_how_much_it_cut(http: httpx.Client) -> None:
     rows = ["the river", "the river runs to the sea. " * 20]
     found = http.post("/classify", json={"model": "classes", "input": rows}).json()["data"]

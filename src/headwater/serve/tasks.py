@@ -177,7 +177,8 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
     if not second or len(first) != len(second):
         raise Problem(
             400,
-            f"text_1 has {counted(len(first), 'text')} and text_2 {len(second):,}; expected the same number.",
+            f"text_1 has {counted(len(first), 'text')} and text_2 {len(second):,}; "
+            "expected the same number, at least one.",
             param="text_2",
         )
     _require_rows(len(second), _MOST_ROWS, "text_2")
