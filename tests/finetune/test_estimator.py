@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -87,6 +88,15 @@ def test_labels_keep_their_type(base: Path, sentences: Any, tmp_path: Path) -> N
     assert truths.fine_tuned_.labels.names == ["false", "true"]  # as those of a table, which it may label
     for one in (truths, Classifier.load(tmp_path / "truths")):
         assert one.classes_.tolist() == [False, True]
+
+
+def test_scorers_of_scikit_learn_read_the_columns_in_their_order(base: Path, sentences: Any) -> None:
+    texts, labels = sentences(20)
+    numbers = ["10" if label == "good" else "9" for label in labels]
+    classifier = Classifier(base, **FAST).fit(texts, numbers)
+    assert classifier.classes_.tolist() == ["10", "9"]
+    right = classifier.predict_proba(texts)[range(20), [int(number == "9") for number in numbers]]
+    assert get_scorer("neg_log_loss")(classifier, texts, numbers) == pytest.approx(np.log(right).mean())
 
 
 def test_a_class_whose_rows_have_no_text_is_none_of_the_classes(base: Path, sentences: Any) -> None:

@@ -94,15 +94,11 @@ class Estimator:
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
         y = as_list(y)
-        target = self._target()
-        names, rows = _checked_labels(y, target), self._rows(X)
+        names, rows = _checked_labels(y, self._target()), self._rows(X)
         _require_one_each(len(rows), len(names))
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
         usable = check.usable(labelled, self.task, "X").rows
-        if target == "answer":  # counted from 0, whatever the labels are
-            labels = Labels(target="answer")
-        else:
-            labels = learn_labels(usable, self.task, target, "y")
+        labels, classes = self._learn_labels(usable, y)
         config = self._config()
         kept, held = check.split(usable, config.validation_share, config.seed, labels, "X")
         model, tokenizer = prepare_base(config, *self._base())
@@ -127,7 +123,7 @@ class Estimator:
             outcome.best_entry()[outcome.metric],
             [([row.segments for row in part], one.targets) for part, one in zip((kept, held), parts, strict=True)],
         )
-        self.classes_ = _classes(labels, y)
+        self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
         self.learning_rate_ = peak_rate(config, model.config.width)
         self.curve_ = outcome.curve
@@ -280,6 +276,21 @@ class Estimator:
     def _target(self) -> Target:
         return self.fixed_target or getattr(self, "target")  # noqa: B009 - only `Similarity` has the attribute
 
+    def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
+        """Return what the outputs mean, and the classes as in y; answers' numbers from 0; None for scores.
+
+        Classes have the order of `np.unique`, which scikit-learn's metrics assume.
+        """
+        target = self._target()
+        if target == "answer":
+            return Labels(target="answer"), np.arange(max(y) + 1)
+        labels = learn_labels(rows, self.task, target, "y")
+        if target == "score":
+            return labels, None
+        by_name = {class_name(label): label for label in y}
+        classes = np.unique([by_name[name] for name in labels.names])
+        return labels.model_copy(update={"names": [*map(class_name, classes.tolist())]}), classes
+
     def _rows(self, X: Any) -> list[Raw]:
         return [Raw(self._segments(row, number), None, number) for number, row in enumerate(as_list(X), 1)]
 
@@ -357,14 +368,6 @@ def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
             f"y has the number {fractional!r}", expected="classes", repair="For scores use hw.Regressor"
         )
     return [class_name(label) for label in y]
-
-
-def _classes(labels: Labels, y: list[Any]) -> npt.NDArray[Any] | None:
-    """Return the classes as in y, in the order of the head's outputs; answers' numbers; None for scores."""
-    if labels.target == "class":
-        by_name = {class_name(label): label for label in y}
-        return np.array([by_name[name] for name in labels.names])
-    return np.arange(max(y) + 1) if labels.target == "answer" else None
 
 
 def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
