@@ -99,6 +99,15 @@ def test_scorers_of_scikit_learn_read_the_columns_in_their_order(base: Path, sen
     assert get_scorer("neg_log_loss")(classifier, texts, numbers) == pytest.approx(np.log(right).mean())
 
 
+def test_parameters_of_a_search_are_saved(base: Path, sentences: Any, tmp_path: Path) -> None:
+    found = {"epochs": np.int64(1), "learning_rate": np.float32(0.5), "class_weight": {"bad": np.int64(2)}}
+    Classifier(base, **FAST).set_params(**found).fit(*sentences(12)).save(tmp_path / "saved")
+    loaded = Classifier.load(tmp_path / "saved")
+    assert repr(loaded).endswith(
+        "epochs=1.0, learning_rate=0.5, lambda_lm=0.0, dropout=0.0, class_weight={'bad': 2.0}, precision='fp32')"
+    )
+
+
 def test_a_class_whose_rows_have_no_text_is_none_of_the_classes(base: Path, sentences: Any) -> None:
     texts, labels = sentences(20)
     classifier = Classifier(base, **FAST).fit(["", *texts], ["and", *labels])

@@ -192,7 +192,8 @@ class Estimator:
         Raises FolderError if the folder has other content.
         """
         fine_tuned = self._fitted()
-        parameters = {k: v for k, v in self.get_params().items() if k != "base"}
+        config = self._config()  # has NumPy's numbers as Python's
+        parameters = {k: getattr(config, k, v) for k, v in self.get_params().items() if k != "base"}
         stage = Stage(
             Path(folder),
             kind="model",
@@ -205,7 +206,8 @@ class Estimator:
             return
         with stage.write() as work:
             fine_tuned.save(work)
-            saved = _Saved(parameters=parameters, label_type=_type_name(self.classes_))
+            label_type = "float" if self.classes_ is None else type(self.classes_.tolist()[0]).__name__
+            saved = _Saved(parameters=parameters, label_type=label_type)
             write_json(work / ESTIMATOR_FILE, saved.to_dict())
 
     @classmethod
@@ -248,7 +250,7 @@ class Estimator:
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def __sklearn_clone__(self) -> Self:
@@ -396,7 +398,3 @@ def _not_fitted(name: str) -> Exception:
         pass
 
     return NotFitted(f"this {name} is not fitted", repair="Call fit(X, y) first")
-
-
-def _type_name(classes: npt.NDArray[Any] | None) -> str:
-    return "float" if classes is None else type(classes.tolist()[0]).__name__
