@@ -151,6 +151,8 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
         (Classifier, ["a", "b"], ["x", "x"], "only one class"),
         (Classifier, ["a", "b"], ["x", 1], "mixes"),
         (Classifier, ["a", "b"], ["x", None], "row 2"),
+        (Classifier, ["a", "b"], np.eye(2), r"y has \[1\.0, 0\.0\] in row 1; expected a class"),
+        (MultipleChoice, [("a", "b", 3)], [0], "row 1 has 0 answers"),
         (Classifier, ["a", "b", "c"], ["x", "y"], "3 rows and 2 labels"),
         (Classifier, ["a", 7], ["x", "y"], "int in row 2"),
         (Entailment, ["a", "b"], ["x", "y"], "row 1 is not a pair"),

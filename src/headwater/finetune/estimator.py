@@ -328,6 +328,12 @@ class Estimator:
         return list(inspect.signature(cls).parameters)
 
 
+# What each kind of label is, in words and as a test.
+_FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
+    "answer": ("the right answer's number, from 0", lambda y: isinstance(y, int) and y >= 0),
+    "score": ("a number", lambda y: number_of(y) is not None),
+    "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and y == y),
+}
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
 
 
@@ -348,19 +354,12 @@ def _require_one_each(rows: int, labels: int) -> None:
 
 def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
     """Return labels as rows carry them; raise DataError naming the row of a label that does not fit the target."""
-    if target == "answer":
-        for number, label in enumerate(y, 1):
-            if not isinstance(label, int) or label < 0:
-                raise DataError(f"y has {label!r} in row {number}", expected="the right answer's number, from 0")
-        return y
-    if target == "score":
-        for number, label in enumerate(y, 1):
-            if number_of(label) is None:
-                raise DataError(f"y has {label!r} in row {number}", expected="a number")
-        return [float(label) for label in y]
+    expected, fits = _FITTING[target]
     for number, label in enumerate(y, 1):
-        if label is None or (isinstance(label, float) and np.isnan(label)):
-            raise DataError(f"y has no label in row {number}", repair="Remove that row, or label it")
+        if not fits(label):
+            raise DataError(f"y has {label!r} in row {number}", expected=expected)
+    if target != "class":
+        return y if target == "answer" else [float(label) for label in y]
     numbers = [label for label in y if isinstance(label, int | float)]
     if numbers and len(numbers) < len(y):
         kinds = sorted({type(label).__name__ for label in y})

@@ -62,7 +62,7 @@ class MultipleChoice(Estimator):
             row = (row.get("context", ""), row.get("question", ""), row.get("answers"))
         if not isinstance(row, list | tuple) or len(row) != 3 or isinstance(row[2], str):
             raise DataError(f"X row {number} is not a choice", expected="(context, question, [answers])")
-        answers = list(row[2]) if row[2] is not None else []
+        answers = list(row[2]) if hasattr(row[2], "__iter__") else []
         if len(answers) < 2:
             raise DataError(f"X row {number} has {len(answers)} answers", expected="two or more")
         if any(not isinstance(answer, str) or not answer.strip() for answer in answers):
