@@ -269,6 +269,8 @@ def test_show_prints_examples_as_the_model_sees_them(
         ),
         (["--task-set", "cola", "--train", "TABLE"], 2, "has its own tasks"),
         (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
+        (["--task-set", "cola", "--set", "metric=f1"], 2, "metric is set, and each set decides it"),
+        (["--task-set", "cola", "--set", "columns.text=review"], 2, "columns is set, and each set decides it"),
         (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "--data belongs to --task-set"),
     ],
 )

@@ -16,7 +16,7 @@ from headwater.datasets.hub import fetch
 from headwater.datasets.json_lines import json_lines
 from headwater.datasets.paper_tables import gpt1
 from headwater.datasets.sets import Found, choose, find, is_there
-from headwater.errors import DataError
+from headwater.errors import DataError, UsageError
 from headwater.finetune.finetuning import run_stage
 from headwater.finetune.training import FinetuneConfig
 from headwater.storage.files import storage_errors, write_json, write_text
@@ -40,9 +40,12 @@ def run_sets(
     """Fine-tune on each chosen set in `data`; return {"rows": […], "missing": […]}.
 
     `download` fetches missing sets first. `config.limit` truncates every part of every set. Raises DataError if no
-    set is available.
+    set is available, UsageError for a key that each set decides.
     """
     chosen = choose(names)
+    for key in ("columns", *chosen[0].fine_tuning):
+        if getattr(config, key) != getattr(FinetuneConfig(), key):
+            raise UsageError(f"{key} is set, and each set decides it", repair="Leave it out")
     if download:
         for benchmark in chosen:
             if benchmark.hub is not None and not is_there(benchmark, data):
