@@ -258,6 +258,11 @@ def test_show_prints_examples_as_the_model_sees_them(
             "does not read the column of --premise",
         ),
         (
+            ["--task", "classify", "--train", "TABLE", "--answers", ""],
+            2,
+            "does not read the column of --answers",
+        ),
+        (
             ["--task", "classify", "--train", "TABLE", "--set", "target=answer"],
             2,
             "not a target of task 'classify'",

@@ -118,7 +118,7 @@ def finetune(
         "hypothesis": hypothesis,
         "context": context,
         "question": question,
-        "answers": [name.strip() for name in answers.split(",")] if answers else None,
+        "answers": [name.strip() for name in answers.split(",")] if answers is not None else None,
         "label": label,
     }
     keys = {
