@@ -272,6 +272,11 @@ def test_show_prints_examples_as_the_model_sees_them(
             2,
             "accuracy or f1 or macro_f1 or matthews",
         ),
+        (
+            ["--task", "classify", "--train", "TABLE", "--set", "class_weight.gud=2"],
+            2,
+            "class_weight names the class 'gud'",
+        ),
         (["--task-set", "cola", "--train", "TABLE"], 2, "has its own tasks"),
         (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
         (["--task-set", "cola", "--set", "metric=f1"], 2, "metric is set, and each set decides it"),

@@ -25,7 +25,7 @@ from headwater.finetune.columns import Columns
 from headwater.finetune.features import FrozenTaskModel, with_outputs
 from headwater.finetune.fine_tuned import FineTuned, build_task_model, predict_and_measure
 from headwater.finetune.inputs import Encoded
-from headwater.finetune.labels import Labels, class_name
+from headwater.finetune.labels import Labels, class_name, listed
 from headwater.finetune.metrics import measure_classes, measure_scores
 from headwater.finetune.objective import l3
 from headwater.finetune.task_models import TaskModelName
@@ -194,9 +194,9 @@ def train_task(
 
     sample_weight: (training examples,) weights in L2, multiplied by `config.class_weight`; on_update: called after
     every update with its line of metrics.jsonl. With `out`, the run writes its journal and checkpoints there, and
-    resumes from the newest one. Raises UsageError for a metric that the labels do not have, and as `Run.train`.
+    resumes from the newest one. Raises what `require_fitting` and `Run.train` raise.
     """
-    metric = choose_metric(config, labels)
+    metric = require_fitting(config, labels)
     config = resolve(config, width=base.config.width, examples=len(train))
     device = base.tokens.weight.device
     _, head_seed = _seeds(config.seed)
@@ -276,25 +276,15 @@ def train_task(
 def _weights(
     config: FinetuneConfig, train: Encoded, labels: Labels, given: npt.NDArray[np.float64] | None
 ) -> npt.NDArray[np.float32]:
-    """Return the weight of each training example in L2, 1 in the mean.
-
-    Raises UsageError for class weights of labels that are not classes, or of a class that does not exist.
-    """
+    """Return the weight of each training example in L2, 1 in the mean."""
     weights = np.ones(len(train)) if given is None else given.astype(np.float64)
     if config.class_weight is not None:
-        if labels.target != "class":
-            raise UsageError(f"class_weight does not fit labels of kind {labels.target}", expected="classes")
         classes = train.targets.astype(np.int64)
         if config.class_weight == "balanced":
             of_class = len(classes) / (
                 labels.outputs * np.maximum(np.bincount(classes, minlength=labels.outputs), 1)
             )
         else:
-            for name in config.class_weight:
-                if name not in labels.names:
-                    raise UsageError(
-                        f"class_weight names the class {name!r}", expected=", ".join(map(repr, labels.names[:20]))
-                    )
             of_class = np.array([config.class_weight.get(name, 1.0) for name in labels.names])
         weights = weights * of_class[classes]
     return (weights / weights.mean()).astype(np.float32)
@@ -348,8 +338,18 @@ def measure_probabilities(
     return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}
 
 
-def choose_metric(config: FinetuneConfig, labels: Labels) -> Metric:
-    """Return the metric that chooses the best state; raise UsageError if the labels do not have it."""
+def require_fitting(config: FinetuneConfig, labels: Labels) -> Metric:
+    """Return the metric that chooses the best state.
+
+    Raises UsageError if the labels do not have it, or for class weights of labels that are not classes or of a
+    class that does not exist.
+    """
+    if config.class_weight is not None:
+        if labels.target != "class":
+            raise UsageError(f"class_weight does not fit labels of kind {labels.target}", expected="classes")
+        for name in config.class_weight if config.class_weight != "balanced" else ():
+            if name not in labels.names:
+                raise UsageError(f"class_weight names the class {name!r}", expected=listed(labels.names))
     fitting = _METRICS[labels.target]
     if config.metric is not None and config.metric not in fitting:
         raise UsageError(
