@@ -104,7 +104,7 @@ def _has(layer: Mapping[str, Any], place: tuple[int | str, ...]) -> bool:
         if not isinstance(value, Mapping):
             return depth > 0
         if part not in value:
-            return False
+            return "[" in str(part)  # a type of a union that pydantic tried, such as `literal['balanced']`
         value = value[part]
     return bool(place)
 

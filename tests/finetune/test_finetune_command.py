@@ -277,6 +277,11 @@ def test_show_prints_examples_as_the_model_sees_them(
             2,
             "class_weight names the class 'gud'",
         ),
+        (
+            ["--task", "classify", "--train", "TABLE", "--set", "class_weight.good=0"],
+            2,
+            "--set has class_weight = {'good': 0}",
+        ),
         (["--task-set", "cola", "--train", "TABLE"], 2, "has its own tasks"),
         (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
         (["--task-set", "cola", "--set", "metric=f1"], 2, "metric is set, and each set decides it"),
