@@ -138,7 +138,10 @@ def default_epochs(examples: int, batch_size: int) -> int:
 
 
 def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneConfig:
-    """Return `config` with the updates, warm-up and learning rate for the model's width and the examples."""
+    """Return `config` with the updates, warm-up and learning rate for the model's width and the examples.
+
+    The language model of a frozen base is not trained, and its head is too small to gain from bfloat16.
+    """
     epochs = config.epochs or default_epochs(examples, config.batch_size)
     # At least two: the last update of GPT-1's schedule has rate 0.
     steps = config.steps or max(2, round(epochs * math.ceil(examples / config.batch_size)))
@@ -148,6 +151,7 @@ def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneCon
             "warmup_steps": config.warmup_steps or config.warmup * steps,
             "learning_rate": peak_rate(config, width),
         }
+        | ({"lambda_lm": 0.0, "precision": "fp32"} if config.freeze else {})
     )
 
 
@@ -209,9 +213,6 @@ def train_task(
         frozen=config.task_model if config.freeze else None,
         seed=head_seed,
     )
-    if config.freeze:
-        # The language model is not trained; the head is too small to gain from bfloat16.
-        config = config.model_copy(update={"lambda_lm": 0.0, "precision": "fp32"})
     if config.lambda_lm and not base.config.is_causal:
         progress.note(
             "the auxiliary objective needs a model that reads from left to right: this model is trained without it"
