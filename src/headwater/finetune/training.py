@@ -104,7 +104,9 @@ class FinetuneConfig(TrainConfig):
     limit: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     """Use only the first N rows of each file."""
 
-    # Other defaults than TrainConfig's:
+    # Other defaults or meanings than TrainConfig's:
+    batch_size: int = Field(default=32, ge=1, le=1 << 20)
+    """Rows an update."""
     steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]
     """Updates; by default as many as the epochs have."""
     learning_rate: float | None = Field(default=None, gt=0)  # type: ignore[assignment]
@@ -138,10 +140,7 @@ def default_epochs(examples: int, batch_size: int) -> int:
 
 
 def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneConfig:
-    """Return `config` with the updates, warm-up and learning rate for the model's width and the examples.
-
-    The language model of a frozen base is not trained, and its head is too small to gain from bfloat16.
-    """
+    """Return `config` with the updates, warm-up and learning rate for the model's width and the examples."""
     epochs = config.epochs or default_epochs(examples, config.batch_size)
     # At least two: the last update of GPT-1's schedule has rate 0.
     steps = config.steps or max(2, round(epochs * math.ceil(examples / config.batch_size)))
@@ -151,6 +150,7 @@ def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneCon
             "warmup_steps": config.warmup_steps or config.warmup * steps,
             "learning_rate": peak_rate(config, width),
         }
+        # A frozen base learns no language, and its head is too small to gain from bfloat16.
         | ({"lambda_lm": 0.0, "precision": "fp32"} if config.freeze else {})
     )
 
