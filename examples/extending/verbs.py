@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets.json_lines import json_lines
+from headwater.datasets.json_lines import json_lines, text_of
 from headwater.datasets.places import Source
 from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluate.reader import ContinuationRequest, Reader
@@ -27,7 +27,9 @@ class Verbs(Task):
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example for each line."""
         rows = json_lines(
-            places["pairs"], lambda row: (str(row["right"]), str(row["wrong"])), "right and wrong in each line"
+            places["pairs"],
+            lambda row: (text_of(row, "right"), text_of(row, "wrong")),
+            "right and wrong in each line",
         )
         return [
             Example(str(number), {"right": right, "wrong": wrong}, text=right)
