@@ -300,20 +300,28 @@ def test_a_late_count_does_not_replace_that_of_a_newer_prompt(open_page: Open, h
     page.evaluate(
         """() => {
           const real = window.fetch;
+          const mark = (state) => (document.body.dataset.late = state);
           window.fetch = async (path, options) => {
             const answer = await real(path, options);
-            if (options?.body?.includes("a stone lies")) await new Promise((done) => (window.release = done));
+            if (!options?.body?.includes("a stone lies")) return answer;
+            await new Promise((done) => { window.release = done; mark("held"); });
+            const read = answer.json.bind(answer);
+            answer.json = async () => {
+              const found = await read();
+              setTimeout(() => mark("read"));  // after the page has used it
+              return found;
+            };
             return answer;
           };
         }"""
     )
     page.fill("#prompt", "a stone lies here")
-    page.wait_for_function("window.release")
+    page.wait_for_selector("body[data-late=held]")
     page.fill("#prompt", "the")
     count = len(http.post("/tokenize", json={"prompt": "the"}).json()["tokens"])
     expect(page.locator("#context-used")).to_contain_text(f"{count} /")
     page.evaluate("release()")
-    page.wait_for_timeout(100)
+    page.wait_for_selector("body[data-late=read]")
     assert f"{count} /" in (page.locator("#context-used").text_content() or "")
 
 
