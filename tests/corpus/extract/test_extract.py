@@ -157,6 +157,14 @@ def test_encodings(data: bytes, charset: str) -> None:
     assert decode(data, charset).endswith("강물이 흐른다")
 
 
+@pytest.mark.parametrize("is_html", [True, False])
+def test_a_few_characters_beyond_ascii_do_not_hide_utf8(is_html: bool) -> None:
+    text = ("The quick brown fox jumps over the lazy dog. " * 20 + "\n") * 40 + "Then she went to the café."
+    assert decode(text.encode(), is_html=is_html) == text
+    declared = f"<meta charset=windows-1252>{text}"
+    assert decode(declared.encode()) == declared.replace("é", "Ã©"), "a declaration is not a guess"
+
+
 def test_a_text_may_mention_a_charset() -> None:
     text = 'Write <meta charset="iso-8859-1"> in the head. Café à la carte.'
     assert extract(Page("a.md", text.encode(), kind="text")) == text

@@ -2,7 +2,7 @@
 
 Resiliparse and `main_text`, or trafilatura on request, extract the main content of HTML (GPT-2, section 2.1, used
 Dragnet and Newspaper, which are no longer maintained). The encoding is the server's, else the one that HTML
-declares, else a guess from the bytes. Wiki markup becomes prose.
+declares, else UTF-8 if the bytes are valid, else a guess. Wiki markup becomes prose.
 
 Extractors are C code, and the web is hostile input: a page of 100,000 nested tags keeps one busy for minutes,
 another page crashes it. `Extractor` therefore uses a process of its own, which is ended when a page takes more
@@ -107,14 +107,19 @@ def extract(page: Page, name: str = "resiliparse") -> str:
 
 
 def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
-    """Decode a page by the given charset, else by what its HTML declares, or its bytes."""
+    """Decode a page by the given charset, else by what its HTML declares, else as UTF-8 or by a guess."""
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 
     declared = map_encoding_to_html5(charset, False) if charset else None
     if declared:
         with suppress(UnicodeDecodeError, LookupError):
             return data.decode(declared).removeprefix("\ufeff")
-    text: str = bytes_to_str(data, detect_encoding(data, from_html_meta=is_html) or "utf-8")
+    encoding = detect_encoding(data, from_html_meta=is_html) or "utf-8"
+    is_other = encoding != "utf-8" and not data.isascii()
+    if is_other and (not is_html or encoding == detect_encoding(data)):  # a guess, which valid UTF-8 outweighs
+        with suppress(UnicodeDecodeError):
+            return data.decode().removeprefix("\ufeff")
+    text: str = bytes_to_str(data, encoding)
     return text
 
 
