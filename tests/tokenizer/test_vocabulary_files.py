@@ -146,6 +146,23 @@ def test_two_tokens_with_one_id_are_named(small: Tokenizer, tmp_path: Path) -> N
         Tokenizer.load(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "gpt1"])
+def test_an_ordinary_token_may_be_listed_as_a_special_one(kind: str, tmp_path: Path) -> None:
+    """As `transformers` does for a padding token that the vocabulary has."""
+    tokenizer = Tokenizer.train(["the cat sat; the hat"] * 9, kind=kind, vocab_size=270 if kind == "gpt2" else 30)
+    tokenizer.save(tmp_path)
+    merged = "".join(tokenizer.vocabulary.merges[0])
+    listed = {token: tokenizer.vocabulary.ids[token] for token in ("t", merged)}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(listed), encoding="utf-8")
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.special_tokens == tokenizer.special_tokens | listed
+    text = "the cat, the hat"
+    assert loaded.encode(text) == tokenizer.encode(text)
+    assert loaded.encode(f"s{merged}", allow_special=True)[-1] == listed[merged]
+    if kind == "gpt2":
+        assert loaded.ranks() == tokenizer.ranks()
+
+
 def test_an_empty_token_is_refused(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
     (tmp_path / "added_tokens.json").write_text(f'{{"": {small.vocabulary_size}}}', encoding="utf-8")

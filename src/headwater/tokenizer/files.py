@@ -217,7 +217,6 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
         return wordpiece.tokenizer_json(vocabulary, added)
     gpt2 = vocabulary.kind == "gpt2"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    ids = {token: index for token, index in vocabulary.ids.items() if specials or token not in vocabulary.specials}
     steps = {
         "normalizer": None if gpt2 else wordpiece.bert_normalizer(wordpiece.RULES),
         "pre_tokenizer": byte_level if gpt2 else {"type": "BertPreTokenizer"},
@@ -232,7 +231,7 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": ids,
+            "vocab": vocabulary.ids if specials else vocabulary.plain_ids,
             "merges": [list(pair) for pair in vocabulary.merges],
         },
     }

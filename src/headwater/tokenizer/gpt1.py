@@ -121,9 +121,8 @@ class WordCodec:
         if self._model is None:
             from tokenizers import models
 
-            ids = {t: i for t, i in self.vocabulary.ids.items() if t not in self.vocabulary.specials}
             self._model = models.BPE(
-                vocab=ids,
+                vocab=self.vocabulary.plain_ids,
                 merges=list(self.vocabulary.merges),
                 unk_token=UNKNOWN,
                 end_of_word_suffix=WORD_END,

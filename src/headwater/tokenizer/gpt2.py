@@ -33,10 +33,9 @@ class ByteLevelCodec:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        names = {index: name for name, index in vocabulary.specials.items()}
+        plain = vocabulary.plain_ids
         self.token_bytes: list[bytes] = [
-            names[index].encode() if index in names else characters_to_bytes(token)
-            for index, token in enumerate(vocabulary.tokens)
+            characters_to_bytes(token) if token in plain else token.encode() for token in vocabulary.tokens
         ]
         self._fast: ByteEngine | None = None
         self._long_bytes = 0

@@ -137,8 +137,7 @@ class Tokenizer:
         """
         if self.kind != "gpt2":
             raise UsageError(f"a tokenizer of kind {self.kind} has no byte ranks", expected="kind gpt2")
-        special = set(self.vocabulary.specials.values())
-        return {data: i for i, data in enumerate(self._codec.token_bytes) if i not in special}
+        return {self.token_bytes(i): i for i in self.vocabulary.plain_ids.values()}
 
     @property
     def kind(self) -> Kind:

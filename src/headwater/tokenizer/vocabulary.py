@@ -89,6 +89,13 @@ class Vocabulary:
         return {token: index for index, token in enumerate(self.tokens)}
 
     @cached_property
+    def plain_ids(self) -> dict[str, int]:
+        """Ids of the tokens that plain text can become: all but special tokens that are not ordinary ones too."""
+        alphabet = BYTE_CHARACTERS if self.kind == "gpt2" else ()
+        special = set(self.specials).difference(alphabet, *self.merges, map("".join, self.merges))
+        return {token: index for token, index in self.ids.items() if token not in special}
+
+    @cached_property
     def identity(self) -> str:
         """SHA-256 of everything that decides an id."""
         content: list[object] = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
