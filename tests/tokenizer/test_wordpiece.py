@@ -70,6 +70,23 @@ def test_a_folder_is_read_again_as_it_was_written(tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path / "again").encode(TEXT) == ours.encode(TEXT)
 
 
+def test_added_tokens_follow_the_vocabulary(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    write_folder(tmp_path / "bert")
+    auto = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
+    auto.add_special_tokens({"additional_special_tokens": ["[E1]", "[E2]"]})
+    auto.save_pretrained(tmp_path / "more")
+    ours = Tokenizer.load(tmp_path / "more")
+    assert ours.vocabulary_size == len(auto) == len(TOKENS) + 2
+    text = "[E1] unable [E2]"
+    assert ours.encode(text, allow_special=True) == auto(text, add_special_tokens=False).input_ids
+    ours.save(tmp_path / "more")
+    assert Tokenizer.load(tmp_path / "more").identity == ours.identity
+    write_json(tmp_path / "bert" / "added_tokens.json", {"[E1]": len(TOKENS) + 1})
+    with pytest.raises(DataError, match=rf"'\[E1\]' the id {len(TOKENS) + 1}; expected {len(TOKENS)}"):
+        Tokenizer.load(tmp_path / "bert")
+
+
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [

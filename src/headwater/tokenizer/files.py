@@ -43,7 +43,7 @@ def read_folder(folder: Path) -> Vocabulary:
             _check_split(found, read_object(folder / "tokenizer.json"), folder / "tokenizer.json")
         return found
     if wordpiece.is_wordpiece(folder):
-        return wordpiece.read_vocabulary(folder)
+        return wordpiece.read_vocabulary(folder, _added_tokens(folder))
     if (folder / "tokenizer.json").is_file():
         return _read_tokenizer_json(folder)
     if (folder / "config.json").is_file():
@@ -133,7 +133,9 @@ def _added_tokens(folder: Path) -> dict[str, int]:
     path = folder / "tokenizer_config.json"
     for index, entry in _part(config, "added_tokens_decoder", path).items():
         added |= _added(entry if isinstance(entry, dict) else {"content": entry}, index, path)
-    added |= read_object(folder / "added_tokens.json")
+    path = folder / "added_tokens.json"
+    for content, index in read_object(path).items():
+        added |= _added({"content": content}, index, path)
     path = folder / "tokenizer.json"
     entries = read_object(path).get("added_tokens") or []
     for entry in entries if isinstance(entries, list) else [entries]:

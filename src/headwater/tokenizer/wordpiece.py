@@ -81,12 +81,12 @@ def _text(token: str) -> str:
     return token.removeprefix(CONTINUES) if token.startswith(CONTINUES) and token != CONTINUES else f" {token}"
 
 
-def read_vocabulary(folder: Path) -> Vocabulary:
-    """Read `vocab.txt`, or the WordPiece model in `tokenizer.json`.
+def read_vocabulary(folder: Path, added: Mapping[str, int]) -> Vocabulary:
+    """Read `vocab.txt`, or the WordPiece model in `tokenizer.json`; `added` has more special tokens and their ids.
 
     A rule is that of `tokenizer_config.json`, else that of the normalizer in `tokenizer.json`, else BERT's.
-    Raises DataError for a token that occurs twice, for a vocabulary without BERT's special tokens, and for a
-    `tokenizer.json` that does not encode as BERT.
+    Raises DataError for a token that occurs twice, for an added one with another id, for a vocabulary without
+    BERT's special tokens, and for a `tokenizer.json` that does not encode as BERT.
     """
     library_path, config_path = folder / "tokenizer.json", folder / "tokenizer_config.json"
     library, config = read_object(library_path), read_object(config_path)
@@ -101,6 +101,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     else:
         path = library_path
         tokens = _tokens_by_id(library["model"]["vocab"], path)
+    tokens += sorted(added.keys() - set(tokens), key=lambda name: added[name])
     seen: dict[str, int] = {}
     for line, token in enumerate(tokens, 1):
         if token in seen:
@@ -111,8 +112,12 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         raise DataError(
             f"{path} has no {', '.join(missing)}", expected=f"BERT's special tokens {', '.join(SPECIALS)}"
         )
-    own = [name for name in _added(config, library) if name in seen]
-    names = sorted({*SPECIALS, *own}, key=seen.__getitem__)
+    for name, index in added.items():
+        if index != seen[name] - 1:
+            raise DataError(
+                f"{folder} gives the added token {name!r} the id {index}", expected=str(seen[name] - 1)
+            )
+    names = sorted({*SPECIALS, *added}, key=seen.__getitem__)
     specials = {name: seen[name] - 1 for name in names}
     return Vocabulary("wordpiece", tuple(tokens), (), specials, rules=tuple(sorted(rules.items())))
 
@@ -154,13 +159,6 @@ def _tokens_by_id(ids: Mapping[str, Any], path: Path) -> list[str]:
             f"{path} does not number its {len(ids):,} tokens", expected=f"ids 0 to {len(ids) - 1}, each once"
         )
     return sorted(ids, key=lambda token: int(ids[token]))
-
-
-def _added(config: Mapping[str, Any], library: Mapping[str, Any]) -> list[str]:
-    """Return the added tokens that `tokenizer_config.json` and `tokenizer.json` list."""
-    by_id, listed = config.get("added_tokens_decoder"), library.get("added_tokens")
-    entries = [*(by_id.values() if isinstance(by_id, dict) else []), *(listed if isinstance(listed, list) else [])]
-    return [str(entry["content"]) for entry in entries if isinstance(entry, dict) and "content" in entry]
 
 
 def tokenizer_json(vocabulary: Vocabulary, added: Mapping[int, Mapping[str, Any]]) -> str:
