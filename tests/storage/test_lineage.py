@@ -35,6 +35,28 @@ def test_the_tree_goes_back_to_the_sources(tmp_path: Path, capsys: pytest.Captur
     assert [entry["role"] for entry in chain["inputs"]] == ["corpus", "tokenizer"]
 
 
+def test_a_chain_is_found_through_symbolic_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = fill(tmp_path / "data" / "deep" / "corpus", "corpus", {})
+    (tmp_path / "runs").symlink_to(corpus.parent)
+    fill(tmp_path / "runs" / "tokens", "tokens", {"corpus": corpus})
+    fill(tmp_path / "model", "model", {"tokens": tmp_path / "runs" / "tokens"})
+    (tmp_path / "latest").symlink_to("model")
+    monkeypatch.chdir(tmp_path / "data")
+    for folder in (
+        tmp_path / "latest",
+        tmp_path / "runs" / "tokens",
+        corpus.parent / "tokens",
+        Path("deep/tokens"),
+    ):
+        assert main(["lineage", str(folder)]) == 0
+        shown = capsys.readouterr().out
+        assert "corpus  [corpus" in shown
+        assert "GONE" not in shown
+    assert "─ corpus: deep/corpus  [" in shown
+
+
 def test_a_chain_is_told_past_what_was_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = fill(tmp_path / "labels", "labels", {})
     kept = fill(tmp_path / "kept", "corpus", {})

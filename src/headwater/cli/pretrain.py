@@ -146,7 +146,7 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str,
     """Return the tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
-    from headwater.storage.provenance import read_manifest
+    from headwater.storage.provenance import input_place, read_manifest
 
     manifest = read_manifest(out)
     if manifest.kind != "run":
@@ -155,5 +155,5 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str,
     recipe = out / "config.toml"  # missing if the run was killed at once
     started = read_toml(recipe) if recipe.exists() else manifest.config
     if "model" in inputs:
-        started["init_from"] = os.path.normpath(out / inputs["model"])
-    return tokens or Path(os.path.normpath(out / inputs["tokens"])), started
+        started["init_from"] = str(input_place(out, inputs["model"]))
+    return tokens or input_place(out, inputs["tokens"]), started

@@ -19,7 +19,7 @@ from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
 from headwater.storage.files import intact_json_lines, read_json
 from headwater.storage.lineage import lineage
-from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_manifest
+from headwater.storage.provenance import MANIFEST, Manifest, input_place, open_folder, read_manifest
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _Z95 = 1.96  # of the normal distribution
@@ -337,7 +337,7 @@ def _task_title(path: Path, train: str, task: str) -> str:
     """Return a title such as `package (classify)`: the task of the labels folder, or the file's name."""
     if not train:
         return task
-    source = Path(os.path.normpath(path / train))
+    source = input_place(path, train)
     folder = source if (source / MANIFEST).exists() else source.parent
     if (folder / MANIFEST).exists():
         named = read_manifest(folder).config.get("task")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, HeadwaterError
-from headwater.storage.provenance import MANIFEST, Input, identity_of, read_manifest
+from headwater.storage.provenance import MANIFEST, Input, identity_of, input_place, read_manifest
 from headwater.storage.remote import is_remote, list_source
 
 
@@ -60,6 +59,4 @@ def _lineage(entry: Input, path: Path | None, remote: bool, above: set[str]) -> 
 
 def _place_of(name: str, folder: Path | None) -> Path | None:
     """Return the path of an input that the manifest of `folder` calls `name`; None for a URL."""
-    if "://" in name:
-        return None
-    return Path(os.path.normpath(folder / name if folder else name))
+    return None if "://" in name else input_place(folder or Path(), name)

@@ -209,8 +209,16 @@ def describe_input(role: str, path: Path, out: Path | None) -> Input:
     place = path.absolute()
     if out is not None:
         with suppress(ValueError):  # another drive on Windows
-            place = Path(os.path.relpath(place, out.absolute()))
+            # Without symbolic links above both, since `..` after a link leads to its target's folder.
+            place = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
     return Input(role=role, path=place.as_posix(), kind=kind, identity=identity)
+
+
+def input_place(folder: Path, name: str) -> Path:
+    """Return the place of an input that the manifest of `folder` names: without `..`, if that is the same file."""
+    place = folder / name
+    plain = Path(os.path.normpath(place))
+    return plain if plain.resolve() == place.resolve() else place.resolve()
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:
