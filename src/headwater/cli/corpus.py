@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Out, Seed, Settings, emit, terminal_progress
+from headwater.cli.console import AsJson, Out, Seed, Settings, emit, refuse_unused, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.errors import UsageError
 
@@ -27,6 +27,7 @@ OutOrUrl = Annotated[str, typer.Option("--out", help="Folder to write, or a URL 
 
 @app.command()
 def build(
+    context: typer.Context,
     sources: Annotated[
         list[str],
         typer.Argument(
@@ -60,6 +61,8 @@ def build(
     from headwater.corpus.build.recipes import load_recipe
     from headwater.storage.remote import is_remote
 
+    if engine != "ray":
+        refuse_unused(context, f"--engine {engine}", "address")
     options = {} if text_field is None else {"text_field": text_field}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
     if engine == "slurm":

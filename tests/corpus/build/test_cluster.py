@@ -52,6 +52,17 @@ echo "4711;cluster"
 """
 
 
+@pytest.mark.parametrize("engine", [[], ["--engine", "slurm"]])
+def test_an_address_without_ray_is_refused(
+    tmp_path: Path, engine: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = write_files(tmp_path / "files", 3)
+    command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--address", "head:6379", *engine]
+    assert main(command) == 2
+    assert f"--engine {engine[-1] if engine else 'local'} does not use --address" in capsys.readouterr().err
+    assert not (tmp_path / "corpus").exists()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Slurm's scripts are shell scripts")
 def test_slurm_jobs_do_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
