@@ -253,6 +253,19 @@ def test_a_text_that_is_gone_or_changed_is_refused_by_name(tmp_path: Path) -> No
         gather.read_list(listed)
 
 
+@pytest.mark.parametrize("content", [None, "part = [", 'language = "en"'])
+def test_what_is_not_a_text_list_is_one_message(
+    tmp_path: Path, content: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = tmp_path / "list.toml"
+    if content is not None:
+        listed.write_text(content)
+    places = [f"--{name}={tmp_path}" for name in ("data", "packages", "out")]
+    monkeypatch.setattr("sys.argv", ["gather.py", str(listed), *places])
+    with pytest.raises(SystemExit, match=r"list\.toml"):
+        gather.main()
+
+
 def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
     clone = tmp_path / "repositories" / "someone" / "docs"
     (clone / "ko").mkdir(parents=True)

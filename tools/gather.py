@@ -22,12 +22,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.config import Config
+from headwater.config import Config, read_toml
 from headwater.errors import HeadwaterError
 
 SEPARATOR = "<|endoftext|>"  # between the documents of a part that is one file
@@ -81,13 +80,15 @@ def main() -> int:
 
 def read_language(path: Path) -> str:
     """Return the code of the language of a text list, by default English's."""
-    return str(tomllib.loads(path.read_text(encoding="utf-8")).get("language", "en"))
+    return str(read_toml(path).get("language", "en"))
 
 
 def read_list(path: Path) -> list[Part]:
-    """Return the parts of a text list. Raise HeadwaterError for a missing licence or an unknown key."""
-    listed = tomllib.loads(path.read_text(encoding="utf-8"))
-    patterns, parts = listed.get("patterns", {}), listed["part"]
+    """Return the parts of a text list. Raise HeadwaterError for a file that is not such a list."""
+    listed = read_toml(path)
+    patterns, parts = listed.get("patterns", {}), listed.get("part")
+    if not parts:
+        raise HeadwaterError(f"{path} is not a text list: it has no [[part]].")
     for part in parts:
         if isinstance(part.get("remove"), str):
             part["remove"] = patterns.get(part["remove"], part["remove"])
