@@ -163,6 +163,20 @@ def test_an_ordinary_token_may_be_listed_as_a_special_one(kind: str, tmp_path: P
         assert loaded.ranks() == tokenizer.ranks()
 
 
+def test_a_folder_with_the_name_of_an_original_is_not_mistaken_for_it(
+    small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden_data: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    original = Tokenizer.load("gpt2")
+    Path("gpt2").mkdir()
+    original.save(Path("gpt2"))
+    assert Tokenizer.load("gpt2").identity == original.identity
+    small.save(Path("gpt2"))
+    with pytest.raises(UsageError, match=r"Write \./gpt2 for the folder"):
+        Tokenizer.load("gpt2")
+    assert Tokenizer.load("./gpt2").identity == small.identity
+
+
 def test_an_empty_token_is_refused(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
     (tmp_path / "added_tokens.json").write_text(f'{{"": {small.vocabulary_size}}}', encoding="utf-8")

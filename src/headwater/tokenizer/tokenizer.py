@@ -59,13 +59,21 @@ class Tokenizer:
         """Return the original "gpt2" or "gpt1", or the tokenizer in a folder, of a shipped model or of a hub name.
 
         Raises ResourceError if an original or a hub name is not available locally (`download` fetches it),
-        FolderError or DataError for a folder without a tokenizer, or with a damaged one.
+        FolderError or DataError for a folder without a tokenizer, or with a damaged one, UsageError if the name of
+        an original is also that of a folder with another tokenizer.
         """
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
             vocabulary, merges = (
                 resources.find(name, allow_network=download) for name in _ORIGINALS[name_or_folder]
             )
-            return cls(read_pair(vocabulary, merges))
+            original = read_pair(vocabulary, merges)
+            here = Path(name_or_folder)
+            if holds_tokenizer(here) and read_folder(here).identity != original.identity:
+                raise UsageError(
+                    f"{here} is the name of the original tokenizer, and of a folder here that has another one",
+                    repair=f"Write ./{here} for the folder, or rename it for the original",
+                )
+            return cls(original)
         folder = shipped.find(name_or_folder, download=download)
         if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
             provenance.open_folder(folder, "tokenizer")
