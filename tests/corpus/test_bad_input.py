@@ -128,8 +128,11 @@ def test_a_name_that_is_no_utf_8_is_named(tmp_path: Path, capsys: pytest.Capture
     assert read_funnel(tmp_path / "out")["sources"][0]["left_out"] == ["photo\ufffd.png"]
     (tmp_path / "in" / "caf\udce9.txt").write_text(STORY)
     assert main(["corpus", "build", str(tmp_path / "in"), "--out", str(tmp_path / "other")]) == 1
-    error = capsys.readouterr().err
-    assert r"caf\udce9.txt' is not UTF-8. Rename it" in error
+    assert r"caf\udce9.txt' is not UTF-8. Give it another name" in capsys.readouterr().err
+    (tmp_path / "in" / "caf\udce9.txt").unlink()
+    for command in (["corpus", "build"], ["tokenizer", "train"]):
+        assert main([*command, str(tmp_path / "in"), "--out", str(tmp_path / "caf\udce9")]) == 1
+        assert r"caf\udce9' is not UTF-8. Give it another name" in capsys.readouterr().err
 
 
 def test_a_text_too_large_for_its_encoding_to_be_found_out_is_named(

@@ -103,7 +103,7 @@ def test_a_manifest_names_a_command_that_was_one(
 def test_an_input_that_no_manifest_can_name_is_refused(tmp_path: Path) -> None:
     unnamed = tmp_path / os.fsdecode(b"caf\xe9")
     unnamed.mkdir()
-    with pytest.raises(FolderError, match=r"caf\\udce9' is not UTF-8\. Rename it"):
+    with pytest.raises(FolderError, match=r"caf\\udce9' is not UTF-8\. Give it another name"):
         Stage(tmp_path / "out", kind="corpus", config={}, inputs={"source": unnamed})
 
 

@@ -199,12 +199,17 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return files, written
 
 
-def describe_input(role: str, path: Path, out: Path | None) -> Input:
-    """Return the entry of an input for the manifest of `out`; with its absolute path if `out` is None."""
+def check_name(path: Path) -> None:
+    """Raise FolderError for a name that JSON, Parquet and libraries in Rust cannot store or open."""
     try:
         str(path.absolute()).encode()
-    except UnicodeEncodeError:  # JSON cannot store this name
-        raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
+    except UnicodeEncodeError:
+        raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Give it another name") from None
+
+
+def describe_input(role: str, path: Path, out: Path | None) -> Input:
+    """Return the entry of an input for the manifest of `out`; with its absolute path if `out` is None."""
+    check_name(path)
     kind, identity = identity_of(path)
     place = path.absolute()
     if out is not None:

@@ -35,6 +35,7 @@ from headwater.storage.provenance import (
     Input,
     Manifest,
     check_files,
+    check_name,
     content_identity,
     describe_input,
     read_manifest,
@@ -71,6 +72,7 @@ class Stage:
         defaults: Mapping[str, Any] | None = None,
         alternative: Callable[[], str] = str,
     ) -> None:
+        check_name(out)
         self.defaults, self.alternative = defaults or {}, alternative
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
         # Through JSON, so that it compares equal to what is read back from a file.

@@ -29,7 +29,7 @@ from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError, ResourceError
 from headwater.storage.decoding import without_surrogates
 from headwater.storage.files import file_error
-from headwater.storage.provenance import MANIFEST, Input, read_manifest, user_files
+from headwater.storage.provenance import MANIFEST, Input, check_name, read_manifest, user_files
 from headwater.storage.remote import RemoteListing, folder_files, is_remote, list_source, place
 from headwater.storage.tables import unpacked_blocks, unpacked_suffix
 
@@ -106,7 +106,7 @@ def open_source(number: int, given: str | Path) -> BuildSource:
     found, others = (folder_files(path, "pages", _PAGES), []) if kind else _text_files(path)
     files = [file.absolute() for file in found]
     for file in files:
-        _check_name(file)
+        check_name(file)
     sizes = [(file.relative_to(place.parent).as_posix(), file.stat().st_size) for file in files]
     groups = _groups(sizes)
     tasks = [BuildTask(number, "files", str(place.parent), names, path.is_dir()) for names in groups]
@@ -147,14 +147,6 @@ def _text_files(source: Path) -> tuple[list[Path], list[str]]:
     names = [path.relative_to(source).as_posix() for path in others]
     names += [f"{path.relative_to(source).as_posix()}/" for path in written]
     return files, [without_surrogates(name) for name in names]
-
-
-def _check_name(path: Path) -> None:
-    """Raise DataError for a file name that neither Parquet nor JSON can store."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise DataError(f"the name of {str(path)!a} is not UTF-8", repair="Rename it") from None
 
 
 def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
