@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus.folder import Document, write_documents
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, FolderError, UsageError
 from headwater.storage.progress import Progress
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, compiled, counting, merges, reference, train_tokenizer
@@ -276,6 +277,10 @@ def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     with pytest.raises(DataError, match=r"empty\.txt: the text is empty"):
         train_tokenizer([tmp_path / "empty.txt"], tmp_path / "out")
+    if hasattr(os, "mkfifo"):  # as the shell's <(zcat a.txt.gz)
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(FolderError, match="pipe is neither a file nor a folder"):
+            train_tokenizer([tmp_path / "pipe"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

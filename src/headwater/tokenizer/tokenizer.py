@@ -296,6 +296,11 @@ def train_tokenizer(
     paths = [Path(source) for source in sources]
     for path in paths:
         as_source(path)  # raises for one that does not exist
+    names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
+    config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
+    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, paths, strict=True)))
+    if stage.is_complete(progress):
+        return Tokenizer.load(out)
     if known_bytes(paths) == 0:
         raise DataError(f"{', '.join(map(str, paths))}: the text is empty", repair="Name a source with text")
     tables = [str(path) for path in paths if unpacked_suffix(path) in TEXT_TABLES]
@@ -304,11 +309,6 @@ def train_tokenizer(
             f"{', '.join(tables)}: read as plain text, with the commas, quotes and escapes between the texts. To "
             "learn from the texts alone, make a corpus first: headwater corpus build"
         )
-    names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
-    config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
-    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, paths, strict=True)))
-    if stage.is_complete(progress):
-        return Tokenizer.load(out)
     with stage.write() as work:
         tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
         tokenizer.save(work)
