@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
-from headwater.errors import DataError, MismatchError, UsageError
+from headwater.errors import DataError, MismatchError, UsageError, counted
 from headwater.storage import provenance, resources
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
 from headwater.storage.tables import TEXT_TABLES, unpacked_suffix
-from headwater.tokenizer.counting import as_source, known_bytes
+from headwater.tokenizer.counting import as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
@@ -309,6 +309,13 @@ def train_tokenizer(
             f"{', '.join(tables)}: read as plain text, with the commas, quotes and escapes between the texts. To "
             "learn from the texts alone, make a corpus first: headwater corpus build"
         )
+    for path in paths:
+        if path.is_dir() and not (path / provenance.MANIFEST).is_file():
+            skipped = len(provenance.user_files(path)[0]) - len(source_files(path))
+            if skipped:
+                progress.note(
+                    f"{path}: skipped {counted(skipped, 'file')} of other kinds: only plain text is read"
+                )
     with stage.write() as work:
         tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
         tokenizer.save(work)
