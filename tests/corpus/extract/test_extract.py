@@ -148,6 +148,10 @@ def test_the_main_text_of_a_page() -> None:
     [
         ("강물이 흐른다".encode("euc-kr"), "euc-kr"),
         ("<meta charset=euc-kr>강물이 흐른다".encode("euc-kr"), ""),
+        ("뷁 강물이 흐른다".encode("cp949"), "euc-kr"),
+        ("<meta charset=euc-kr>뷁 강물이 흐른다".encode("cp949"), ""),
+        (("오늘은 날씨가 좋습니다. 안녕하세요. " * 3 + "강물이 흐른다").encode("cp949"), ""),
+        (("오늘은 날씨가 좋습니다. 안녕하세요. " * 3 + "강물이 흐른다").encode("cp949"), "cp949"),
         ("<meta charset=utf-8>강물이 흐른다".encode(), "no-such-encoding"),
         ("<meta charset=utf-8>강물이 흐른다".encode(), "us-ascii"),
         ("\ufeff강물이 흐른다".encode(), "utf-8"),

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 from headwater.corpus.build.workers import WorkerDied, WorkerProcess
@@ -33,6 +34,7 @@ _PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits 
 MEMORY_BYTES = 4 * 1024**3  # address space of the extracting process
 _AHEAD = 16  # pages read before the first of their texts is awaited
 
+_KOREAN = {"euc_kr": "cp949"}  # the web's EUC-KR has all syllables, Python's only the 2,350 of KS X 1001
 _PLAIN = (("\r\n", "\n"), ("\r", "\n"), ("\x00", ""), ("\xa0", " "), ("\ufeff", ""), ("\xad", ""))
 
 
@@ -113,13 +115,15 @@ def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
     declared = map_encoding_to_html5(charset, False) if charset else None
     if declared:
         with suppress(UnicodeDecodeError, LookupError):
-            return data.decode(declared).removeprefix("\ufeff")
-    encoding = detect_encoding(data, from_html_meta=is_html) or "utf-8"
+            return data.decode(_KOREAN.get(declared, declared)).removeprefix("\ufeff")
+    detect = partial(detect_encoding, data, html5_compatible=False)  # which would take cp949 for UTF-8
+    encoding = detect(from_html_meta=is_html) or "utf-8"
     is_other = encoding != "utf-8" and not data.isascii()
-    if is_other and (not is_html or encoding == detect_encoding(data)):  # a guess, which valid UTF-8 outweighs
+    if is_other and (not is_html or encoding == detect()):  # a guess, which valid UTF-8 outweighs
         with suppress(UnicodeDecodeError):
             return data.decode().removeprefix("\ufeff")
-    text: str = bytes_to_str(data, encoding)
+    encoding = map_encoding_to_html5(encoding, False) or encoding
+    text: str = bytes_to_str(data, _KOREAN.get(encoding, encoding))
     return text
 
 
