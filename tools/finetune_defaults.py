@@ -45,16 +45,17 @@ def main() -> int:
     given = parser.parse_args()
     sets = given.sets.split(",")
     settings = [DEFAULTS, *given.settings]
+    asked = {"model": str(given.model), "rows": given.rows}
     for seed in range(1, given.seeds + 1):
         for name in sets:
             found = arrange(name, given.data, given.rows)
             for setting in settings:
-                key = {"rows": given.rows, "set": name, "setting": setting, "seed": seed}
+                key = asked | {"set": name, "setting": setting, "seed": seed}
                 if all({**entry, **key} != entry for entry in read(given.out)):
                     value = train(given.model, found, setting, seed)
                     with given.out.open("a", encoding="utf-8") as file:
                         file.write(json.dumps({**key, "value": value}) + "\n")
-    entries = [entry for entry in read(given.out) if entry["rows"] == given.rows]
+    entries = [entry for entry in read(given.out) if {**entry, **asked} == entry]
     print(table(entries, sets, settings))
     return 0
 
