@@ -467,6 +467,19 @@ def test_bad_input_is_named(tokens: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()  # where the next attempt, repaired, would be something else
 
 
+def test_shard_refuses_nothing_on_one_rank(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = PretrainConfig.build(TINY, {"shard": True, "optimizer": "muon"})
+    assert resolve(config, tokens, Ranks()).shard
+    with pytest.raises(UsageError, match="needs whole matrices"):
+        resolve(config, tokens, Ranks(count=2))
+    run = ["pretrain", "--preset", "gpt2-pico", "--tokens", str(tokens), "--out", str(tmp_path / "run")]
+    run += ["--set", "shard=true", "--set", "context=16", "--set", "steps=1", "--evaluate", "heldout"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(run) == 2
+    monkeypatch.delenv("WORLD_SIZE")
+    assert main(run) == 0
+
+
 def test_weights_that_the_last_update_spoilt_become_no_model(tokens: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for _ in range(2):  # nor when the command is run again

@@ -124,7 +124,7 @@ def pretrain(
         from headwater import shipped
         from headwater.evaluate.during import Follower
 
-        if config.shard:
+        if config.shard and os.environ.get("WORLD_SIZE", "1") != "1":
             raise UsageError(
                 "--evaluate needs the whole model on one rank", repair="Leave --evaluate or shard = true out"
             )

@@ -152,7 +152,7 @@ def resolve(
             f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",
             repair=f"Use a multiple of {ranks.count}",
         )
-    if config.shard and config.optimizer == "muon":
+    if config.shard and ranks.count > 1 and config.optimizer == "muon":
         raise UsageError(
             "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
         )
