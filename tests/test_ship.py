@@ -147,6 +147,9 @@ def test_a_search_of_defaults_resumes_and_scores_rows_that_it_does_not_train_on(
         assert finetune_defaults.main() == 0
     assert trained == [("", 1), ("epochs=9", 1), ("", 2), ("epochs=9", 2)]
     assert "| epochs=9 | 65.0 | +15.0 ± 5.0 |" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", [*arguments[:1], "other", *arguments[2:]])
+    assert finetune_defaults.main() == 0
+    assert trained[4:] == [("", 1), ("epochs=9", 1)], "the file's results are of another model"
     monkeypatch.setattr("sys.argv", [*arguments, "--rows", "4000"])
     with pytest.raises(SystemExit, match="rte has 2,490 training rows, too few for --rows 4,000"):
         finetune_defaults.main()
