@@ -5,6 +5,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.storage.files import write_text
+from headwater.storage.provenance import MANIFEST, read_manifest
 from headwater.storage.stage import Stage
 
 
@@ -55,6 +56,14 @@ def test_a_chain_is_found_through_symbolic_links(
         assert "corpus  [corpus" in shown
         assert "GONE" not in shown
     assert "─ corpus: deep/corpus  [" in shown
+    # Earlier versions wrote the path that the letters of both names give.
+    path = tmp_path / "runs" / "tokens" / MANIFEST
+    manifest = read_manifest(path.parent)
+    (entry,) = manifest.inputs
+    older = manifest.model_copy(update={"inputs": [entry.model_copy(update={"path": "../../data/deep/corpus"})]})
+    write_text(path, json.dumps(older.sealed().to_dict()))
+    assert main(["lineage", str(tmp_path / "runs" / "tokens")]) == 0
+    assert "GONE" not in capsys.readouterr().out
 
 
 def test_a_chain_is_told_past_what_was_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

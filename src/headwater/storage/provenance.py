@@ -220,10 +220,14 @@ def describe_input(role: str, path: Path, out: Path | None) -> Input:
 
 
 def input_place(folder: Path, name: str) -> Path:
-    """Return the place of an input that the manifest of `folder` names: without `..`, if that is the same file."""
+    """Return the path of an input that the manifest of `folder` calls `name`.
+
+    A `..` after a symbolic link leads to the folder of the link's target. Earlier versions wrote paths that ignore
+    links: a path that leads nowhere is read in that way.
+    """
     place = folder / name
     plain = Path(os.path.normpath(place))
-    return plain if plain.resolve() == place.resolve() else place.resolve()
+    return place.resolve() if place.exists() and plain.resolve() != place.resolve() else plain
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:
