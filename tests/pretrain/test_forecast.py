@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from pathlib import Path
@@ -21,7 +22,9 @@ from headwater.pretrain.pretraining import build_run, pretrain
 from headwater.pretrain.profile import PARTS, as_table
 from headwater.pretrain.rate_search import Point, search_rate, suggestion
 from headwater.pretrain.recipe import PretrainConfig, resolve
+from headwater.storage.files import write_text
 from headwater.storage.progress import SILENT
+from headwater.storage.provenance import MANIFEST, read_manifest
 from headwater.tokenizer import Tokenizer
 from headwater.train import machine
 from headwater.train.journal import read_journal
@@ -141,6 +144,12 @@ def test_the_range_test_finds_a_rate_that_learns(
     # So it is on a device with less memory.
     elsewhere = PretrainConfig.build(TINY, {"device": "cpu", "micro_batch": 2})
     assert find_rate(elsewhere, tokens, tmp_path / "rates") == found
+    # Earlier versions also recorded the keys that do not decide the rates.
+    path = tmp_path / "rates" / MANIFEST
+    manifest = read_manifest(path.parent)
+    older = manifest.model_copy(update={"config": {**manifest.config, "micro_batch": 8, "device": "auto"}})
+    write_text(path, json.dumps(older.sealed().to_dict()))
+    assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ResourceError, match=r"headwater\[plots\]"):

@@ -31,6 +31,7 @@ from headwater.storage.files import read_text, write_text
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.stage import Stage
 from headwater.train.compile import compile_checked
+from headwater.train.loop import CHANGEABLE
 from headwater.train.machine import arithmetic, available_cores, available_memory, cores_in_use
 from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, process_group
@@ -163,7 +164,14 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
         config = resolve(config, tokens, ranks)
         progress = progress if ranks.is_first else SILENT
         inputs = run_inputs(config, tokens)
-        stage = Stage(out, kind="rate-search", config=config.deciding(), inputs=inputs, seed=config.seed)
+        stage = Stage(
+            out,
+            kind="rate-search",
+            config=config.deciding(),
+            inputs=inputs,
+            seed=config.seed,
+            measured=[*CHANGEABLE, "init_from"],  # which earlier versions wrote
+        )
         if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
             progress.note(f"{out} is complete already")
             return [Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()]
