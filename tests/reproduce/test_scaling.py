@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -45,9 +46,21 @@ def test_the_interval_of_a_forecast_holds_the_truth_and_is_the_same_every_time()
 
 
 def test_an_exponent_that_the_runs_do_not_determine_is_named() -> None:
-    assert undetermined(TRUE) == []
-    (note,) = undetermined(TRUE._replace(alpha_n=1.499))
-    assert note.startswith("The exponent of N is 1.5, the bound of the fit")
+    assert undetermined(TRUE, runs(0.0)) == []
+    (note,) = undetermined(TRUE._replace(alpha_n=1.499, n_c=1e7), runs(0.0))
+    assert note.startswith("The exponent of N, 1.5, is not determined")
+    by_size = [run._replace(loss=5 * (run.size / 1e6) ** -0.05) for run in runs(0.0)]
+    by_tokens = [run._replace(loss=5 * (run.tokens / 1e6) ** -0.05) for run in runs(0.0)]
+    with_floor = [run._replace(loss=3 + (run.tokens / 1e6) ** -0.3) for run in runs(0.0)]
+    for losses, what in ((by_size, "D"), (by_tokens, "N"), (with_floor, "N")):
+        (note,) = undetermined(fit(losses), losses)
+        assert note.startswith(f"The exponent of {what}, ")
+
+
+def test_every_law_that_a_fit_can_end_with_has_a_loss_and_a_best_size() -> None:
+    law = Law(0.16, math.exp(55), 0.012, math.exp(90))
+    size, tokens = law.best(1e15)
+    assert law.loss(size, tokens) <= min(law.loss(size * 2, tokens / 2), law.loss(size / 2, tokens * 2))
 
 
 def test_no_other_shape_is_better_for_the_same_budget() -> None:
