@@ -161,6 +161,15 @@ def test_encodings(data: bytes, charset: str) -> None:
     assert decode(data, charset).endswith("강물이 흐른다")
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding", "charset"),
+    [("①髙橋㈱", "cp932", "shift_jis"), ("€㐂", "gb18030", "gb2312"), ("着喆", "big5hkscs", "big5")],
+)
+def test_an_encoding_has_the_characters_that_the_web_gives_it(text: str, encoding: str, charset: str) -> None:
+    assert decode(text.encode(encoding), charset) == text
+    assert decode(f"<meta charset={charset}>{text}".encode(encoding)).endswith(text)
+
+
 @pytest.mark.parametrize("is_html", [True, False])
 def test_a_few_characters_beyond_ascii_do_not_hide_utf8(is_html: bool) -> None:
     text = ("The quick brown fox jumps over the lazy dog. " * 20 + "\n") * 40 + "Then she went to the café."

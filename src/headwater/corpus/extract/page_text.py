@@ -34,7 +34,8 @@ _PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits 
 MEMORY_BYTES = 4 * 1024**3  # address space of the extracting process
 _AHEAD = 16  # pages read before the first of their texts is awaited
 
-_KOREAN = {"euc_kr": "cp949"}  # the web's EUC-KR has all syllables, Python's only the 2,350 of KS X 1001
+# The encodings of the web have more characters than Python's of the same name.
+_AS_ON_THE_WEB = {"euc_kr": "cp949", "shift_jis": "cp932", "gbk": "gb18030", "big5": "big5hkscs"}
 _PLAIN = (("\r\n", "\n"), ("\r", "\n"), ("\x00", ""), ("\xa0", " "), ("\ufeff", ""), ("\xad", ""))
 
 
@@ -115,7 +116,7 @@ def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
     declared = map_encoding_to_html5(charset, False) if charset else None
     if declared:
         with suppress(UnicodeDecodeError, LookupError):
-            return data.decode(_KOREAN.get(declared, declared)).removeprefix("\ufeff")
+            return data.decode(_AS_ON_THE_WEB.get(declared, declared)).removeprefix("\ufeff")
     detect = partial(detect_encoding, data, html5_compatible=False)  # which would take cp949 for UTF-8
     encoding = detect(from_html_meta=is_html) or "utf-8"
     is_other = encoding != "utf-8" and not data.isascii()
@@ -123,7 +124,7 @@ def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
         with suppress(UnicodeDecodeError):
             return data.decode().removeprefix("\ufeff")
     encoding = map_encoding_to_html5(encoding, False) or encoding
-    text: str = bytes_to_str(data, _KOREAN.get(encoding, encoding))
+    text: str = bytes_to_str(data, _AS_ON_THE_WEB.get(encoding, encoding))
     return text
 
 
