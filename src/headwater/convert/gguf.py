@@ -102,12 +102,11 @@ def _check_whole(gguf: Any, path: Path) -> None:
 
 def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:
     vocabulary = tokenizer.vocabulary
-    special = set(vocabulary.specials.values())
     spare = rows - len(vocabulary.tokens)  # rows without an id, of a padded matrix
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*vocabulary.tokens, *(f"<|unused {number}|>" for number in range(spare))])
-    types = [_CONTROL if index in special else _NORMAL for index in range(len(vocabulary.tokens))]
+    types = [_NORMAL if token in vocabulary.plain_ids else _CONTROL for token in vocabulary.tokens]
     writer.add_token_types([*types, *([_UNUSED] * spare)])
     writer.add_token_merges([f"{left} {right}" for left, right in vocabulary.merges])
     if tokenizer.end_of_text is not None:

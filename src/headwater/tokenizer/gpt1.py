@@ -55,9 +55,10 @@ class WordCodec:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.token_bytes: list[bytes] = [_shown(token).encode() for token in vocabulary.tokens]
-        for name, index in vocabulary.specials.items():
-            self.token_bytes[index] = name.encode()
+        plain = vocabulary.plain_ids
+        self.token_bytes: list[bytes] = [
+            (_shown(token) if token in plain else token).encode() for token in vocabulary.tokens
+        ]
         self._newline = array("I", [vocabulary.ids[NEWLINE]]).tobytes()
         self._splitter: WordSplitter | None = None
         # Cached ids as the bytes of an array, without chunks whose words may depend on their neighbours.

@@ -90,8 +90,13 @@ class Vocabulary:
 
     @cached_property
     def plain_ids(self) -> dict[str, int]:
-        """Ids of the tokens that plain text can become: all but special tokens that are not ordinary ones too."""
-        alphabet = BYTE_CHARACTERS if self.kind == "gpt2" else ()
+        """Ids of the tokens that text without special tokens can be encoded to.
+
+        A special token is among them if a merge makes or uses it, or if it is one character.
+        """
+        alphabet: Iterable[str] = BYTE_CHARACTERS if self.kind == "gpt2" else ()
+        if self.kind == "gpt1":
+            alphabet = (token for token in self.tokens if len(token.removesuffix(WORD_END)) == 1)
         special = set(self.specials).difference(alphabet, *self.merges, map("".join, self.merges))
         return {token: index for token, index in self.ids.items() if token not in special}
 
