@@ -72,7 +72,8 @@ class Config(BaseModel):
         try:
             return cls.model_validate(merged)
         except ValidationError as error:
-            place = error.errors()[0]["loc"]
+            first = error.errors()[0]["loc"][:1]
+            place = max((one["loc"] for one in error.errors() if one["loc"][:1] == first), key=len)
             sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, place)]
             raise _usage_error(cls, error, [source, *sources][-1]) from None
 
@@ -104,7 +105,9 @@ def _has(layer: Mapping[str, Any], place: tuple[int | str, ...]) -> bool:
         if not isinstance(value, Mapping):
             return depth > 0
         if part not in value:
-            return "[" in str(part)  # a type of a union that pydantic tried, such as `literal['balanced']`
+            if "[" in str(part):  # a type of a union that pydantic tried, such as `literal['balanced']`
+                continue
+            return False
         value = value[part]
     return bool(place)
 

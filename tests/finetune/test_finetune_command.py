@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from headwater.cli.main import main
+from headwater.config import Layer
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetune import finetuning as run
@@ -284,8 +285,16 @@ def test_show_prints_examples_as_the_model_sees_them(
         ),
         (["--task-set", "cola", "--train", "TABLE"], 2, "has its own tasks"),
         (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
-        (["--task-set", "cola", "--set", "metric=f1"], 2, "metric is set, and each set decides it"),
-        (["--task-set", "cola", "--set", "columns.text=review"], 2, "columns is set, and each set decides it"),
+        (
+            ["--task-set", "cola", "--set", "metric=f1"],
+            2,
+            "metric was given, but each set of --task-set has its own",
+        ),
+        (
+            ["--task-set", "cola", "--set", "columns.text=review"],
+            2,
+            "columns was given, but each set of --task-set has its own",
+        ),
         (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "--data belongs to --task-set"),
     ],
 )
@@ -355,3 +364,9 @@ def test_a_limit_beyond_64_bits_is_refused(
     assert "less than or equal to" in capsys.readouterr().err
     with pytest.raises(UsageError, match="less than or equal to"):
         FinetuneConfig.build({"task": "classify", "limit": 10**23})
+
+
+def test_a_wrong_weight_of_a_class_is_named_with_the_file_that_has_it() -> None:
+    layers = Layer({"class_weight": {"good": 0}}, "recipe.toml"), Layer({"class_weight": {"bad": 2}}, "--set")
+    with pytest.raises(UsageError, match=r"recipe\.toml has class_weight"):
+        FinetuneConfig.build({"task": "classify"}, *layers)

@@ -45,7 +45,7 @@ def run_sets(
     chosen = choose(names)
     for key in ("columns", *chosen[0].fine_tuning):
         if getattr(config, key) != getattr(FinetuneConfig(), key):
-            raise UsageError(f"{key} is set, and each set decides it", repair="Leave it out")
+            raise UsageError(f"{key} was given, but each set of --task-set has its own", repair="Leave it out")
     if download:
         for benchmark in chosen:
             if benchmark.hub is not None and not is_there(benchmark, data):
