@@ -95,12 +95,19 @@ def test_scorers_of_scikit_learn_read_the_columns_in_their_order(base: Path, sen
     numbers = ["10" if label == "good" else "9" for label in labels]
     classifier = Classifier(base, **FAST).fit(texts, numbers)
     assert classifier.classes_.tolist() == ["10", "9"]
+    large = Classifier(base, **FAST).fit(texts, [2**63 if label == "good" else 1 for label in labels])
+    assert len(large.predict(texts)) == len(texts)
     right = classifier.predict_proba(texts)[range(20), [int(number == "9") for number in numbers]]
     assert get_scorer("neg_log_loss")(classifier, texts, numbers) == pytest.approx(np.log(right).mean())
 
 
 def test_parameters_of_a_search_are_saved(base: Path, sentences: Any, tmp_path: Path) -> None:
-    found = {"epochs": np.int64(1), "learning_rate": np.float32(0.5), "class_weight": {"bad": np.int64(2)}}
+    found = {
+        "epochs": np.int64(1),
+        "verbose": np.bool_(False),
+        "learning_rate": np.float32(0.5),
+        "class_weight": {"bad": np.int64(2)},
+    }
     Classifier(base, **FAST).set_params(**found).fit(*sentences(12)).save(tmp_path / "saved")
     loaded = Classifier.load(tmp_path / "saved")
     assert repr(loaded).endswith(

@@ -193,7 +193,11 @@ class Estimator:
         """
         fine_tuned = self._fitted()
         config = self._config()  # has NumPy's numbers as Python's
-        parameters = {k: getattr(config, k, v) for k, v in self.get_params().items() if k != "base"}
+        parameters = {
+            k: getattr(config, k, v.item() if isinstance(v, np.generic) else v)
+            for k, v in self.get_params().items()
+            if k != "base"
+        }
         stage = Stage(
             Path(folder),
             kind="model",
@@ -290,8 +294,8 @@ class Estimator:
         if target == "score":
             return labels, None
         by_name = {class_name(label): label for label in y}
-        classes = np.unique([by_name[name] for name in labels.names])
-        return labels.model_copy(update={"names": [*map(class_name, classes.tolist())]}), classes
+        classes, order = np.unique([by_name[name] for name in labels.names], return_index=True)
+        return labels.model_copy(update={"names": [labels.names[at] for at in order]}), classes
 
     def _rows(self, X: Any) -> list[Raw]:
         return [Raw(self._segments(row, number), None, number) for number, row in enumerate(as_list(X), 1)]
