@@ -256,7 +256,7 @@ def test_a_text_that_is_gone_or_changed_is_refused_by_name(tmp_path: Path) -> No
         gather.read_list(listed)
 
 
-@pytest.mark.parametrize("content", [None, "part = [", 'language = "en"'])
+@pytest.mark.parametrize("content", [None, "part = [", 'language = "en"', "[part]\nname = 1"])
 def test_what_is_not_a_text_list_is_one_message(
     tmp_path: Path, content: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

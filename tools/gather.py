@@ -87,7 +87,7 @@ def read_list(path: Path) -> list[Part]:
     """Return the parts of a text list. Raise HeadwaterError for a file that is not such a list."""
     listed = read_toml(path)
     patterns, parts = listed.get("patterns", {}), listed.get("part")
-    if not parts:
+    if not isinstance(parts, list) or not parts:
         raise HeadwaterError(f"{path} is not a text list: it has no [[part]].")
     for part in parts:
         if isinstance(part.get("remove"), str):
