@@ -672,6 +672,11 @@ def test_a_browser_that_stores_nothing_shows_the_page(open_page: Open) -> None:
     page.reload()
     page.wait_for_selector(WRITTEN)
     assert text_of(page)
+    items = page.locator("#history-list li")
+    before = items.count()
+    page.fill("#prompt", "a stone lies")
+    page.click("#go")
+    expect(items).to_have_count(before + 1)  # the history lasts as long as the page is open
 
 
 def test_a_key_is_asked_for_until_it_is_right(

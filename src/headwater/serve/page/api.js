@@ -101,7 +101,7 @@ function entriesOf(choice, more) {
   });
 }
 
-// Lets a model continue a text. Calls on(entries, written) for the tokens that come, and says how the text ended.
+// Lets a model continue a text. Calls on(entries, written) for each chunk of tokens. Returns a sentence on how the text ended.
 export async function continueText(model, before, settings, seed, signal, on) {
   const { tokens, temperature, top_k, top_p } = settings;
   const room = model.context + 1 - before.length;

@@ -65,8 +65,9 @@ function fillModels(models) {
 
 // #view=…&prompt=…&a=MODEL&b=MODEL&temperature=… opens a view, fills its form and carries it out.
 async function openLink(given, writers) {
-  const unknown = ["a", "b"].filter((side) => given[side] && !writers.some((model) => model.id === given[side]));
   const view = given.view ?? (given.b ? "compare" : "write");
+  const sides = ["write", "compare", "inside"].includes(view) ? ["a", "b"] : [];
+  const unknown = sides.filter((side) => given[side] && !writers.some((model) => model.id === given[side]));
   if (!byId(`tab-${view}`) || byId(`tab-${view}`).hidden) throw new Error(t("link.view", view));
   openView(view);
   const known = Object.fromEntries(Object.entries(given).filter(([key]) => !unknown.includes(key)));

@@ -66,8 +66,11 @@ export function onSubmit(form, action) {
   });
 }
 
-// What the browser stored for this page in `area`, "localStorage" or "sessionStorage"; null if it stores nothing.
+const unstored = new Map(); // what the browser did not store, until the page is closed
+
+// What is stored for this page in `area`, "localStorage" or "sessionStorage", else null.
 export function stored(area, key) {
+  if (unstored.has(key)) return unstored.get(key);
   try {
     return window[area].getItem(key);
   } catch {
@@ -79,7 +82,7 @@ export function store(area, key, value) {
   try {
     window[area].setItem(key, value);
   } catch {
-    // the storage is disabled or full: the value lasts as long as the page is open
+    unstored.set(key, value); // the storage is disabled or full
   }
 }
 

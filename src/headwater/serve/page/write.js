@@ -15,6 +15,7 @@ const EXAMPLES = ["The river", "Once upon a time", "The city was founded in"];
 let models = [];
 let tree = new Tree();
 let running = null; // an AbortController
+let counted = 0; // calls of showContext
 let openStory = null;
 let passage = null;
 export let settings = null;
@@ -145,11 +146,12 @@ function showRunning() {
 
 // How much of the context is used: by the text where there is one for this prompt, else by the prompt.
 async function showContext() {
+  const mine = ++counted;
   const { prompt, model: name } = state();
   const entries = tree.entries();
   const same = tree.model?.id === name && textOf(entries).startsWith(prompt);
   const used = same && entries.length ? entries.length : await countTokens(name, prompt).catch(() => null);
-  if (used === null || state().prompt !== prompt || state().model !== name) return; // another was chosen meanwhile
+  if (used === null || mine !== counted || state().prompt !== prompt || state().model !== name) return; // another was chosen meanwhile
   byId("context-used").textContent = used === Infinity ? t("write.context.over", model().context) : t("write.context", used, model().context);
   byId("context-bar").style.setProperty("--share", Math.min(1, used / model().context).toFixed(4));
   byId("context-bar").classList.toggle("over", used > model().context);
