@@ -35,11 +35,11 @@ from headwater.finetune.training import (
     PAPER_EPOCHS,
     FinetuneConfig,
     TrainingOutcome,
+    checked_metric,
     default_epochs,
     measure_probabilities,
     peak_rate,
     prepare_base,
-    require_fitting,
     resolve,
     train_task,
 )
@@ -184,7 +184,7 @@ def run_stage(
         if lacking := int(np.isnan(encoded[name].targets).sum()):
             progress.note(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
     train, validation = encoded["train"], encoded["validation"]
-    require_fitting(config, parts.labels)
+    checked_metric(config, parts.labels)
     epochs = default_epochs(len(train), config.batch_size)
     if config.steps is None and config.epochs is None and epochs > PAPER_EPOCHS:
         progress.note(f"{epochs} epochs, because there are few rows (--epochs for another number)")

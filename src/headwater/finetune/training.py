@@ -150,7 +150,7 @@ def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneCon
             "warmup_steps": config.warmup_steps or config.warmup * steps,
             "learning_rate": peak_rate(config, width),
         }
-        # A frozen base learns no language, and its head is too small to gain from bfloat16.
+        # A frozen base has no language-model loss, and the head is too small to gain from bfloat16.
         | ({"lambda_lm": 0.0, "precision": "fp32"} if config.freeze else {})
     )
 
@@ -198,9 +198,9 @@ def train_task(
 
     sample_weight: (training examples,) weights in L2, multiplied by `config.class_weight`; on_update: called after
     every update with its line of metrics.jsonl. With `out`, the run writes its journal and checkpoints there, and
-    resumes from the newest one. Raises what `require_fitting` and `Run.train` raise.
+    resumes from the newest one. Raises what `checked_metric` and `Run.train` raise.
     """
-    metric = require_fitting(config, labels)
+    metric = checked_metric(config, labels)
     config = resolve(config, width=base.config.width, examples=len(train))
     device = base.tokens.weight.device
     _, head_seed = _seeds(config.seed)
@@ -339,11 +339,10 @@ def measure_probabilities(
     return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}
 
 
-def require_fitting(config: FinetuneConfig, labels: Labels) -> Metric:
-    """Return the metric that chooses the best state.
+def checked_metric(config: FinetuneConfig, labels: Labels) -> Metric:
+    """Check metric and class weights against the labels; return the metric that chooses the best state.
 
-    Raises UsageError if the labels do not have it, or for class weights of labels that are not classes or of a
-    class that does not exist.
+    Raises UsageError for a metric that the labels do not have, and for a weight of an unknown class.
     """
     if config.class_weight is not None:
         if labels.target != "class":

@@ -100,7 +100,7 @@ class Sample:
 class Content:
     """The content of a report.
 
-    steps: the lineages of all folders, as `storage.lineage` returns them. corpora: their folders.
+    steps: the lineages of all folders, as `storage.lineage` returns them. corpora: the corpus folders.
     """
 
     runs: Sequence[RunSummary]

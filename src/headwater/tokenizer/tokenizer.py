@@ -70,7 +70,7 @@ class Tokenizer:
             here = Path(name_or_folder)
             if holds_tokenizer(here) and read_folder(here).identity != original.identity:
                 raise UsageError(
-                    f"{here} is the name of the original tokenizer, and of a folder here that has another one",
+                    f"{here} is the original tokenizer, and the folder ./{here} has another one",
                     repair=f"Write ./{here} for the folder, or rename it for the original",
                 )
             return cls(original)
@@ -313,9 +313,7 @@ def train_tokenizer(
         if path.is_dir() and not (path / provenance.MANIFEST).is_file():
             skipped = len(provenance.user_files(path)[0]) - len(source_files(path))
             if skipped:
-                progress.note(
-                    f"{path}: skipped {counted(skipped, 'file')} of other kinds: only plain text is read"
-                )
+                progress.note(f"{path}: skipped {counted(skipped, 'file')} of other kinds than plain text")
     with stage.write() as work:
         tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
         tokenizer.save(work)
