@@ -50,6 +50,7 @@ def main(arguments: list[str]) -> int:
 
 def foreign(folder: Path) -> str:
     """Return how the configuration of results differs from the scale that they name; "" if it does not."""
+    from headwater.reproduce.experiments import EXPERIMENTS
     from headwater.reproduce.scale import Scale, load_scale, scale_names
 
     results, made = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "made.json"))
@@ -62,7 +63,8 @@ def foreign(folder: Path) -> str:
         return f"seeds {', '.join(map(str, seeds))}, and the scale {name} begins with others"
     own = Scale.build(made["scale"]) if "scale" in made else shipped
     settings = own.experiments.get(experiment) == shipped.experiments.get(experiment)
-    if results.get("scale_identity") != load_scale(name, {"seeds": seeds}).identity or not settings:
+    identity = EXPERIMENTS[experiment].identity(load_scale(name, {"seeds": seeds}))
+    if results.get("scale_identity") != identity or not settings:
         return f"other settings than the scale {name}"
     return ""
 

@@ -328,6 +328,15 @@ def test_a_plan_says_how_many_items_decide() -> None:
     assert "no interval" in ClaimPlan("one", "a count", None).text(3)
 
 
+def test_a_model_changes_only_the_experiments_that_use_it() -> None:
+    mini = load_scale("mini")
+    changed = load_scale("mini", {"models": {"gpt2-a": {"recipe": {"steps": 7}}}})
+    differ = {name for name, one in EXPERIMENTS.items() if one.identity(mini) != one.identity(changed)}
+    assert differ == {name for name, one in EXPERIMENTS.items() if "gpt2-" in one.models}
+    assert "gpt2_zero_shot" in differ
+    assert "gpt1_tables" not in differ
+
+
 def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Path) -> None:
     results_of = {"gpt1_tables": [1, 2, 3], "gpt1_perplexity": [1, 2, 3], "gpt1_layers": [1]}
     for name, seeds in (results_of | {"gpt1_updates": [7, 8, 9]}).items():
@@ -338,7 +347,7 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
             "paper": "GPT-1",
             "title": name,
             "scale": "mini",
-            "scale_identity": load_scale("mini", {"seeds": seeds}).identity,
+            "scale_identity": EXPERIMENTS[name].identity(load_scale("mini", {"seeds": seeds})),
             "seeds": seeds,
             "findings": [claim],
             **dict.fromkeys(("section", "claim", "rule"), ""),
@@ -386,7 +395,8 @@ def test_only_results_of_a_scale_that_ships_are_published(
     ):
         folder = tmp_path / "out" / "gpt2_zero_shot"
         folder.mkdir(parents=True, exist_ok=True)
-        results = {"experiment": folder.name, "scale": scale.name, "scale_identity": scale.identity}
+        identity = EXPERIMENTS[folder.name].identity(scale)
+        results = {"experiment": folder.name, "scale": scale.name, "scale_identity": identity}
         write_json(folder / "results.json", results | {"seeds": list(scale.seeds)})
         write_json(folder / "made.json", {} if scale.changed == [] else {"scale": scale.to_dict()})
         assert (reason in tool.foreign(folder)) if reason else (tool.foreign(folder) == "")

@@ -98,10 +98,19 @@ class Experiment:
     lacks: Callable[[Scale, Path], list[str]] = lambda scale, data: []
     paper_tables: Sequence[str] = ()
 
+    def identity(self, scale: Scale) -> str:
+        """Return a hash of the part of a scale that its results depend on, without its own table."""
+        scale = self.arranged(scale)
+        return scale.identity({name for found in self._named(scale).values() for name in found})
+
+    def _named(self, scale: Scale) -> dict[str, list[str]]:
+        """Return the models of the scale by the names and prefixes of `models`."""
+        return {asked: [name for name in scale.models if _is_named(asked, name)] for asked in self.models}
+
     def missing(self, scale: Scale, data: Path) -> list[str]:
         """Return what it needs and the scale or `data` does not have: models and their texts first."""
         scale = self.arranged(scale)
-        named = {asked: [name for name in scale.models if _is_named(asked, name)] for asked in self.models}
+        named = self._named(scale)
         missing = [f"a model {asked!r} in the scale" for asked, found in named.items() if not found]
         plans = {name: scale.models[name] for found in named.values() for name in found}
         for name, plan in plans.items():

@@ -74,7 +74,7 @@ def write_experiment(
         "section": experiment.section,
         "claim": experiment.claim,
         "scale": scale.name,
-        "scale_identity": scale.identity,
+        "scale_identity": experiment.identity(scale),
         "seeds": list(scale.seeds),
         "rule": RULE,
         "findings": [finding.to_dict() for finding in correct_family(findings.findings)],
@@ -198,8 +198,8 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def write_index(out: Path, scale: Scale | None = None) -> None:
     """Write the claims of all experiments in `out` on one page, as README.md and report.html.
 
-    Results of another configuration than `scale`, or than that of most, are left out and named. Results whose
-    experiment had other settings than the scale's are named.
+    Results of another configuration than `scale` are left out and named. Results whose experiment had other
+    settings than the scale's are named. The scale is by default the one that most results name.
     """
     found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
     found = [one for one in found if "scale_identity" in one]
@@ -224,18 +224,19 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
 
 
 def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
-    """Return the experiments whose configuration is not `scale`, or not that of most, with their configuration.
+    """Return the experiments whose configuration is not that of `scale`, with their configuration.
 
-    An experiment may have only the first seeds of the scale, or more seeds.
+    The scale is by default the one that most of them name. An experiment may have only its first seeds, or more.
     """
     name = scale.name if scale else Counter(one["scale"] for one in found).most_common(1)[0][0]
     seeds = list(scale.seeds) if scale else max((one["seeds"] for one in found if one["scale"] == name), key=len)
+    reference = scale or shipped_scale(name)
     other = {}
     for one in found:
-        same = Counter(each["scale_identity"] for each in found if each["seeds"] == one["seeds"])
-        identity = same.most_common(1)[0][0]
-        if scale is not None:
-            identity = scale.model_copy(update={"seeds": tuple(one["seeds"])}).identity
+        identity = one["scale_identity"]
+        if reference is not None:
+            seeded = reference.model_copy(update={"seeds": tuple(one["seeds"])})
+            identity = EXPERIMENTS[one["experiment"]].identity(seeded)
         described = f"scale {one['scale']}, seeds {_listed(one['seeds'])}"
         common = min(len(one["seeds"]), len(seeds))
         if one["scale"] != name or one["seeds"][:common] != seeds[:common]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -129,10 +129,12 @@ class Scale(Config):
         """Return this scale with a model that exists in the place of the one that it pre-trains."""
         return self.model_copy(update={"models": {**self.models, name: ModelPlan(model=model)}})
 
-    @property
-    def identity(self) -> str:
-        """A hash of what the results depend on: seeds, texts, models and fine-tuning."""
+    def identity(self, models: Collection[str]) -> str:
+        """Return a hash of what results of some models depend on: seeds, models, their texts, and fine-tuning."""
         deciding = self.model_dump(mode="json", include={"seeds", "texts", "models", "labelled"})
+        deciding["models"] = {name: plan for name, plan in deciding["models"].items() if name in models}
+        read = {plan["text"] for plan in deciding["models"].values()}
+        deciding["texts"] = {name: plan for name, plan in deciding["texts"].items() if name in read}
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
