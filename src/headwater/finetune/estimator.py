@@ -192,12 +192,9 @@ class Estimator:
         Raises FolderError if the folder has other content.
         """
         fine_tuned = self._fitted()
-        config = self._config()  # has NumPy's numbers as Python's
-        parameters = {
-            k: getattr(config, k, v.item() if isinstance(v, np.generic) else v)
-            for k, v in self.get_params().items()
-            if k != "base"
-        }
+        config = self._config()  # which has NumPy's numbers inside tables as Python's
+        values = zip(self._parameter_names(), as_list(self.get_params().values()), strict=True)
+        parameters = {name: getattr(config, name, value) for name, value in values if name != "base"}
         stage = Stage(
             Path(folder),
             kind="model",
