@@ -41,11 +41,8 @@ def main(arguments: list[str]) -> int:
         for path in folder.iterdir():
             if path.suffix in PUBLISHED:
                 shutil.copyfile(path, target / folder.name / path.name)
-    from headwater.reproduce.page import write_index
-
-    write_index(target)
     print(f"{len(found)} experiments in {target}")
-    return 0
+    return write_pages(target)
 
 
 def foreign(folder: Path) -> str:
@@ -72,7 +69,8 @@ def foreign(folder: Path) -> str:
 def write_pages(folder: Path) -> int:
     """Write each page again from its numbers, so that it says what changed since they were measured.
 
-    The manifest gets the size and hash of the new page. Its identity stays that of the original results.
+    The manifest gets the size and hash of the new page, and the command without the folders of the machine. Its
+    identity stays that of the original results.
     """
     from headwater.reproduce.page import PAGE, page, write_index
     from headwater.storage.files import write_text
@@ -84,10 +82,8 @@ def write_pages(folder: Path) -> int:
         write_text(place / PAGE, page(results, made))
         manifest = Manifest.model_validate_json((place / MANIFEST).read_text("utf-8"))
         files = manifest.files | record_files(place, only=[PAGE])
-        text = json.dumps(
-            manifest.model_copy(update={"files": files}).sealed().to_dict(), indent=2, ensure_ascii=False
-        )
-        write_text(place / MANIFEST, text + "\n")
+        changed = manifest.model_copy(update={"files": files, "command": made["command"]}).sealed()
+        write_text(place / MANIFEST, json.dumps(changed.to_dict(), indent=2, ensure_ascii=False) + "\n")
     write_index(folder)
     return 0
 

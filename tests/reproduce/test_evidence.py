@@ -40,7 +40,8 @@ from headwater.reproduce.statistics import (
     p_at_least,
     p_value,
 )
-from headwater.storage.files import write_json
+from headwater.storage.files import read_json, write_json
+from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 
 RUNS = 2_000
@@ -371,6 +372,16 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
     write_index(tmp_path, load_scale("mini", {"experiments": {"gpt1_perplexity": {"windows": 7}}}))
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "gpt1_perplexity (windows" not in page
+
+
+def test_published_results_are_whole_and_name_no_folder_of_a_machine() -> None:
+    published = sorted(path.parent for path in (Path(__file__).parents[2] / "docs/results").glob("*/results.json"))
+    assert published
+    for folder in published:
+        command = open_folder(folder, KIND).command
+        assert command == read_json(folder / "made.json")["command"]
+        assert "--data" not in command
+        assert "--out" not in command
 
 
 def test_only_results_of_a_scale_that_ships_are_published(
