@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from headwater.errors import DataError
+from headwater.evaluate.tasks.lambada import perplexity_figure
 from headwater.pretrain.recipe import PretrainConfig
 from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce import reproduce
 from headwater.reproduce.claims import PaperClaim, judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
+from headwater.reproduce.gpt2_overlap import change_by_passage
 from headwater.reproduce.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
 from headwater.reproduce.gpt2_zero_shot import PARTS, _losses, _underfitting, _unread_note
 from headwater.reproduce.scale import Scale
@@ -71,7 +73,7 @@ def ladder_scale() -> Scale:
                 for name, (shape, steps) in models.items()
             },
             "experiments": {
-                "gpt2_zero_shot": {"limit": 4, "windows": 6},
+                "gpt2_zero_shot": {"limit": 3, "windows": 6},
                 "gpt2_tasks": {"written": 2, "questions": 3},
                 "gpt2_shuffled": {"passages": 4, "sentences": 3},
                 "gpt2_memorisation": shown,
@@ -144,6 +146,28 @@ def test_the_ladder_and_the_continuations_are_made_once(done: Path) -> None:
     for kind in ("run", "continuations"):
         names = [name for name in made if name.startswith(f"{kind}-gpt2-")]
         assert len(names) == len(set(names)) == 6  # two rungs, three seeds
+
+
+@pytest.mark.slow
+def test_overlap_is_judged_over_all_passages(done: Path) -> None:
+    rows = json.loads((done / "gpt2_overlap" / "results.json").read_text())["rows"]
+    (scored,) = (row for row in rows if row["measure"] == "perplexity, all passages")
+    assert scored["examples"] == 4  # table 3 has 3
+
+
+def test_the_change_by_passage_is_the_jackknife_of_the_perplexities() -> None:
+    values, clean = np.random.default_rng(1).normal(-6, 3, 40), np.arange(40) % 7 != 0
+
+    def change(kept: Any) -> float:
+        perplexities = [perplexity_figure(part.tolist()).value for part in (values[kept & clean], values[kept])]
+        return float(np.log(perplexities[0] / perplexities[1]))
+
+    pseudo = change_by_passage(values, clean)
+    everything = np.ones(40, bool)
+    assert np.isclose(pseudo.mean(), change(everything))
+    for passage in (0, 1):  # one that overlaps, one that does not
+        without = change(np.arange(40) != passage)
+        assert np.isclose(pseudo[passage], 40 * change(everything) - 39 * without)
 
 
 def test_what_was_read_and_what_was_not_are_told_apart(tokens: Path) -> None:

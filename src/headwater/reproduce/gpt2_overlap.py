@@ -1,30 +1,36 @@
 """GPT-2, section 4: how much of a test set occurs in the training text (table 6), and its effect on the score.
 
 8-grams of lower-cased words are counted with a Bloom filter. A count has no seeds: the verdict of a finding from
-counts alone is the inequality itself. LAMBADA's passages are those of table 3, of `gpt2_zero_shot`.
+counts alone is the inequality itself. All of LAMBADA's passages are scored, because few of them overlap.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from headwater.corpus.dedup.overlap import texts_of, training_grams
 from headwater.datasets.paper_tables import TABLES
-from headwater.evaluate.protocols import Figure
-from headwater.evaluate.results import read_examples
+from headwater.evaluate.asker import Asker
+from headwater.evaluate.evaluation import run_task
+from headwater.evaluate.reader import reader_of
+from headwater.evaluate.tasks import TASKS, VERSION
 from headwater.evaluate.tasks.lambada import perplexity_figure
+from headwater.finetune.metrics import Floats
+from headwater.language_model import load
 from headwater.reproduce.claims import CLAIMS, Finding, judge, judge_count
 from headwater.reproduce.experiment import Experiment, Findings, Row, files_missing
 from headwater.reproduce.figures import grouped_bars
 from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of
-from headwater.reproduce.gpt2_zero_shot import table_3
+from headwater.reproduce.items import ItemValues
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe
-from headwater.reproduce.statistics import Estimate, Measured, differences
+from headwater.reproduce.statistics import Estimate, Measured
 
 # Test file, and the set's own training file.
 SETS: dict[str, tuple[str, str | None]] = {
@@ -42,9 +48,8 @@ PROTOCOL = "lambada.openai.whole-word"
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return the table, and the largest model and its scores once a seed."""
-    largest = rungs(scale)[-1]
-    found = {("pre-training", name) for name in trainings(scale, [largest])} | {("overlap", "table 6")}
-    return found | {("scores", f"table 3, {name}") for name in trainings(scale, [largest])}
+    names = trainings(scale, [rungs(scale)[-1]])
+    return {(kind, name) for kind in ("pre-training", "overlap") for name in names} | {("overlap", "table 6")}
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -52,11 +57,17 @@ def run(laboratory: Laboratory) -> Findings:
     largest = rungs(laboratory.scale)[-1]
     text = text_of(laboratory.scale)
     counted = _table(laboratory, text)
-    table, passages = counted["sets"], counted["passages"]
-    scored = [_without(laboratory, largest, seed, passages) for seed in laboratory.scale.seeds]
-    with_all, without = Measured.of(one[0] for one in scored), Measured.of(one[1] for one in scored)
-    gains = differences(without.map(math.log), with_all.map(math.log))
-    asked, count = scored[0][2:]
+    table, passages = counted["sets"], np.array(counted["passages"], bool)
+    with_all, without, changes = Measured(), Measured(), Measured()
+    for seed in laboratory.scale.seeds:
+        scored = _log_probabilities(laboratory, largest, seed)
+        values, clean = np.array(list(scored.values())), ~passages[[int(number) - 1 for number in scored]]
+        for column, one in ((with_all, values), (without, values[clean] if clean.any() else values)):
+            figure = perplexity_figure(one.tolist())
+            column.add(figure.value, figure.stderr)
+        by_passage = ItemValues(tuple(scored), change_by_passage(values, clean)[None])
+        changes.add(float(by_passage.values.mean()), None, {"passages": by_passage})
+    asked, count = len(clean), int((~clean).sum())
     absent = files_missing({name: one[0] for name, one in SETS.items()}, laboratory.data)
     rows = []
     for name, one in table.items():
@@ -76,7 +87,7 @@ def run(laboratory: Laboratory) -> Findings:
     ]
     return Findings(
         rows=rows,
-        findings=[_own_is_more(table), _overlap_explains_little(gains, count, asked)],
+        findings=[_own_is_more(table), _overlap_explains_little(changes, count, asked)],
         setup=describe(laboratory, [largest]),
         notes=[
             "Every 8-gram of lower-cased words of letters and digits in the test text is counted, with a Bloom "
@@ -120,15 +131,40 @@ def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
     )
 
 
-def _without(
-    laboratory: Laboratory, rung: str, seed: int, passages: Sequence[bool]
-) -> tuple[Figure, Figure, int, int]:
-    """Return LAMBADA's perplexity with and without the overlapping passages, and the number of both."""
-    folder = table_3(laboratory, rung, seed)[1]
-    found = [(passages[int(one["id"]) - 1], one["log_probability"]) for one in read_examples(folder, PROTOCOL)]
-    clean = [value for overlaps, value in found if not overlaps] or [value for _, value in found]
-    perplexity = [perplexity_figure(values) for values in ([value for _, value in found], clean)]
-    return perplexity[0], perplexity[1], len(found), sum(overlaps for overlaps, _ in found)
+def change_by_passage(values: Floats, clean: npt.NDArray[np.bool_]) -> Floats:
+    """Return jackknife pseudo-values of log(perplexity of the clean passages / perplexity of all).
+
+    values: log-probabilities of the passages, shape (n,); clean: which passages do not overlap. The mean of the
+    result is that logarithm; 0 if fewer than two passages are clean.
+    """
+    n, m = len(values), int(clean.sum())
+    if m < 2:
+        return np.zeros(n)
+    whole = values.mean() - values[clean].mean()
+    without_one = (values.sum() - values) / (n - 1) - (values[clean].sum() - clean * values) / (m - clean)
+    return n * whole - (n - 1) * without_one
+
+
+def _log_probabilities(laboratory: Laboratory, rung: str, seed: int) -> dict[str, float]:
+    """Return the log-probability of each passage's last word, by the number of the passage."""
+    model, name = laboratory.model(rung, seed), f"{rung}, seed {seed}"
+    test = laboratory.data / SETS["LAMBADA"][0]
+
+    def measure() -> dict[str, float]:
+        lm = load(model, device=laboratory.device)
+        reader = reader_of(lm.tokenizer, lm.config)
+        outcome = run_task(TASKS[PROTOCOL], {"test": test}, Asker(lm), reader, progress=laboratory.progress)
+        return {record["id"]: record["log_probability"] for record in outcome.records}
+
+    return laboratory.measured(
+        f"overlap-{rung}-{seed}",
+        "log-probabilities.json",
+        measure,
+        kind="overlap",
+        name=name,
+        config={"protocol": PROTOCOL, "protocols": VERSION},
+        inputs={"model": model, "test": test},
+    )
 
 
 def _own_is_more(table: dict[str, dict[str, Any]]) -> Finding:
@@ -139,14 +175,15 @@ def _own_is_more(table: dict[str, dict[str, Any]]) -> Finding:
     return judge_count(CLAIMS["gpt2_overlap.own"], least, here=here)
 
 
-def _overlap_explains_little(gains: Measured, count: int, asked: int) -> Finding:
+def _overlap_explains_little(changes: Measured, count: int, asked: int) -> Finding:
     claim = CLAIMS["gpt2_overlap.without"]
     if not count:
         here = f"none of the {asked:,} scored passages shares an 8-gram with the training text"
         sentence = "No passage can be left out: the training text is too small to contain any part of the set."
         return replace(judge_count(claim, None, here=here), sentence=sentence)
-    here = f"a factor of {math.exp(sum(gains) / len(gains)):.4f}, {count} passages left out"
-    return judge(claim, gains.map(lambda gain: 0.02 - abs(gain)), here=here)
+    mean = sum(changes) / len(changes)
+    here = f"a factor of {math.exp(mean):.4f}, {count} passages left out"
+    return judge(claim, changes.linear(-math.copysign(1.0, mean), 0.02), here=here)  # 0.02 - |change|
 
 
 def _draw(figure: Any, table: dict[str, dict[str, Any]]) -> None:
