@@ -7,6 +7,7 @@ options. An unknown key is an error that names the nearest known one.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -237,8 +238,13 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
     key = ".".join(place)
     tried = [e for e in error.errors() if e["loc"][: len(place)] == first["loc"][: len(place)]]
     reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
+    reason = reason.replace("a valid tuple", "a list")  # TOML has no tuples
     value = repr(first["input"])
     shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
     if source == option_name(key):
         return UsageError(f"{source} is {shown}: {reason}", repair=f"Correct {source}")
-    return UsageError(f"{source} has {key} = {shown}: {reason}", repair=f"Correct {key}")
+    repair = f"Correct {key}"
+    if first["type"] == "tuple_type" and isinstance(first["input"], str):
+        setting = f"{key}=[{json.dumps(first['input'])}]"
+        repair = f"Write --set '{setting}'" if source == "--set" else f"Write {setting}"
+    return UsageError(f"{source} has {key} = {shown}: {reason}", repair=repair)

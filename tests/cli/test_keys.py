@@ -47,6 +47,10 @@ def test_every_key_is_listed_with_a_meaning(command: str, capsys: pytest.Capture
         (["pretrain", "gpt2-nano", "--set", "steps=-3"], "--set has steps = -3"),
         (["corpus", "build", "wrong.toml", "--recipe", "books", "--set", "similarity=3"], "--set has similarity"),
         (
+            ["pretrain", "gpt2-nano", "--set", "track=trackio"],
+            """track = 'trackio': Input should be a list. Write --set 'track=["trackio"]'.""",
+        ),
+        (
             ["finetune", "--model=m", "--task=classify", "--train=t", "--learning-rate=-1"],
             "--learning-rate is -1.0: Input should be greater than 0. Correct --learning-rate.",
         ),

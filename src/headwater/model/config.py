@@ -93,6 +93,8 @@ class ModelConfig(Config):
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
         if self.is_recurrent and self.units is None:
             raise ValueError(f"architecture = {self.architecture} needs units, as units = 2048")
+        if not self.is_recurrent and self.units is not None:
+            raise ValueError(f"units = {self.units} needs architecture = lstm or bilstm")
         if self.is_recurrent and self.is_masked:
             raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
         if self.next_sentence and not (self.is_masked and self.segments > 1):
