@@ -251,6 +251,9 @@ def test_a_text_that_is_gone_or_changed_is_refused_by_name(tmp_path: Path) -> No
     with pytest.raises(HeadwaterError, match="stories is another text"):
         gather.gather(same, tmp_path, tmp_path, tmp_path / "changed")
     assert not (tmp_path / "changed").exists()
+    (tmp_path / "stories" / "one.txt").rename(tmp_path / "stories" / "two.txt")
+    gather.gather(part, tmp_path, tmp_path, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out" / "toys").rglob("*")] == ["stories", "two.txt"]
     listed.write_text(LIST.replace('licence = "CC0-1.0"', ""))
     with pytest.raises(HeadwaterError, match="licence"):
         gather.read_list(listed)

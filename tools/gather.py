@@ -18,6 +18,7 @@ import html
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -129,10 +130,14 @@ def gather(
             f"Bring the text that the list means, or state the new hash."
         )
     folder = out / part.group / part.name
+    written = folder.with_name(f".{part.name}.partial")
+    shutil.rmtree(written, ignore_errors=True)
     for name, text in kept.items():
-        path = folder / name
+        path = written / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text)
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier list
+    written.rename(folder)
     return {"files": len(kept), "bytes": sum(map(len, kept.values())), "sha256": digest.hexdigest()}
 
 

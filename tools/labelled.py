@@ -36,7 +36,8 @@ def fine_tune(
 ) -> list[dict[str, Any]]:
     """Return the entries of the labelled sets of a language, or of these."""
     chosen = LABELLED[language] if sets is None else sets
-    return [fine_tune_one(model, one, data, work / f"{name}-{one}", limit) for one in chosen]
+    suffix = "" if limit is None else f"-{limit}"
+    return [fine_tune_one(model, one, data, work / f"{name}-{one}{suffix}", limit) for one in chosen]
 
 
 def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limit: int | None) -> dict[str, Any]:
