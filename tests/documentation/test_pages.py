@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import pytest
 
 import headwater
 from headwater.cli.main import COMMANDS
+from headwater.corpus.web.links import COLUMNS
+from headwater.evaluate.results import Result, Results, Skipped
+from headwater.storage.provenance import Manifest
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,6 +107,20 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
         assert not loaded.search(page.read_text(encoding="utf-8")), page
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)\W*(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_the_formats_page_names_the_keys_of_the_code() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    sections = {heading.split("\n")[0]: heading for heading in page.split("\n## ")[1:]}
+
+    def named(section: str) -> set[str]:
+        spans = re.findall(r"`([^`]+)`", sections[section])
+        return {name for span in spans if re.fullmatch(r"[a-z_,\s]+", span) for name in re.findall(r"\w+", span)}
+
+    results = (Results, Result, Skipped)
+    assert named("results/") == {field.name for one in results for field in dataclasses.fields(one)}
+    assert named("links/") == set(COLUMNS)
+    assert named("headwater.json") == set(Manifest.model_fields)
 
 
 def test_the_protocols_and_the_papers_numbers_are_those_of_the_code() -> None:
