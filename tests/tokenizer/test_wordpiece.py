@@ -133,6 +133,14 @@ def test_decoding_joins_pieces_to_words(tmp_path: Path) -> None:
     assert ours.decode(ours.encode("The unable cat")) == "the unable cat"
 
 
+def test_a_word_that_is_listed_as_special_keeps_its_space(tmp_path: Path) -> None:
+    listed = {str(TOKENS.index("the")): {"content": "the"}}
+    ours = Tokenizer.load(write_folder(tmp_path, added_tokens_decoder=listed))
+    assert "the" in ours.special_tokens
+    assert ours.decode(ours.encode("un the unable")) == "un the unable"
+    assert ours.decode(ours.encode("[CLS] the [SEP]", allow_special=True)) == "[CLS] the [SEP]"
+
+
 def test_a_vocabulary_without_the_special_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no \[CLS\], \[MASK\]"):
         Tokenizer.load(write_folder(tmp_path, [t for t in TOKENS if t not in {"[CLS]", "[MASK]"}]))

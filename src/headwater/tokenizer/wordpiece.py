@@ -54,10 +54,7 @@ class WordPieceCodec:
         self.vocabulary = vocabulary
         # Without entries in `added_tokens`, special tokens in a text are plain text.
         self._library = Tokenizer.from_str(tokenizer_json(vocabulary, {}))
-        special = set(vocabulary.specials)
-        self.token_bytes: list[bytes] = [
-            token.encode() if token in special else _text(token).encode() for token in vocabulary.tokens
-        ]
+        self.token_bytes: list[bytes] = [_text(token).encode() for token in vocabulary.tokens]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
