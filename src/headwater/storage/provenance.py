@@ -179,24 +179,25 @@ def identity_of(path: Path) -> tuple[str, str]:
 
 
 def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files below a folder in order, and its subfolders that Headwater wrote, whose files are left out.
+    """Return the files below a folder in order, and what else is left out of them, except hidden names.
 
-    So a stage may write into the folder that it reads. Hidden names and linked folders are left out too.
+    Left out are subfolders that Headwater wrote, so that a stage may write into the folder that it reads, linked
+    folders, which may form a circle, and links to nothing.
     """
     files: list[Path] = []
-    written: list[Path] = []
+    others: list[Path] = []
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or path.name == MANIFEST:
             continue
         if path.is_file():
             files.append(path)
-        elif (path / MANIFEST).is_file():
-            written.append(path)
-        elif path.is_dir() and not path.is_symlink():
-            inner, inner_written = user_files(path)
+        elif path.is_symlink() or (path / MANIFEST).is_file():
+            others.append(path)
+        elif path.is_dir():
+            inner, inner_others = user_files(path)
             files += inner
-            written += inner_written
-    return files, written
+            others += inner_others
+    return files, others
 
 
 def check_name(path: Path) -> None:

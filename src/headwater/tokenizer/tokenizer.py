@@ -311,9 +311,9 @@ def train_tokenizer(
         )
     for path in paths:
         if path.is_dir() and not (path / provenance.MANIFEST).is_file():
-            skipped = len(provenance.user_files(path)[0]) - len(source_files(path))
+            skipped = sum(map(len, provenance.user_files(path))) - len(source_files(path))
             if skipped:
-                progress.note(f"{path}: skipped {counted(skipped, 'file')} of other kinds than plain text")
+                progress.note(f"{path}: skipped {counted(skipped, 'item')} of other kinds than plain text")
     with stage.write() as work:
         tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
         tokenizer.save(work)

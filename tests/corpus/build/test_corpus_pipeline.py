@@ -217,6 +217,19 @@ def test_a_file_of_pages_without_a_usable_one_says_why(tmp_path: Path, monkeypat
         pipeline.build([tmp_path / "a.html"], tmp_path / "corpus")
 
 
+def test_linked_folders_and_broken_links_are_named(tmp_path: Path) -> None:
+    for name in ("texts", "more"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "river.txt").write_text(f"The river flows to the sea of {name}.")
+    (tmp_path / "texts/circle").symlink_to(tmp_path / "texts", target_is_directory=True)
+    (tmp_path / "texts/linked").symlink_to(tmp_path / "more", target_is_directory=True)
+    (tmp_path / "texts/gone.txt").symlink_to(tmp_path / "nothing.txt")
+    (tmp_path / "texts/itself.txt").symlink_to(tmp_path / "texts/itself.txt")
+    pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
+    [source] = pipeline.read_funnel(tmp_path / "corpus")["sources"]
+    assert (source["documents"], source["left_out"]) == (1, ["circle/", "gone.txt", "itself.txt", "linked/"])
+
+
 def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/river.txt").write_text("The river flows to the sea.")

@@ -129,13 +129,13 @@ def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
 
 
 def _text_files(source: Path) -> tuple[list[Path], list[str]]:
-    """Return the files of a source in order, and the names that are skipped: other files, Headwater's folders."""
+    """Return the files of a source in order, and the names that are skipped: other files, folders, links."""
     if source.is_file():
         return [source], []
     if not source.is_dir():
         what = "is neither a file nor a folder" if source.exists() else "does not exist"
         raise DataError(f"{source} {what}", expected="a text file or a folder", repair="Check the path")
-    found, written = user_files(source)
+    found, left_out = user_files(source)
     files = [path for path in found if path.name.lower().endswith(SUFFIXES)]
     if not files:
         raise DataError(
@@ -145,7 +145,7 @@ def _text_files(source: Path) -> tuple[list[Path], list[str]]:
         )
     others = [path for path in found if not path.name.lower().endswith(SUFFIXES)]
     names = [path.relative_to(source).as_posix() for path in others]
-    names += [f"{path.relative_to(source).as_posix()}/" for path in written]
+    names += [f"{path.relative_to(source).as_posix()}{'/' if path.is_dir() else ''}" for path in left_out]
     return files, [without_surrogates(name) for name in names]
 
 
