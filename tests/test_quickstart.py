@@ -302,6 +302,12 @@ def test_prompts_are_the_beginnings_of_held_out_text(flow: Path) -> None:
     assert all(0 < len(prompt) <= 60 for prompt in prompts)
 
 
+def test_a_text_that_ends_in_a_blank_paragraph_has_a_prompt(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A river runs to the sea.\n" * 200 + "\n\n \n")
+    build([tmp_path / "text.txt"], tmp_path / "corpus")
+    assert len(choose_prompts(tmp_path / "corpus")) == 1
+
+
 def test_the_next_steps_name_the_shipped_model_that_was_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

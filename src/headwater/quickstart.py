@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -322,7 +323,8 @@ def choose_prompts(corpus: Path) -> list[str]:
     """Return evenly spaced beginnings of held-out documents, or of paragraphs if there are few documents."""
     held_out = [document.text for part, document in split(corpus, VALIDATION) if part == "validation"]
     if len(held_out) < SAMPLE_PROMPTS:
-        held_out = [paragraph for text in held_out for paragraph in text.split("\n\n")[1:] or [text]]
+        paragraphs = (list(filter(str.strip, text.split("\n\n")[1:])) or [text] for text in held_out)
+        held_out = list(chain.from_iterable(paragraphs))
     beginnings = list(dict.fromkeys(filter(None, map(_beginning, held_out))))
     return beginnings[:: max(1, len(beginnings) // SAMPLE_PROMPTS)][:SAMPLE_PROMPTS]
 
