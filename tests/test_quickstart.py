@@ -283,14 +283,16 @@ def test_a_korean_text_continues_from_the_korean_model(
         (b"\x00\x01\x02" * 100, "binary"),
         (b"caf\xe9 " * 400, "not UTF-8"),
         (b"Too short.", "short"),
+        (b" ".join(b"%d" % number for number in range(900)), "short"),
     ],
 )
 def test_text_that_cannot_be_used_is_named_and_leaves_nothing_half(
     tmp_path: Path, content: bytes, named: str
 ) -> None:
     (tmp_path / "text.txt").write_bytes(content)
-    with pytest.raises(DataError, match=named):
+    with pytest.raises(DataError, match=named) as caught:
         quickstart(tmp_path / "out", minutes=0.03, text=[tmp_path / "text.txt"])
+    assert "--validation" not in str(caught.value), "an option that quickstart does not have"
     assert (tmp_path / "out").exists() == (named == "short")  # short text is a corpus already
     assert not (tmp_path / "out" / "tokens").exists()
     assert not list((tmp_path / "out").glob(".*"))

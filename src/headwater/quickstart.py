@@ -130,7 +130,10 @@ def quickstart(
         progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
         tokenizer = shipped.resolve(initial)
         ladder = [PretrainConfig(init_from=initial)]
-    pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
+    try:
+        pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
+    except DataError as error:  # the repair names an option that only `headwater pack` has
+        raise DataError(error.seen, expected=error.expected, repair="Gather more text") from None
     recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress)
     model = pretrain(recipe, tokens, run, progress=progress)
     prompts = choose_prompts(corpus)
@@ -143,7 +146,7 @@ def quickstart(
             make_labels(corpus, name, out / "labels" / name, VALIDATION, seed=seed, progress=progress)
             labels[name] = out / "labels" / name
         except DataError as error:  # a short text can be enough for a model, but not for labels
-            progress.note(f"left out: {error}")
+            progress.note(f"left out: {error.seen}")
     protocols = ["heldout"]
     if choice in labels:
         protocols.append(ZERO_SHOT[choice])

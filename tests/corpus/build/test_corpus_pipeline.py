@@ -183,7 +183,10 @@ def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Pat
     with pytest.raises(DataError, match=r"texts is empty: it has no text"):
         pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
     (tmp_path / "texts/latin.txt").write_bytes(b"un caf\xe9")
-    with pytest.raises(DataError, match=r"not UTF-8: byte 0xe9 in line 1\. .* or try --set any_encoding=true"):
+    with pytest.raises(
+        DataError,
+        match=r"not UTF-8: byte 0xe9 in line 1\. .* corpus build --set any_encoding=true",
+    ):
         pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
     any_encoding = load_recipe("plain", {"any_encoding": True})
     pipeline.build([tmp_path / "texts"], tmp_path / "corpus", any_encoding)
@@ -199,7 +202,7 @@ def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Pat
     [
         ("a.txt", b" \n \n", "Name a file or folder with text"),
         ("a.jsonl", b'{"text": "caf\xe9"}', "Convert it to UTF-8 text"),
-        ("a.html", b"<p> </p>", "Try --set extractor=trafilatura"),
+        ("a.html", b"<p> </p>", "Try headwater corpus build --set extractor=trafilatura"),
     ],
 )
 def test_a_repair_is_one_that_can_help(tmp_path: Path, name: str, content: bytes, repair: str) -> None:

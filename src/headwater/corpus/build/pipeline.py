@@ -294,10 +294,10 @@ def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
     """Return what a user can do if this page, file or note is why a source has no text."""
     name = unusable.get("source", "").lower()
     if unusable["page"] and name.endswith(HTML_SUFFIXES) and config.extractor != "trafilatura":
-        return "Try --set extractor=trafilatura"
+        return "Try headwater corpus build --set extractor=trafilatura"
     if "UTF-8" in unusable["reason"]:
-        any_encoding = ", or try --set any_encoding=true" if unpacked_suffix(Path(name)) in TEXT_SUFFIXES else ""
-        return f"Convert it to UTF-8 text{any_encoding}"
+        detect = ", or try headwater corpus build --set any_encoding=true"
+        return f"Convert it to UTF-8 text{detect if unpacked_suffix(Path(name)) in TEXT_SUFFIXES else ''}"
     return "Repair that file, or name others"
 
 
