@@ -99,6 +99,23 @@ def test_log_probabilities_of_prompt_and_text_are_the_models(client: openai.Open
             assert token in top
 
 
+def test_offsets_count_text_that_may_become_a_stop_text(client: openai.OpenAI, lm: LanguageModel) -> None:
+    token = lm.tokenizer.encode(" river")[0]
+    text = lm.tokenizer.decode([token])
+    [choice] = client.completions.create(
+        model="base",
+        prompt="the river",
+        max_tokens=3,
+        logit_bias={str(token): 100},
+        logprobs=0,
+        stop=f"{3 * text}!",
+        temperature=0,
+    ).choices
+    assert choice.text == 3 * text
+    assert choice.logprobs is not None
+    assert choice.logprobs.text_offset == [0, len(text), 2 * len(text)]
+
+
 @pytest.mark.parametrize("best_of", [0, None])
 def test_without_best_of_every_continuation_is_returned(client: openai.OpenAI, best_of: int | None) -> None:
     """OpenAI's schema has 0 as the least value, and vLLM reads it as not given."""

@@ -53,6 +53,7 @@ class Answer:
         self.finished: str | None = None
         self.total, self.scored = 0.0, 0  # log-probability of the generated tokens, and their number
         self._length = len(self.prompt.text) if plan.body.echo else 0
+        self._text = TextStream(tokenizer, before=self.prompt.ids[-1])  # also what a stop text holds back
         self.pieces: list[dict[str, Any]] = []
 
     def opening(self) -> dict[str, Any]:
@@ -89,7 +90,8 @@ class Answer:
             if event.alternatives is not None:
                 self.total += event.alternatives.log_probability
                 self.scored += 1
-        self._length += len(event.text)
+            if event.token != self._tokenizer.end_of_text:
+                self._length += len(self._text.push(event.token))
         self.finished = finished
         return piece
 
