@@ -319,3 +319,11 @@ def test_the_next_steps_name_the_shipped_model_that_was_compared(
     monkeypatch.setattr(headwater.quickstart, "quickstart", done)
     assert main(["quickstart", "--out", str(tmp_path)]) == 0
     assert "headwater generate '강물은 흐른다' --model gpt2-mini-ko" in capsys.readouterr().out
+
+
+def test_the_field_of_text_that_is_not_given_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quickstart", "--out", str(tmp_path / "out"), "--text-field", "body"]) == 2
+    assert "quickstart without --text does not use --text-field" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

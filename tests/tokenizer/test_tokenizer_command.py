@@ -47,6 +47,11 @@ def test_show_marks_every_border(folder: Path, capsys: pytest.CaptureFixture[str
     assert "⏎" in out
 
 
+def test_show_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tokenizer", "encode", "the", "--show", "--json"]) == 2
+    assert "--show cannot be combined with --json" in capsys.readouterr().err
+
+
 def test_stdin_that_is_not_text_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

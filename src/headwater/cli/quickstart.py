@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Seed, emit, terminal_progress
+from headwater.cli.console import AsJson, Device, Seed, emit, refuse_unused, terminal_progress
 
 
 def quickstart(
+    context: typer.Context,
     minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 4.0,
     out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("quickstart"),
     text: Annotated[
@@ -28,6 +29,8 @@ def quickstart(
     Without --text, the text is the documentation of the installed Python packages. Run the same command again to
     resume after an interruption.
     """
+    if not text:
+        refuse_unused(context, "quickstart without --text", "text_field")
     from headwater.quickstart import quickstart as run
 
     result = run(

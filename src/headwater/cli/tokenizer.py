@@ -74,11 +74,15 @@ def encode(
     as_json: AsJson = False,
 ) -> None:
     """Print the token ids of a text."""
+    from headwater.errors import UsageError
     from headwater.tokenizer import Tokenizer
+
+    if show and as_json:
+        raise UsageError("--show cannot be combined with --json", repair="Leave one of them out")
 
     loaded = Tokenizer.load(tokenizer, download=download)
     ids = loaded.encode(read_stdin() if text == "-" else text, allow_special)
-    if show and not as_json:
+    if show:
         _show(loaded, ids)
         say(counted(len(ids), "token"))
         return
