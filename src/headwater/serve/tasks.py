@@ -31,6 +31,7 @@ from headwater.serve.schema.requests import (
 )
 from headwater.serve.served import Served, short_jobs
 from headwater.tokenizer import END_OF_TEXT
+from headwater.tokenizer.files import TOKENIZER_CLASSES
 from headwater.tokenizer.vocabulary import MASK
 
 # The most rows of a request to /score or /classify, and of one with `explain`.
@@ -43,7 +44,6 @@ _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
 _LEAST = 1e-12  # instead of dividing by zero
 Request = tuple[list[int], list[int]]  # context and continuation
-_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 
@@ -158,7 +158,7 @@ def tokenizer_info(served: Served) -> dict[str, Any]:
     tokenizer = served.lm.tokenizer
     end = None if tokenizer.end_of_text is None else END_OF_TEXT
     return {
-        "tokenizer_class": _CLASSES[tokenizer.kind],
+        "tokenizer_class": TOKENIZER_CLASSES[tokenizer.kind],
         "vocab_size": tokenizer.vocabulary_size,
         "model_max_length": served.lm.config.context,
         "bos_token": end,

@@ -29,7 +29,7 @@ _PAIRS = (
     ("encoder.json", "vocab.bpe"),
     ("encoder_bpe_40000.json", "vocab_40000.bpe"),
 )
-_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
+TOKENIZER_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
 
 
 def read_folder(folder: Path) -> Vocabulary:
@@ -251,7 +251,7 @@ def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:
 def _tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
     entries = _added_entries(vocabulary)
     config: dict[str, Any] = {
-        "tokenizer_class": _CLASSES[vocabulary.kind],
+        "tokenizer_class": TOKENIZER_CLASSES[vocabulary.kind],
         "added_tokens_decoder": {str(index): entry for index, entry in entries.items()},
         "clean_up_tokenization_spaces": False,
     }
