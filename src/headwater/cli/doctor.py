@@ -116,6 +116,10 @@ def describe_model(folder: Path) -> dict[str, Any]:
     parameters = dict(build_model(config, device="meta").named_parameters())
     total = sum(p.numel() for p in parameters.values())
     matrices = sum(p.numel() for p in parameters.values() if p.dim() > 1)
+    has_cache = not (config.is_recurrent or config.is_masked)
+    # With a cache the table of tokens is in memory twice: as it is, and packed as the output matrix.
+    output = config.vocabulary * config.width if has_cache else 0
+    tables = output + config.context * config.width
     stored: dict[str, int] = {}
     for place in find_tensors(folder).values():
         stored[place.dtype] = stored.get(place.dtype, 0) + place.end - place.begin
@@ -126,15 +130,16 @@ def describe_model(folder: Path) -> dict[str, Any]:
         "parts": _parts({name: p.numel() for name, p in parameters.items()}),
         "stored": stored,
         "memory": {
-            "fp32": 4 * total,
-            "bf16": 2 * matrices + 4 * (total - matrices),
-            "int8": matrices + 4 * (total - matrices),
+            "fp32": 4 * (total + output),
+            "bf16": 2 * (matrices + output) + 4 * (total - matrices),
+            # The tables are bfloat16.
+            **({"int8": matrices + output + tables + 4 * (total - matrices)} if has_cache else {}),
             # Weights, gradients and Adam's two moments; with bf16 a second copy of the matrices.
             "training fp32": 16 * total,
             "training bf16": 16 * total + 2 * matrices,
         },
         # A token's keys and values in float32.
-        "cache_per_token": 0 if config.is_recurrent or config.is_masked else 2 * 4 * config.layers * config.width,
+        "cache_per_token": 2 * 4 * config.layers * config.width if has_cache else 0,
         "lineage": lineage(folder) if (folder / MANIFEST).is_file() else None,
     }
 
