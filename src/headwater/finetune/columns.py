@@ -41,7 +41,7 @@ _ROLES: dict[Task, tuple[str, ...]] = {
     "choice": ("context", "question", "answers"),
 }
 _OPTIONAL = {"context", "question"}  # a story without a question, or a question without a story
-_NO_LABEL = {"", "-"}  # "-" marks rows without a majority label in SNLI
+_NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
 
 
 class Columns(Config):
@@ -182,8 +182,10 @@ def read_columns(path: Path, task: Task, columns: Columns, *, keep: bool = False
                 segments += _answers(row, column, where)
             else:
                 segments.append(_text(row, column, where) if column else "")
-        kept = row if keep else None
-        yield Raw(segments=tuple(segments), label=_label(row, columns.label, where), row=number, columns=kept)
+        label = _label(row, columns.label, where)
+        if task == "entail" and label == _NO_MAJORITY:
+            label = None
+        yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
 
 
 def _as_list(columns: str | list[str]) -> list[str]:
@@ -245,8 +247,7 @@ def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
 def _label(row: Row, column: str | None, where: str) -> str | int | float | None:
     value = row.get(column) if column else None
     if isinstance(value, str):
-        value = value.strip()
-        return None if value in _NO_LABEL else value
+        return value.strip() or None
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, bool):
