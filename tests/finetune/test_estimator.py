@@ -169,6 +169,7 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
         (Classifier, ["a", "b"], [0.2, 0.7], r"0\.2.*hw\.Regressor"),
         (Classifier, ["a", "b"], [0.0, float("inf")], r"the number inf.*hw\.Regressor"),
         (Regressor, ["a", "b"], ["x", "y"], "expected a number"),
+        (Regressor, ["a", "b"], [2.5, 2.5], r"y has only one score: 2\.5"),
     ],
 )
 def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message: str) -> None:

@@ -151,6 +151,7 @@ def test_a_folder_is_not_a_table(tmp_path: Path) -> None:
             "row 2 has the label 'positive', a word, but the training labels are num",
         ),
         (["no", "yes"], ["1"], "row 1 has the label '1', a number, but the training labels are words"),
+        (["1", "other"], ["2"], "row 1 has the label '2', which training did not have; it had '1', 'other'"),
     ],
 )
 def test_labels_that_do_not_fit_are_named(training: list[str], validation: list[str], message: str) -> None:

@@ -97,7 +97,7 @@ class Labels(Config):
         if label in self.names:
             return float(self.names.index(label))
         numeric = number_of(row.label) is not None
-        if numeric != all(number_of(n) is not None for n in self.names):
+        if numeric not in {number_of(name) is not None for name in self.names}:
             kinds = ("a number", "words") if numeric else ("a word", "numbers")
             raise DataError(
                 f"{where} has the label {label!r}, {kinds[0]}, but the training labels are {kinds[1]}: "
@@ -184,9 +184,9 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
                 expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
             )
         scores.append(score)
+    if len(set(scores)) == 1:
+        raise DataError(f"{name} has only one score: {scores[0]:g}", expected="scores that differ")
     low, high = math.floor(min(scores)), math.ceil(max(scores))
-    if low == high:
-        raise DataError(f"{name} has only one score: {scores[0]}", expected="scores that differ")
     if high - low == 1:  # fractions
         return np.linspace(low, high, 6).round(6).tolist()
     if high - low + 1 > _MOST_LEVELS:
