@@ -88,6 +88,10 @@ def test_labels_keep_their_type(base: Path, sentences: Any, tmp_path: Path) -> N
     assert truths.fine_tuned_.labels.names == ["false", "true"]  # as those of a table, which it may label
     for one in (truths, Classifier.load(tmp_path / "truths")):
         assert one.classes_.tolist() == [False, True]
+    Classifier(base, **FAST).fit(texts, numbers.astype(float).astype(str)).save(tmp_path / "written")
+    written = Classifier.load(tmp_path / "written")
+    assert written.classes_.tolist() == ["10.0", "9.0"]
+    assert {*written.predict(texts)} <= {"10.0", "9.0"}
 
 
 def test_scorers_of_scikit_learn_read_the_columns_in_their_order(base: Path, sentences: Any) -> None:

@@ -49,7 +49,8 @@ class _Saved(Config):
     """The content of ESTIMATOR_FILE."""
 
     parameters: dict[str, Any] = Field(default_factory=dict)
-    label_type: str = "str"
+    classes: list[str | bool | int | float] = Field(default_factory=list)
+    label_type: str = "str"  # of the classes, which 0.1.0 does not write
 
 
 @dataclass(eq=False, repr=False)
@@ -207,9 +208,8 @@ class Estimator:
             return
         with stage.write() as work:
             fine_tuned.save(work)
-            label_type = "float" if self.classes_ is None else type(self.classes_.tolist()[0]).__name__
-            saved = _Saved(parameters=parameters, label_type=label_type)
-            write_json(work / ESTIMATOR_FILE, saved.to_dict())
+            classes = [] if self.classes_ is None else self.classes_.tolist()
+            write_json(work / ESTIMATOR_FILE, {"parameters": parameters, "classes": classes})
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -231,8 +231,8 @@ class Estimator:
         target = {} if cls.fixed_target else {"target": labels.target}
         estimator = cls(folder).set_params(**saved.parameters | target)
         estimator.fine_tuned_ = fine_tuned
-        convert = _TYPES.get(saved.label_type, str)
-        estimator.classes_ = np.array([*map(convert, labels.names)]) if labels.target == "class" else None
+        classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
+        estimator.classes_ = np.array(classes) if classes else None
         estimator.n_features_in_ = 1
         return estimator
 
