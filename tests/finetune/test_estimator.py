@@ -158,7 +158,8 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("estimator", "X", "y", "message"),
     [
-        (Classifier, "a lone text", ["a"], "single text"),
+        (Classifier, "a lone text", ["a"], "single value"),
+        (Classifier, ["a", "b"], 1, "single value"),
         (Classifier, ["a", "b"], ["x", "x"], "only one class"),
         (Classifier, ["a", "b"], ["x", 1], "mixes"),
         (Classifier, ["a", "b"], ["x", None], "row 2"),
@@ -167,6 +168,7 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
         (Classifier, ["a", "b", "c"], ["x", "y"], "3 rows and 2 labels"),
         (Classifier, ["a", 7], ["x", "y"], "int in row 2"),
         (Entailment, ["a", "b"], ["x", "y"], "row 1 is not a pair"),
+        (Entailment, [{"premise": "a", "hypothesis": "b"}] * 2, ["x", "y"], "row 1 is not a pair"),
         (MultipleChoice, [("a", "b", ["c", ""])], [0], "missing answer"),
         (Similarity, [("a", "b")] * 2, ["x", "y"], "expected a number"),
         (Classifier, ["a", None], ["x", "y"], "X has None in row 2"),
@@ -279,6 +281,10 @@ def test_weights_callbacks_and_the_baseline_reach_an_estimator(
         Classifier.load(tmp_path / "saved").compare()
     with pytest.raises(DataError, match="3 weights for 40 rows"):
         Classifier(base, **FAST).fit(texts, labels, sample_weight=[1, 2, 3])
+    with pytest.raises(DataError, match="or an invalid one"):
+        Classifier(base, **FAST).fit(texts, labels, sample_weight=["heavy"] * 40)
+    with pytest.raises(UsageError, match="target = 'scores'"):
+        Similarity(base, target="scores").fit([("a", "b")] * 4, [0, 1, 2, 3])
     # The only row with a weight is held out.
     held = next(n for n, text in enumerate(texts) if (text,) in classifier._compared[2][1][0])
     with pytest.raises(DataError, match="every row to train on has the weight 0"):

@@ -94,13 +94,12 @@ class Estimator:
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
-        y = as_list(y)
+        config, y = self._config(), as_list(y)
         names, rows = _checked_labels(y, self._target()), self._rows(X)
         _require_one_each(len(rows), len(names))
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
         usable = check.usable(labelled, self.task, "X").rows
         labels, classes = self._learn_labels(usable, y)
-        config = self._config()
         kept, held = check.split(usable, config.validation_share, config.seed, labels, "X")
         model, tokenizer = prepare_base(config, *self._base())
         parts = [
@@ -340,8 +339,8 @@ _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "
 
 def as_list(column: Any) -> list[Any]:
     """Return a list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
-    if isinstance(column, str | bytes):
-        raise UsageError("a single text was given", expected="a column", repair="Put it in a list: [text]")
+    if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
+        raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
     if hasattr(column, "to_numpy"):
         column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
     values = column.tolist() if hasattr(column, "tolist") else column
@@ -375,7 +374,7 @@ def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
 def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
     if given is None:
         return None
-    weights = np.asarray(as_list(given), dtype=np.float64)
+    weights = np.array([number_of(weight) for weight in as_list(given)], dtype=np.float64)
     if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise DataError(
             f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",

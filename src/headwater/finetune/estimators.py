@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from headwater.datasets.rows import Task
 from headwater.errors import DataError
 from headwater.finetune.estimator import Estimator
@@ -34,7 +36,7 @@ class Entailment(Estimator):
     task: ClassVar[Task] = "entail"
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
-        if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 2:
+        if not isinstance(row, list | tuple | np.ndarray) or len(row) != 2:
             raise DataError(f"X row {number} is not a pair of texts", expected="(first, second)")
         return (_text(row[0], number), _text(row[1], number))
 
