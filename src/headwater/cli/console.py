@@ -77,9 +77,11 @@ def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:
 
 
 def read_stdin() -> str:
-    """Return all of stdin as text; raise DataError if it is not UTF-8."""
+    """Return all of stdin as text; raise DataError if it is not UTF-8, UsageError if it is closed."""
     from headwater.storage.decoding import decode_text
 
+    if sys.stdin is None:
+        raise UsageError("stdin is closed", expected="the text", repair="Pipe the text into the command")
     return decode_text(sys.stdin.buffer.read(), Path("stdin"))
 
 

@@ -63,10 +63,13 @@ def predict_file(
         option="--column {role}={column}",
         progress=progress,
     )
+    table = _Table(out, fine_tuned.task, table_columns(file, limit), fine_tuned.labels.output_names)
+    if table.delimiter == "\t":  # refuse a row before hours of work, not after
+        for row in islice(read_columns(file, fine_tuned.task, found, keep=True), limit):
+            table.fields(row)
     rows, again = tee(islice(read_columns(file, fine_tuned.task, found, keep=True), limit))
     empty: list[int] = []
     done = labelled = right = shortened = 0
-    table = _Table(out, fine_tuned.task, table_columns(file, limit), fine_tuned.labels.output_names)
     progress.start("Predicting", unit="rows")
     with atomic_write(out) as handle:
         handle.write(table.header())
@@ -108,24 +111,27 @@ class _Table:
 
     def line(self, row: Raw, prediction: Prediction | None) -> bytes:
         """Return one row's line; without a prediction its fields are empty."""
-        given = row.columns or {}
         label = None if prediction is None else prediction.label
         probabilities = None if prediction is None else prediction.probabilities
         if self.delimiter is None:
-            return to_json(_finite({**given, self.prediction: label, self.shares[0]: probabilities}), default=str)
-        fields = [_plain(given.get(column)) for column in self.columns]
-        if self.delimiter == "\t" and any(mark in str(field) for field in fields for mark in "\t\n"):
-            raise DataError(
-                f"row {row.row:,} has a field with a tab or a line end, which .tsv cannot hold",
-                repair="Choose an --out that ends in .csv or .jsonl",
-            )
+            return to_json(_finite({**(row.columns or {}), self.prediction: label, self.shares[0]: probabilities}), default=str)
         if probabilities is None:
             shares: list[Any] = [""] * len(self.shares)
         elif self.together:
             shares = [" ".join(map(str, probabilities.values()))]
         else:
             shares = list(probabilities.values())
-        return self._separated([*fields, "" if label is None else label, *shares])
+        return self._separated([*self.fields(row), "" if label is None else label, *shares])
+
+    def fields(self, row: Raw) -> list[Any]:
+        """Return the fields of the input; raise DataError if a .tsv cannot hold one."""
+        fields = [_plain((row.columns or {}).get(column)) for column in self.columns]
+        if self.delimiter == "\t" and any(mark in str(field) for field in fields for mark in "\t\n"):
+            raise DataError(
+                f"row {row.row:,} has a field with a tab or a line end, which .tsv cannot hold",
+                repair="Choose an --out that ends in .csv or .jsonl",
+            )
+        return fields
 
     def _separated(self, fields: list[Any]) -> bytes:
         assert self.delimiter is not None
