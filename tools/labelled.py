@@ -23,6 +23,7 @@ LABELLED: dict[str, tuple[str, ...]] = {
 }
 ROWS = 2_000
 SEEDS = (1, 2, 3, 4, 5)
+SEEDS_OF_ALL = SEEDS[:1]  # for all rows of a set, which take up to a quarter of an hour
 
 
 def fine_tune(
@@ -33,15 +34,18 @@ def fine_tune(
     work: Path,
     limit: int | None,
     sets: Sequence[str] | None,
+    all_rows: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the entries of the labelled sets of a language, or of these."""
     chosen = LABELLED[language] if sets is None else sets
-    suffix = "" if limit is None else f"-{limit}"
-    return [fine_tune_one(model, one, data, work / f"{name}-{one}{suffix}", limit) for one in chosen]
+    suffix = f"{'-all' if all_rows else ''}{'' if limit is None else f'-{limit}'}"
+    return [fine_tune_one(model, one, data, work / f"{name}-{one}{suffix}", limit, all_rows) for one in chosen]
 
 
-def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limit: int | None) -> dict[str, Any]:
-    """Return a labelled set's metric after fine-tuning on ROWS of its rows, next to the baseline's.
+def fine_tune_one(
+    model: Path, name: str, data: Sequence[Path], work: Path, limit: int | None, all_rows: bool = False
+) -> dict[str, Any]:
+    """Return a labelled set's metric after fine-tuning on ROWS of its rows, or on all, next to the baseline's.
 
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
@@ -52,10 +56,13 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
 
     found = chatbot(data) if name == CHATBOT else published(name, data)
     ((test, tested),) = found.tests.items()
-    found = replace(found, train=drawn(found.train, ROWS), tests={test: drawn(tested, limit)})
+    if all_rows and len(found.train) <= ROWS:
+        raise SystemExit(f"{name} has {len(found.train):,} rows to train on: its score is on all of them already")
+    rows = found.train if all_rows else drawn(found.train, ROWS)
+    found = replace(found, train=rows, tests={test: drawn(tested, limit)})
     runs = [
         run_one(FinetuneConfig(seed=seed), found, model=model, out=work / f"seed-{seed}", progress=PlainProgress())
-        for seed in SEEDS
+        for seed in (SEEDS_OF_ALL if all_rows else SEEDS)
     ]
     settings = FinetuneConfig().model_copy(update=found.benchmark.fine_tuning)
     metric, measured = found.benchmark.metric, [run["tests"][test] for run in runs]
@@ -68,8 +75,8 @@ def fine_tune_one(model: Path, name: str, data: Sequence[Path], work: Path, limi
         "tested": measured[0]["labelled"],
         "metric": metric,
         "value": statistics.fmean(values),
-        "deviation": statistics.stdev(values),
-        "seeds": len(SEEDS),
+        "deviation": statistics.stdev(values) if len(values) > 1 else None,
+        "seeds": len(values),
         "baseline": statistics.fmean(one["baseline"]["value"] for one in measured),
         "baseline_name": statistics.mode(one["baseline"]["name"] for one in measured),
         "remarks": found.remarks,

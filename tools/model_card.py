@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from labelled import ROWS
+
 
 @dataclass(frozen=True)
 class Language:
@@ -214,17 +216,21 @@ def _fine_tuned(results: Mapping[str, Any]) -> list[str]:
         "|---|---:|---:|---:|---:|---|---:|---:|---:|---|---:|",
         *(
             f"| {one['name']} | {one['rows']:,} | {one['epochs']} | {one['learning_rate']:.3g} "
-            f"| {one['tested']:,} | {one['metric']} | {one['value']:.3f} | {one['deviation']:.3f} "
+            f"| {one['tested']:,} | {one['metric']} | {one['value']:.3f} "
+            f"| {'' if one['deviation'] is None else number(one['deviation'])} "
             f"| {one['seeds']} | {one['baseline_name']} | {one['baseline']:.3f} |"
             for one in tuned
         ),
         "",
     ]
-    if len(tuned) > 1:
-        better = sum(one["value"] > one["baseline"] for one in tuned)
-        lines += [f"It is above the baseline on {better} of {len(tuned)} sets.", ""]
-    if remarks := [f"- {one['name']}: {'; '.join(one['remarks'])}" for one in tuned if one["remarks"]]:
-        lines += ["About the rows:", "", *remarks, ""]
+    few, many = ([one for one in tuned if (one["rows"] > ROWS) is more] for more in (False, True))
+    for scores, it in ((few, "It"), (many, "Trained on all rows of a set, it")):
+        if len(scores) > 1:
+            better = sum(one["value"] > one["baseline"] for one in scores)
+            lines += [f"{it} is above the baseline on {better} of {len(scores)} sets.", ""]
+    remarks = {one["name"]: f"- {one['name']}: {'; '.join(one['remarks'])}" for one in tuned if one["remarks"]}
+    if remarks:
+        lines += ["About the rows:", "", *remarks.values(), ""]
     return lines
 
 

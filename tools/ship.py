@@ -2,7 +2,8 @@
 
 python tools/ship.py RUN NAME --texts LIST --data DIR --work DIR    evaluate, then write src/headwater/shipped/NAME
 python tools/ship.py --renew FOLDER --data DIR --work DIR --out DIR fine-tune again, and write FOLDER's new version
-    With --tokens TOKENS, its held-out text is measured again too.
+    With --tokens TOKENS, its held-out text is measured again too. With --all-rows, the sets' scores after training
+    on all of their rows are added.
 python tools/ship.py --card FOLDER                                  print the card, from that folder's files alone
 
 No part of a card is written by hand. It is made from two files next to it: `about.json` (the runs, their text and
@@ -65,6 +66,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=SHELF)
     parser.add_argument("--renew", type=Path)
     parser.add_argument("--tokens", type=Path, help="the text of the model to renew")
+    parser.add_argument("--all-rows", action="store_true", help="renew: train on all rows of the sets")
     parser.add_argument("--card", type=Path)
     given = parser.parse_args()
     sets = None if given.sets is None else [name for name in given.sets.split(",") if name]
@@ -72,7 +74,7 @@ def main() -> int:
         print(card(read(given.card / "about.json"), read(given.card / "results.json")), end="")
         return 0
     if given.renew is not None and given.data and given.work is not None:
-        renew(given.renew, given.data, given.work, given.out, given.limit, sets, given.tokens)
+        renew(given.renew, given.data, given.work, given.out, given.limit, sets, given.tokens, given.all_rows)
         return 0
     if given.run is None or given.name is None or not given.data or None in (given.work, given.texts):
         parser.error("RUN, NAME, --texts, --data and --work are needed")
@@ -146,11 +148,13 @@ def renew(
     limit: int | None = None,
     sets: Sequence[str] | None = None,
     tokens: Path | None = None,
+    all_rows: bool = False,
 ) -> Path:
     """Fine-tune a model that ships on these sets again, write its folder, and return its path.
 
-    tokens: the model's text; bits per byte of its held-out part, and of the yardsticks, are measured again. The
-    weights, the other scores and the samples are those of `shipped`, which must not be in `shelf`.
+    tokens: the model's text; bits per byte of its held-out part, and of the yardsticks, are measured again.
+    all_rows: train on all rows of these sets, instead of some. The weights, the other scores and the samples are
+    those of `shipped`, which must not be in `shelf`.
     """
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_results
@@ -166,10 +170,11 @@ def renew(
         evaluate(shipped, [HELD_OUT], tokens, out, limit=None, progress=PlainProgress())
         results |= merged([read_results(out).to_dict(), results])
     language = about["text"].get("language", "en")  # older ones do not state it
-    renewed = fine_tune(shipped, name, language, data, work, limit, sets)
-    of_set = {entry["name"]: entry for entry in [*results.get("fine_tuned", []), *renewed]}
-    results["fine_tuned"] = [of_set[one] for one in LABELLED[language] if one in of_set]
-    decided = open_folder(shipped, "model").config | {"sets": list(of_set)}
+    renewed = fine_tune(shipped, name, language, data, work, limit, sets, all_rows)
+    found = {(one["name"], one["rows"]): one for one in [*results.get("fine_tuned", []), *renewed]}
+    order = sorted(found, key=lambda key: (LABELLED[language].index(key[0]), key[1]))
+    results["fine_tuned"] = [found[key] for key in order]
+    decided = open_folder(shipped, "model").config | {"sets": list(map(list, order))}
     return write(shelf / name, shipped, about, results, decided)
 
 
