@@ -23,7 +23,7 @@ LABELLED: dict[str, tuple[str, ...]] = {
 }
 ROWS = 2_000
 SEEDS = (1, 2, 3, 4, 5)
-SEEDS_OF_ALL = SEEDS[:1]  # for all rows of a set, which take up to a quarter of an hour
+SEEDS_OF_ALL = SEEDS[:1]  # for all rows of a set: a training takes up to a quarter of an hour
 
 
 def fine_tune(
@@ -57,7 +57,10 @@ def fine_tune_one(
     found = chatbot(data) if name == CHATBOT else published(name, data)
     ((test, tested),) = found.tests.items()
     if all_rows and len(found.train) <= ROWS:
-        raise SystemExit(f"{name} has {len(found.train):,} rows to train on: its score is on all of them already")
+        raise SystemExit(
+            f"{name} has {len(found.train):,} rows to train on, and its score is on all of them already: "
+            "leave it out of --sets"
+        )
     rows = found.train if all_rows else drawn(found.train, ROWS)
     found = replace(found, train=rows, tests={test: drawn(tested, limit)})
     runs = [

@@ -76,6 +76,8 @@ def main() -> int:
     if given.renew is not None and given.data and given.work is not None:
         renew(given.renew, given.data, given.work, given.out, given.limit, sets, given.tokens, given.all_rows)
         return 0
+    if given.all_rows:
+        parser.error("--all-rows needs --renew")
     if given.run is None or given.name is None or not given.data or None in (given.work, given.texts):
         parser.error("RUN, NAME, --texts, --data and --work are needed")
     ship(given.run, given.name, given.texts, given.data, given.work, given.out, given.limit, given.books, sets)

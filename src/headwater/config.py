@@ -245,6 +245,7 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
         return UsageError(f"{source} is {shown}: {reason}", repair=f"Correct {source}")
     repair = f"Correct {key}"
     if first["type"] == "tuple_type" and isinstance(first["input"], str):
-        setting = f"{key}=[{json.dumps(first['input'])}]"
+        items = [item.strip(" \"'") for item in first["input"].strip("[] ").split(",")]
+        setting = f"{key}={json.dumps(items, ensure_ascii=False)}"
         repair = f"Write --set '{setting}'" if source == "--set" else f"Write {setting}"
     return UsageError(f"{source} has {key} = {shown}: {reason}", repair=repair)

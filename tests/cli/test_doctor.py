@@ -43,7 +43,11 @@ def test_a_models_table_adds_up_and_its_origin_is_told(
     # The output matrix is in memory again, in the layout of the kernels.
     again = 50 * model.config.width if name.startswith("gpt") else 0
     assert told["memory"]["fp32"] == 4 * (count + again)
-    assert ("int8" in told["memory"]) == name.startswith("gpt")
+    small = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 1)
+    assert told["memory"]["bf16"] == 2 * (count - small + again) + 4 * small
+    tables = again and again + model.config.context * model.config.width  # in bfloat16, the other matrices in int8
+    int8 = count - small - tables + 2 * tables + again + 4 * small
+    assert told["memory"].get("int8") == (int8 if again else None)
     assert told["config"]["vocabulary"] == 50
     assert bool(told["cache_per_token"]) == name.startswith("gpt")
     assert told["lineage"]["inputs"][0]["role"] == "text"

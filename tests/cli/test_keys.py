@@ -50,6 +50,10 @@ def test_every_key_is_listed_with_a_meaning(command: str, capsys: pytest.Capture
             ["pretrain", "gpt2-nano", "--set", "track=trackio"],
             """track = 'trackio': Input should be a list. Write --set 'track=["trackio"]'.""",
         ),
+        (  # a shell removes the quotes of ["ko","en"]
+            ["corpus", "build", "wrong.toml", "--recipe", "webtext", "--set", "languages=[ko,en]"],
+            """Write --set 'languages=["ko", "en"]'.""",
+        ),
         (
             ["finetune", "--model=m", "--task=classify", "--train=t", "--learning-rate=-1"],
             "--learning-rate is -1.0: Input should be greater than 0. Correct --learning-rate.",

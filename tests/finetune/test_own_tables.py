@@ -127,12 +127,12 @@ def test_a_bad_file_is_named_with_its_row(
         rows(write(tmp_path / name, content), task)
 
 
-def test_a_dash_is_a_class_except_of_entailment(tmp_path: Path) -> None:
-    """SNLI marks pairs without a majority label with it; elsewhere it is a user's label, as "+" is."""
-    lines = "first,second,label\na,b,+\nc,d,-\n"
-    found = {task: rows(write(tmp_path / "t.csv", lines), task) for task in ("similarity", "entail")}
-    assert [row.label for row in found["similarity"]] == ["+", "-"]
-    assert [row.label for row in found["entail"]] == ["+", None]
+def test_a_dash_is_a_class_of_single_texts_only(tmp_path: Path) -> None:
+    """SNLI marks pairs without a majority label with it; for single texts it is a user's label, as "+" is."""
+    pairs = write(tmp_path / "pairs.csv", "first,second,label\na,b,4.5\nc,d,-\n")
+    assert [[row.label for row in rows(pairs, task)] for task in ("similarity", "entail")] == [["4.5", None]] * 2
+    single = write(tmp_path / "single.csv", "text,label\na,+\nb,-\n")
+    assert [row.label for row in rows(single, "classify")] == ["+", "-"]
 
 
 def test_a_folder_is_not_a_table(tmp_path: Path) -> None:

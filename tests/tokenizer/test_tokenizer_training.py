@@ -261,7 +261,7 @@ def test_training_on_a_table_notes_that_it_is_plain_text(tmp_path: Path) -> None
     assert notes[0].startswith(f"{tmp_path / 'b.jsonl'}: read as plain text")
     (tmp_path / "linked").symlink_to(tmp_path, target_is_directory=True)
     train_tokenizer([tmp_path], tmp_path / "folder", vocab_size=257, progress=Notes())
-    assert f"{tmp_path}: skipped 3 items of other kinds than plain text" in notes
+    assert f"{tmp_path}: skipped 3 items other than plain-text files" in notes
 
 
 def test_missing_and_empty_sources_are_named(tmp_path: Path) -> None:

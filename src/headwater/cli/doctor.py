@@ -117,7 +117,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
     total = sum(p.numel() for p in parameters.values())
     matrices = sum(p.numel() for p in parameters.values() if p.dim() > 1)
     has_cache = not (config.is_recurrent or config.is_masked)
-    # With a cache the table of tokens is in memory twice: as it is, and packed as the output matrix.
+    # A causal Transformer has the token embedding in memory twice: as it is, and packed as the output matrix.
     output = config.vocabulary * config.width if has_cache else 0
     tables = output + config.context * config.width
     stored: dict[str, int] = {}
@@ -132,7 +132,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
         "memory": {
             "fp32": 4 * (total + output),
             "bf16": 2 * (matrices + output) + 4 * (total - matrices),
-            # The tables are bfloat16.
+            # The token and position embeddings are bfloat16.
             **({"int8": matrices + output + tables + 4 * (total - matrices)} if has_cache else {}),
             # Weights, gradients and Adam's two moments; with bf16 a second copy of the matrices.
             "training fp32": 16 * total,

@@ -183,7 +183,7 @@ def read_columns(path: Path, task: Task, columns: Columns, *, keep: bool = False
             else:
                 segments.append(_text(row, column, where) if column else "")
         label = _label(row, columns.label, where)
-        if task == "entail" and label == _NO_MAJORITY:
+        if task != "classify" and label == _NO_MAJORITY:
             label = None
         yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
 

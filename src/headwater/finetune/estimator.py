@@ -50,7 +50,7 @@ class _Saved(Config):
 
     parameters: dict[str, Any] = Field(default_factory=dict)
     classes: list[str | bool | int | float] = Field(default_factory=list)
-    label_type: str = "str"  # of the classes, which 0.1.0 does not write
+    label_type: str = "str"  # 0.1.0 writes only the type of the classes
 
 
 @dataclass(eq=False, repr=False)
@@ -339,11 +339,15 @@ _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "
 
 def as_list(column: Any) -> list[Any]:
     """Return a list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
-    if isinstance(column, str | bytes) or not hasattr(column, "__iter__"):
-        raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
     if hasattr(column, "to_numpy"):
         column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
     values = column.tolist() if hasattr(column, "tolist") else column
+    try:
+        values = None if isinstance(values, str | bytes) else list(values)
+    except TypeError:
+        values = None
+    if values is None:
+        raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 

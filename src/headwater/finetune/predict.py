@@ -114,7 +114,8 @@ class _Table:
         label = None if prediction is None else prediction.label
         probabilities = None if prediction is None else prediction.probabilities
         if self.delimiter is None:
-            return to_json(_finite({**(row.columns or {}), self.prediction: label, self.shares[0]: probabilities}), default=str)
+            added = {self.prediction: label, self.shares[0]: probabilities}
+            return to_json(_finite({**(row.columns or {}), **added}), default=str)
         if probabilities is None:
             shares: list[Any] = [""] * len(self.shares)
         elif self.together:

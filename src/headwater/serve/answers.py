@@ -53,7 +53,7 @@ class Answer:
         self.finished: str | None = None
         self.total, self.scored = 0.0, 0  # log-probability of the generated tokens, and their number
         self._length = len(self.prompt.text) if plan.body.echo else 0
-        self._text = TextStream(tokenizer, before=self.prompt.ids[-1])  # also what a stop text holds back
+        self._text = TextStream(tokenizer, before=self.prompt.ids[-1])  # without stop texts: it holds no text back
         self.pieces: list[dict[str, Any]] = []
 
     def opening(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Answer:
             if event.alternatives is not None:
                 self.total += event.alternatives.log_probability
                 self.scored += 1
-            if event.token != self._tokenizer.end_of_text:
+            if self._body.logprobs is not None and event.token != self._tokenizer.end_of_text:
                 self._length += len(self._text.push(event.token))
         self.finished = finished
         return piece

@@ -28,7 +28,7 @@ class Limits(Config):
     tokens: int = Field(default=131_072, ge=1)
     """Tokens of the prompts and of what may follow them, in one request."""
     queue: int = Field(default=128, ge=0)
-    """Continuations of a model that wait for a slot."""
+    """Continuations of a model that wait for a slot, and jobs of its second thread."""
     requests: int = Field(default=1_024, ge=1)
     """Requests that are open at once."""
     seconds: float = Field(default=300.0, gt=0)

@@ -179,10 +179,10 @@ def identity_of(path: Path) -> tuple[str, str]:
 
 
 def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files below a folder in order, and what else is left out of them, except hidden names.
+    """Return the files below a folder in order, and the paths that are left out. Neither has hidden names.
 
-    Left out are subfolders that Headwater wrote, so that a stage may write into the folder that it reads, linked
-    folders, which may form a circle, and links to nothing.
+    Left out are subfolders that Headwater wrote, so that a stage may write into the folder that it reads; linked
+    folders, which may form a circle; and broken links.
     """
     files: list[Path] = []
     others: list[Path] = []

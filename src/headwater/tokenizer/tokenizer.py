@@ -313,7 +313,7 @@ def train_tokenizer(
         if path.is_dir() and not (path / provenance.MANIFEST).is_file():
             skipped = sum(map(len, provenance.user_files(path))) - len(source_files(path))
             if skipped:
-                progress.note(f"{path}: skipped {counted(skipped, 'item')} of other kinds than plain text")
+                progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
     with stage.write() as work:
         tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
         tokenizer.save(work)

@@ -371,10 +371,17 @@ def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: A
         ("similarity", 0.5, "near_duplicates"),
     ],
 )
-def test_a_key_of_a_step_that_is_off_is_refused(key: str, value: Any, needed: str) -> None:
-    with pytest.raises(UsageError, match=f"{key} = .* has no effect without {needed}"):
+def test_a_key_of_a_step_that_is_off_is_refused(key: str, value: Any, needed: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"--set has {key}, which has no effect without {needed}"):
         load_recipe("plain", {key: value})
-    assert load_recipe("plain", {key: value, needed: ["a"] if needed == "evaluation_sets" else True})
+    on = {needed: ["a"] if needed == "evaluation_sets" else True}
+    assert getattr(load_recipe("plain", {key: value} | on), needed)
+    file = tmp_path / "recipe.toml"
+    file.write_text(f"{key} = {json.dumps(value)}")
+    with pytest.raises(UsageError, match=f"recipe.toml has {key}, which has no effect"):
+        load_recipe(str(file))
+    off = {needed: [] if needed == "evaluation_sets" else False}
+    assert not getattr(load_recipe(str(file), off), needed)  # --set turns a step of the file off
 
 
 def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:

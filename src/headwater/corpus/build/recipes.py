@@ -15,9 +15,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from headwater.config import Config, Layer, read_toml
 from headwater.corpus.dedup.near import SIMILARITY
@@ -79,14 +79,6 @@ class BuildConfig(Config):
     python_docs_bytes: int | None = Field(default=None, ge=1)
     """Limit the source python-docs to a sample of about this many bytes."""
 
-    @model_validator(mode="after")
-    def _uses_every_key(self) -> Self:
-        for key, needed in _NEEDED.items():
-            value = getattr(self, key)
-            if value != type(self).model_fields[key].default and not getattr(self, needed):
-                raise ValueError(f"{key} = {value} has no effect without {needed}")
-        return self
-
 
 RECIPES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -104,7 +96,11 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> BuildConfig:
-    """Return the configuration of a recipe, or of a TOML file, whose key `recipe` may name one to start from."""
+    """Return the configuration of a recipe, or of a TOML file, whose key `recipe` may name one to start from.
+
+    Raises UsageError for a key of a step that is off, unless `overrides` turn off a step of the file.
+    """
+    overrides = overrides or {}
     given: Mapping[str, Any] = {"recipe": name_or_file}
     if name_or_file not in RECIPES:
         path = Path(name_or_file)
@@ -116,7 +112,15 @@ def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -
             )
         given = Layer(read_toml(path), name_or_file)
     base = RECIPES.get(str(given.get("recipe", "plain")), {})
-    return BuildConfig.build(base, given, overrides or {}, source="--set")
+    config = BuildConfig.build(base, given, overrides, source="--set")
+    for key, needed in _NEEDED.items():
+        off = not getattr(config, needed) and getattr(config, key) != BuildConfig.model_fields[key].default
+        if off and (key in overrides or needed not in overrides):
+            raise UsageError(
+                f"{'--set' if key in overrides else name_or_file} has {key}, which has no effect without {needed}",
+                repair=f"Set {needed} too, or leave {key} out",
+            )
+    return config
 
 
 def make_steps(config: BuildConfig) -> list[Step]:

@@ -129,7 +129,7 @@ def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
 
 
 def _text_files(source: Path) -> tuple[list[Path], list[str]]:
-    """Return the files of a source in order, and the names that are skipped: other files, folders, links."""
+    """Return the files of a source in order, and the names of what is skipped: other files, folders and links."""
     if source.is_file():
         return [source], []
     if not source.is_dir():
