@@ -83,13 +83,13 @@ def test_a_run_becomes_a_model_with_its_card(
     assert "- rte: tested on the development part" in page
     renewed = ship.renew(out, [data], work / "again", tmp_path / "next", 3, ["cola"])
     assert [entry["name"] for entry in ship.read(renewed / "results.json")["fine_tuned"]] == ["cola", "rte"]
-    whole = ship.renew(renewed, [data], work / "whole", tmp_path / "all rows", 3, ["cola"], all_rows=True)
+    whole = ship.renew(renewed, [data], work / "whole", tmp_path / "all rows", 3, [], all_rows=["cola"])
     scores = ship.read(whole / "results.json")["fine_tuned"]
     assert [(one["name"], one["seeds"]) for one in scores] == [("cola", 2), ("cola", 1), ("rte", 2)]
     assert scores[0]["rows"] == 40 < scores[1]["rows"]
-    with pytest.raises(SystemExit, match="on all of them already"):
+    with pytest.raises(SystemExit, match="all rows are an entry of its own for more than"):
         monkeypatch.setattr(labelled, "ROWS", 1 << 20)
-        ship.renew(renewed, [data], work / "whole", tmp_path / "all rows", 3, ["rte"], all_rows=True)
+        ship.renew(renewed, [data], work / "whole", tmp_path / "all rows", 3, [], all_rows=["rte"])
     assert ship.read(renewed / "results.json")["results"] == ship.read(out / "results.json")["results"]
     assert (
         open_folder(renewed, "model").files["model.safetensors"]

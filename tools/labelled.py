@@ -34,12 +34,21 @@ def fine_tune(
     work: Path,
     limit: int | None,
     sets: Sequence[str] | None,
-    all_rows: bool = False,
+    all_rows: Sequence[str] = (),
+    known: Sequence[dict[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """Return the entries of the labelled sets of a language, or of these."""
-    chosen = LABELLED[language] if sets is None else sets
-    suffix = f"{'-all' if all_rows else ''}{'' if limit is None else f'-{limit}'}"
-    return [fine_tune_one(model, one, data, work / f"{name}-{one}{suffix}", limit, all_rows) for one in chosen]
+    """Return the entries of the labelled sets of a language, or of `sets`, and of `all_rows` with all their rows.
+
+    known: earlier entries, which are kept for other sets and numbers of rows.
+    """
+    order, suffix = LABELLED[language], "" if limit is None else f"-{limit}"
+    chosen = [(one, False) for one in (order if sets is None else sets)] + [(one, True) for one in all_rows]
+    found = [
+        fine_tune_one(model, one, data, work / f"{name}-{one}{'-all' if whole else ''}{suffix}", limit, whole)
+        for one, whole in chosen
+    ]
+    entries = {(entry["name"], entry["rows"]): entry for entry in [*known, *found]}
+    return [entries[key] for key in sorted(entries, key=lambda key: (order.index(key[0]), key[1]))]
 
 
 def fine_tune_one(
@@ -49,6 +58,7 @@ def fine_tune_one(
 
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
+    from headwater.finetune import baseline
     from headwater.finetune.task_sets import run_one
     from headwater.finetune.training import FinetuneConfig, default_epochs, peak_rate
     from headwater.model.io.folder import load_config
@@ -56,10 +66,10 @@ def fine_tune_one(
 
     found = chatbot(data) if name == CHATBOT else published(name, data)
     ((test, tested),) = found.tests.items()
-    if all_rows and len(found.train) <= ROWS:
+    if all_rows and not ROWS < len(found.train) <= baseline.ROWS:
         raise SystemExit(
-            f"{name} has {len(found.train):,} rows to train on, and its score is on all of them already: "
-            "leave it out of --sets"
+            f"{name} has {len(found.train):,} rows to train on; all rows are an entry of its own for more than "
+            f"{ROWS:,}, up to the {baseline.ROWS:,} that the baseline reads: leave it out of --sets"
         )
     rows = found.train if all_rows else drawn(found.train, ROWS)
     found = replace(found, train=rows, tests={test: drawn(tested, limit)})

@@ -2,8 +2,7 @@
 
 python tools/ship.py RUN NAME --texts LIST --data DIR --work DIR    evaluate, then write src/headwater/shipped/NAME
 python tools/ship.py --renew FOLDER --data DIR --work DIR --out DIR fine-tune again, and write FOLDER's new version
-    With --tokens TOKENS, its held-out text is measured again too. With --all-rows, the sets' scores after training
-    on all of their rows are added.
+    With --tokens TOKENS, its held-out text is measured again too.
 python tools/ship.py --card FOLDER                                  print the card, from that folder's files alone
 
 No part of a card is written by hand. It is made from two files next to it: `about.json` (the runs, their text and
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gather
-from labelled import LABELLED, fine_tune
+from labelled import fine_tune
 from model_card import LANGUAGES, card
 
 if TYPE_CHECKING:
@@ -66,21 +65,21 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=SHELF)
     parser.add_argument("--renew", type=Path)
     parser.add_argument("--tokens", type=Path, help="the text of the model to renew")
-    parser.add_argument("--all-rows", action="store_true", help="renew: train on all rows of the sets")
+    parser.add_argument("--all-rows", default="", help="sets to fine-tune on all their rows as well")
     parser.add_argument("--card", type=Path)
     given = parser.parse_args()
     sets = None if given.sets is None else [name for name in given.sets.split(",") if name]
+    whole = [name for name in given.all_rows.split(",") if name]
     if given.card is not None:
         print(card(read(given.card / "about.json"), read(given.card / "results.json")), end="")
         return 0
     if given.renew is not None and given.data and given.work is not None:
-        renew(given.renew, given.data, given.work, given.out, given.limit, sets, given.tokens, given.all_rows)
+        renew(given.renew, given.data, given.work, given.out, given.limit, sets, given.tokens, whole)
         return 0
-    if given.all_rows:
-        parser.error("--all-rows needs --renew")
     if given.run is None or given.name is None or not given.data or None in (given.work, given.texts):
         parser.error("RUN, NAME, --texts, --data and --work are needed")
-    ship(given.run, given.name, given.texts, given.data, given.work, given.out, given.limit, given.books, sets)
+    places = (given.run, given.name, given.texts, given.data, given.work, given.out)
+    ship(*places, given.limit, given.books, sets, whole)
     return 0
 
 
@@ -94,8 +93,12 @@ def ship(
     limit: int | None = None,
     books: int | None = None,
     sets: Sequence[str] | None = None,
+    all_rows: Sequence[str] = (),
 ) -> Path:
-    """Write the folder of a model that ships, and return its path. `sets` is the labelled ones, by default all."""
+    """Write the folder of a model that ships, and return its path.
+
+    sets: the labelled ones, by default all; all_rows: those that it is also fine-tuned on with all their rows.
+    """
     from headwater.convert import convert
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_results
@@ -120,7 +123,7 @@ def ship(
         evaluate(model, protocols, [folder], out, overlap=corpus, limit=limit, progress=progress)
     results = merged([read_results(folder).to_dict() for folder in (work / f"{name}-held-out", *scores.values())])
     results |= {"model": name, "limit": limit}
-    results["fine_tuned"] = fine_tune(model, name, language, data, work, limit, sets)
+    results["fine_tuned"] = fine_tune(model, name, language, data, work, limit, sets, all_rows)
     lm = load(model)
     about["samples"] = [
         {
@@ -137,7 +140,7 @@ def ship(
         "protocols": list(protocols),
         "limit": limit,
         "books": books,
-        "sets": None if sets is None else list(sets),
+        "sets": [[entry["name"], entry["rows"]] for entry in results["fine_tuned"]],
     }
     return write(shelf / name, model, about, results, decided)
 
@@ -150,13 +153,13 @@ def renew(
     limit: int | None = None,
     sets: Sequence[str] | None = None,
     tokens: Path | None = None,
-    all_rows: bool = False,
+    all_rows: Sequence[str] = (),
 ) -> Path:
     """Fine-tune a model that ships on these sets again, write its folder, and return its path.
 
     tokens: the model's text; bits per byte of its held-out part, and of the yardsticks, are measured again.
-    all_rows: train on all rows of these sets, instead of some. The weights, the other scores and the samples are
-    those of `shipped`, which must not be in `shelf`.
+    all_rows: sets to fine-tune on all their rows. The weights, the other scores and the samples are those of
+    `shipped`, which must not be in `shelf`.
     """
     from headwater.evaluate import evaluate
     from headwater.evaluate.results import read_results
@@ -172,11 +175,11 @@ def renew(
         evaluate(shipped, [HELD_OUT], tokens, out, limit=None, progress=PlainProgress())
         results |= merged([read_results(out).to_dict(), results])
     language = about["text"].get("language", "en")  # older ones do not state it
-    renewed = fine_tune(shipped, name, language, data, work, limit, sets, all_rows)
-    found = {(one["name"], one["rows"]): one for one in [*results.get("fine_tuned", []), *renewed]}
-    order = sorted(found, key=lambda key: (LABELLED[language].index(key[0]), key[1]))
-    results["fine_tuned"] = [found[key] for key in order]
-    decided = open_folder(shipped, "model").config | {"sets": list(map(list, order))}
+    known = results.get("fine_tuned", [])
+    tuned = fine_tune(shipped, name, language, data, work, limit, sets, all_rows, known)
+    results["fine_tuned"] = tuned
+    sizes = [[entry["name"], entry["rows"]] for entry in tuned]
+    decided = open_folder(shipped, "model").config | {"sets": sizes}
     return write(shelf / name, shipped, about, results, decided)
 
 
