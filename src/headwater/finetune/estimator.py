@@ -342,11 +342,7 @@ def as_list(column: Any) -> list[Any]:
     if hasattr(column, "to_numpy"):
         column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
     values = column.tolist() if hasattr(column, "tolist") else column
-    try:
-        values = None if isinstance(values, str | bytes) else list(values)
-    except TypeError:
-        values = None
-    if values is None:
+    if isinstance(values, str | bytes) or not np.iterable(values):
         raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
     return [value.item() if isinstance(value, np.generic) else value for value in values]
 
