@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,23 @@ def test_one_text_of_a_pair_or_an_answer_alone_can_decide() -> None:
     rows = [(f"Tom went to town {n}.", "", *(endings if n % 2 == 0 else endings[::-1])) for n in range(40)]
     choice = Baseline("choice", Labels(target="answer")).fit(rows, targets)
     assert choice.decide([("Ann ran.", "", "She hated it.", "She was happy.")]).tolist() == [1]
+
+
+def test_a_premise_that_comes_with_every_label_does_not_hide_what_hypotheses_tell() -> None:
+    """As in MultiNLI: with a premise in two folds, its words are evidence for the labels of its other rows."""
+    random = np.random.default_rng(1)
+    syllables = itertools.product("bdkmptz", "aeiou", "lnrst", "aeiou")
+    names = random.permutation(["".join(letters) for letters in syllables])
+    cues, words = names[:24].reshape(3, 8), names[24:]
+    pairs, targets = [], []
+    for _ in range(100):
+        premise = " ".join(random.choice(words, 4))
+        for target in range(3):
+            told = random.choice(cues[target]) if random.random() < 0.4 else random.choice(words)
+            pairs.append((premise, f"it {told} {random.choice(words)}"))
+            targets.append(float(target))
+    baseline = Baseline("entail", Labels(target="class", names=["a", "b", "c"]))
+    assert baseline.fit(pairs, np.array(targets)).name == "TF-IDF and overlap of both texts"
 
 
 def test_a_constant_answer_is_the_baseline_where_nothing_is_better() -> None:
