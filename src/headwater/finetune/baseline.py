@@ -167,9 +167,10 @@ class Baseline:
             return self._measured(targets, np.full(len(targets), candidate.constant))
         whole, decided = features[candidate.features], np.empty(len(targets))
         # Rows with the same first text are in one fold. Otherwise the words of a premise that comes with every
-        # label are evidence against the label of the row that is held out.
-        number_of_text = {text: number for number, text in enumerate(dict.fromkeys(row[0] for row in segments))}
-        fold = np.array([number_of_text[row[0]] % FOLDS for row in segments])
+        # label are evidence against the label of the row that is held out. A choice may have an empty context.
+        first = [next(filter(None, row), "") for row in segments]
+        number_of_text = {text: number for number, text in enumerate(dict.fromkeys(first))}
+        fold = np.array([number_of_text[text] % FOLDS for text in first])
         if len(number_of_text) < FOLDS:
             fold = np.arange(len(targets)) % FOLDS
         answers = np.repeat(fold, self._answers(segments))  # the fold of each line of the features
