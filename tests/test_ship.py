@@ -87,7 +87,7 @@ def test_a_run_becomes_a_model_with_its_card(
     scores = ship.read(whole / "results.json")["fine_tuned"]
     assert [(one["name"], one["seeds"]) for one in scores] == [("cola", 2), ("cola", 1), ("rte", 2)]
     assert scores[0]["rows"] == 40 < scores[1]["rows"]
-    with pytest.raises(SystemExit, match="all rows are an entry of its own for more than"):
+    with pytest.raises(SystemExit, match="--all-rows needs more than"):
         monkeypatch.setattr(labelled, "ROWS", 1 << 20)
         ship.renew(renewed, [data], work / "whole", tmp_path / "all rows", 3, [], all_rows=["rte"])
     assert ship.read(renewed / "results.json")["results"] == ship.read(out / "results.json")["results"]

@@ -68,8 +68,8 @@ def fine_tune_one(
     ((test, tested),) = found.tests.items()
     if all_rows and not ROWS < len(found.train) <= baseline.ROWS:
         raise SystemExit(
-            f"{name} has {len(found.train):,} rows to train on; all rows are an entry of its own for more than "
-            f"{ROWS:,}, up to the {baseline.ROWS:,} that the baseline reads: leave it out of --sets"
+            f"{name} has {len(found.train):,} rows to train on; --all-rows needs more than {ROWS:,}, "
+            f"and at most the {baseline.ROWS:,} that the baseline reads: leave {name} out of it"
         )
     rows = found.train if all_rows else drawn(found.train, ROWS)
     found = replace(found, train=rows, tests={test: drawn(tested, limit)})

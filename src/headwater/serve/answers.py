@@ -53,7 +53,8 @@ class Answer:
         self.finished: str | None = None
         self.total, self.scored = 0.0, 0  # log-probability of the generated tokens, and their number
         self._length = len(self.prompt.text) if plan.body.echo else 0
-        self._text = TextStream(tokenizer, before=self.prompt.ids[-1])  # without stop texts: it holds no text back
+        # Without stop texts, so it does not hold text back.
+        self._text = TextStream(tokenizer, before=self.prompt.ids[-1])
         self.pieces: list[dict[str, Any]] = []
 
     def opening(self) -> dict[str, Any]:
