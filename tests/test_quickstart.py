@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import headwater.quickstart
 from headwater import shipped
@@ -18,6 +19,7 @@ from headwater.corpus.build.recipes import BuildConfig
 from headwater.errors import DataError, FolderError
 from headwater.language_model import LanguageModel
 from headwater.model import build_model, preset
+from headwater.pretrain.recipe import PretrainConfig, resolve
 from headwater.quickstart import (
     BYTES_A_TOKEN,
     SCORED,
@@ -25,15 +27,18 @@ from headwater.quickstart import (
     Quickstart,
     choose_folder,
     choose_prompts,
+    choose_recipe,
     choose_shipped,
     choose_start,
     compare_shipped,
     quickstart,
 )
+from headwater.storage.files import write_json
 from headwater.storage.lineage import lineage
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import open_folder
+from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 from headwater.tokenizer import Tokenizer
+from headwater.train.parallel import Ranks
 
 # Smaller than quickstart's, for speed.
 BATCH = 4
@@ -192,6 +197,14 @@ def test_run_again_it_does_nothing_twice(flow: Path, capfd: pytest.CaptureFixtur
     result = json.loads(capfd.readouterr().out)
     assert {r["protocol"] for r in result["results"]} >= {"heldout.bits-per-byte", "continuation.four.mean"}
     assert result["fine-tuned"]
+
+
+def test_a_run_that_was_killed_before_its_first_update_keeps_its_recipe(flow: Path, tmp_path: Path) -> None:
+    written = read_manifest(flow / "run")
+    begun = written.model_copy(update={"complete": False, "files": {}}).sealed()
+    write_json(tmp_path / MANIFEST, begun.to_dict())
+    recipe = choose_recipe([PretrainConfig()], flow / "tokens", tmp_path, 1, 1, "cpu", SILENT)
+    assert resolve(recipe, flow / "tokens", Ranks(device=torch.device("cpu"))).deciding() == written.config
 
 
 def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) -> None:

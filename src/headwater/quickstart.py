@@ -37,7 +37,7 @@ from headwater.pretrain.tokens.pack import pack
 from headwater.report.html import report
 from headwater.storage.files import read_json, write_json
 from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import open_folder
+from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.train.parallel import Ranks, choose_device
 
@@ -293,9 +293,9 @@ def choose_recipe(
 
     A run that was started keeps its recipe, on any device.
     """
-    begun = run / "config.toml"
-    if begun.exists():
-        return PretrainConfig.load(begun, {"device": device})
+    if (run / MANIFEST).exists():  # it was written before anything else
+        begun = read_manifest(run).config
+        return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
     ranks = Ranks(device=choose_device(device))
     progress.start("choosing a size")
     chosen, steps = ladder[0], 0
