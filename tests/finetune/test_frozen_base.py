@@ -175,3 +175,8 @@ def test_a_stopped_run_resumes_without_the_base(
 def test_freezing_a_base_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="freeze"):
         FinetuneConfig.build({"freeze": True, "from_scratch": True}, source="test")
+
+
+def test_a_frozen_base_with_a_language_model_loss_is_refused() -> None:
+    with pytest.raises(UsageError, match="no language-model loss"):
+        FinetuneConfig.build({"freeze": True, "lambda_lm": 0.2}, source="test")

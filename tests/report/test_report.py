@@ -150,6 +150,15 @@ def test_the_headline_of_fine_tuning_is_not_that_of_a_model_from_scratch() -> No
     assert headlines(Content([], [], [], [], [], [("words", rows[1:])], [], {})) == []
 
 
+def test_two_tasks_of_one_file_are_two_tables(world: Path) -> None:
+    scores = {"task": "classify", "metric": "pearson", "value": 0.3, "interval": [0.2, 0.4], "count": 99}
+    inputs = {"model": world / "run", "train": world / "corpus" / "text.txt"}
+    fill(world / "scored", "model", {"metrics.json": json.dumps(scores)}, inputs)
+    found = read_content([world / "tuned", world / "scored", world / "scratch"])
+    rows = {title: [row.model for row in rows] for title, rows in found.fine_tuned}
+    assert rows == {"text.txt (classify)": ["tuned", "scratch", ""], "text.txt (regress)": ["scored"]}
+
+
 def test_a_score_of_all_or_none_has_wilsons_interval() -> None:
     for error in (0.0, 0.01):
         assert interval("exact match", 0.0, error, 10) == (0.0, pytest.approx(0.278, abs=1e-3))

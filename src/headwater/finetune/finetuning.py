@@ -200,7 +200,7 @@ def run_stage(
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         outcome.fine_tuned.columns = columns or Columns()
         metrics = summarise(outcome, train, validation, parts, figures)
-        metrics |= _compared(config, outcome, parts, encoded, baselines)
+        metrics |= _compared(config, outcome, parts, encoded, baselines, progress)
         with _moved_into(out) as work:
             for name, rows in parts.tests.items():
                 shares = outcome.fine_tuned.probabilities(encoded[name])
@@ -277,19 +277,23 @@ def _compared(
     parts: Parts,
     encoded: Mapping[str, Encoded],
     baselines: dict[str, dict[str, Any]] | None,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Return the baseline of each part, the metrics of each class, and warnings for the user."""
     taken = {part: ([row.segments for row in rows], encoded[part].targets) for part, rows in parts.rows.items()}
     labels = outcome.fine_tuned.labels
-    baselines = baselines or compare(
-        config.task,
-        labels,
-        outcome.metric,
-        taken.pop("train"),
-        taken,
-        seed=config.seed,
-        class_weight=config.class_weight,
-    )
+    if baselines is None:
+        progress.start("baseline")  # it takes minutes with many classes
+        baselines = compare(
+            config.task,
+            labels,
+            outcome.metric,
+            taken.pop("train"),
+            taken,
+            seed=config.seed,
+            class_weight=config.class_weight,
+        )
+        progress.finish(str(baselines["validation"]["name"]))
     found: dict[str, Any] = {
         "baseline": baselines["validation"],
         "tests": {name: {"baseline": baselines[name]} if name in baselines else {} for name in parts.tests},

@@ -129,6 +129,8 @@ class FinetuneConfig(TrainConfig):
             raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
             raise ValueError("freeze needs the whole pre-trained base: leave from_scratch and transfer_layers out")
+        if self.freeze and self.lambda_lm not in (0, type(self).model_fields["lambda_lm"].default):
+            raise ValueError("a frozen base has no language-model loss: leave lambda_lm out")
         return self
 
 
@@ -159,8 +161,7 @@ def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneCon
 class TrainingOutcome:
     """The result of training: the best state, its step, and the curve.
 
-    The model computes as in training until `end_training`.
-    probabilities: (validation rows, outputs) of the best state.
+    probabilities: (validation rows, outputs). The model computes as in training until `end_training`.
     """
 
     fine_tuned: FineTuned

@@ -294,12 +294,14 @@ def _squeezed(before: str, tokens: Sequence[Token]) -> list[Token]:
 
 
 def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[ScoreRow]]]:
-    """Return one table of fine-tuned models for each training set."""
-    groups: dict[str, list[tuple[str, ScoreRow]]] = {}
+    """Return one table of fine-tuned models for each training set and task."""
+    groups: dict[tuple[str, str], list[tuple[str, ScoreRow]]] = {}
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
-        title = _task_title(path, train.path if train else "", str(metrics["task"]))
+        # One text with a score has the input of classify, and no majority class.
+        task = "regress" if metrics["task"] == "classify" and "majority" not in metrics else str(metrics["task"])
+        title = _task_title(path, train.path if train else "", task)
         scratch = manifest.config.get("from_scratch")
         low, high = metrics["interval"]
         score = ScoreRow(
@@ -314,7 +316,7 @@ def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str,
             model=path.name,
             is_scratch=bool(scratch),
         )
-        group = groups.setdefault(train.identity if train else str(path), [])
+        group = groups.setdefault((train.identity if train else str(path), task), [])
         group.append((title, score))
         if baseline := metrics.get("baseline"):
             name, (low, high) = f"baseline: {baseline['name']}", baseline["interval"]
