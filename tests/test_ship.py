@@ -11,6 +11,7 @@ import gather
 import labelled
 import model_card
 import pytest
+import score_forecast
 import ship
 
 from headwater.datasets.sets import Found
@@ -132,6 +133,23 @@ def test_each_text_of_the_korean_set_is_in_one_row(tmp_path: Path, monkeypatch: 
     assert [len(part) for part in texts] == [80, 40]
     assert texts[0].isdisjoint(texts[1])
     assert {row.label for row in found.train} == {"good", "bad"}
+
+
+def test_scores_on_a_line_are_forecast_on_it_with_an_interval_that_grows() -> None:
+    tokens = [10_000_000, 20_000_000, 40_000_000]
+    entry = {"deviation": 0.02, "seeds": 4, "baseline": 0.7}
+    entries = [entry | {"value": value} for value in (0.50, 0.52, 0.54)]
+    lines = score_forecast.table(tokens, {"one": entries}, [8e7, 1.6e8]).splitlines()
+    # A forecast n places right of the middle has the standard error 0.01 · √(1/3 + n²/2).
+    assert lines[2:] == [
+        "| 10 million tokens | 0.500 ± 0.020 |",
+        "| 20 million tokens | 0.520 ± 0.020 |",
+        "| 40 million tokens | 0.540 ± 0.020 |",
+        "| forecast for 80 million | 0.560 (0.530 to 0.590) |",
+        "| forecast for 160 million | 0.580 (0.537 to 0.623) |",
+        "| twice the tokens | +0.020 ± 0.014 |",
+        "| the baseline | 0.700 |",
+    ]
 
 
 def test_a_search_of_defaults_resumes_and_scores_rows_that_it_does_not_train_on(
