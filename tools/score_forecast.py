@@ -51,18 +51,19 @@ def main() -> int:
     parser.add_argument("versions", nargs="+", type=Path)
     parser.add_argument("--data", type=Path, action="append", required=True, help="folder of the sets; repeatable")
     parser.add_argument("--work", type=Path, required=True, help="folder of the fine-tuned models")
-    parser.add_argument("--sets", default="sst2,snli,stsb")
+    parser.add_argument("--sets", default="sst2,snli", help="separated by commas; default: sst2,snli")
     parser.add_argument("--tokens", type=float, action="append", default=[], help="tokens to forecast for")
     given = parser.parse_args()
-    read = [json.loads((path / "about.json").read_text("utf-8"))["run"]["tokens"] for path in given.versions]
+    about = [json.loads((path / "about.json").read_text(encoding="utf-8")) for path in given.versions]
+    language = about[-1]["text"]["language"]
     entries = {
         name: [
-            labelled.fine_tune(path, path.name, "en", given.data, given.work, None, [name])[0]
+            labelled.fine_tune(path, path.name, language, given.data, given.work, None, [name])[0]
             for path in given.versions
         ]
         for name in given.sets.split(",")
     }
-    print(table(read, entries, given.tokens))
+    print(table([one["run"]["tokens"] for one in about], entries, given.tokens))
     return 0
 
 
