@@ -16,6 +16,7 @@ from scipy.special import ndtr
 
 from headwater.cli.main import main
 from headwater.errors import FolderError
+from headwater.evaluate.protocols import ratio_error
 from headwater.evaluate.results import Result, write_examples
 from headwater.finetune.metrics import confusion_matrix, matthews
 from headwater.report.claims import KIND
@@ -116,6 +117,23 @@ def test_zero_shot_scores_of_two_models_are_paired_by_item(
     alone = differences(Measured(large, large.errors), Measured(small, small.errors))
     assert paired[0] == pytest.approx(alone[0])
     assert paired.item_error < 0.9 * alone.item_error
+
+
+def test_the_error_of_a_perplexity_does_not_include_the_lengths_of_its_texts(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    words = random.integers(10, 100, 200).astype(float)
+    nats = words * random.normal(2.0, 0.1, 200)
+    records = [
+        {"id": str(n), "nats": one[0], "units": one[1]} for n, one in enumerate(zip(nats, words, strict=True))
+    ]
+    write_examples(records, "1bw.a", tmp_path)
+    loss = nats.sum() / words.sum()
+    found = better(
+        Result("1bw", "1bw.a", "perplexity", math.exp(loss), None, 200, 1.0, higher_is_better=False), tmp_path
+    )
+    assert found.items is not None
+    assert found.items["1bw"].values.mean() == pytest.approx(-loss)
+    assert found.item_error == pytest.approx(ratio_error(nats.tolist(), words.tolist()))
 
 
 def test_bleu_is_not_paired_by_item(tmp_path: Path) -> None:

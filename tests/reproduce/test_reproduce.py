@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from headwater.reproduce import reproduce
 from headwater.reproduce import reproduction as run_module
 from headwater.reproduce.experiment import Row
 from headwater.reproduce.experiments import EXPERIMENTS
+from headwater.reproduce.items import ItemValues
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.page import CHANGES, VERSION, outdated
 from headwater.reproduce.scale import ModelPlan, Rows, Scale, check_machine, cost_of, load_scale, scale_names
@@ -341,6 +343,10 @@ def test_an_interval_has_the_error_of_the_items_too() -> None:
     assert high - low == pytest.approx(2 * math.hypot(1.959964 * 0.03, 4.303 * 0.001 / math.sqrt(3)), rel=1e-3)
     assert differences(alike, alike).item_error == pytest.approx(0.03 * math.sqrt(2))
     assert alike.map(math.log).item_error == pytest.approx(0.03 / 0.51, rel=1e-3)
+    wrong = Measured()
+    for _ in range(3):
+        wrong.add(0.0, 0.005, {"lambada": ItemValues(("1", "2", "3"), np.zeros((1, 3)))})
+    assert over_seeds(wrong).high == pytest.approx(1.959964 * 0.005)  # none of three is not certainly none of all
     with pytest.raises(TypeError, match="needs their error"):
         Row("a model", "accuracy", [0.5, 0.6], examples=100)
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from headwater.config import Config
@@ -26,7 +25,7 @@ from headwater.reproduce.claims import CLAIMS, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import bands
 from headwater.reproduce.gpt2_ladder import PREFIX, rungs, text_of
-from headwater.reproduce.items import ItemValues, errors_by_seed
+from headwater.reproduce.items import ItemValues, errors_by_seed, ratio_values
 from headwater.reproduce.laboratory import Laboratory, evenly_placed
 from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe
@@ -164,7 +163,7 @@ def measure(lm: LanguageModel, passages: Sequence[Sequence[str]]) -> dict[str, A
 
 def _bits_a_byte(nats: Sequence[float], sizes: Sequence[int]) -> ItemValues:
     """Return one value a passage; their mean is bits a byte over all passages."""
-    values: NDArray[np.float64] = np.asarray(nats) / math.log(2) / np.mean(sizes)
+    values = ratio_values(np.asarray(nats), np.asarray(sizes)) / math.log(2)
     return ItemValues(tuple(map(str, range(len(sizes)))), values[None])
 
 

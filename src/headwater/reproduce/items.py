@@ -93,6 +93,12 @@ def _variance(values: Floats) -> Floats:
     return values.var(axis=1, ddof=1) if values.shape[1] > 1 else np.zeros(len(values))
 
 
+def ratio_values(amounts: Floats, units: Floats) -> Floats:
+    """Return one value an item, whose mean is Σ amounts / Σ units and whose error is that of `ratio_error`."""
+    ratio = amounts.sum() / units.sum()
+    return np.asarray(ratio + (amounts - ratio * units) / units.mean(), dtype=np.float64)
+
+
 def of_two_classes(metric: Callable[[Floats], Floats]) -> Callable[[Floats, Floats], float]:
     """Return a metric of a confusion matrix as a function of true and predicted classes, 0.0 or 1.0."""
     return lambda truth, predicted: float(

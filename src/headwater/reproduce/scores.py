@@ -12,7 +12,7 @@ import numpy as np
 from headwater.evaluate.results import Result, Results, read_examples
 from headwater.finetune.metrics import matthews
 from headwater.reproduce.experiment import Row
-from headwater.reproduce.items import ItemValues, errors_by_seed, of_two_classes, pseudo_values
+from headwater.reproduce.items import ItemValues, errors_by_seed, of_two_classes, pseudo_values, ratio_values
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.statistics import Measured
 
@@ -101,7 +101,7 @@ def item_values(result: Result, records: Sequence[Mapping[str, Any]]) -> ItemVal
         values = pseudo_values(labels, chosen, of_two_classes(matthews))
     elif not result.higher_is_better and "nats" in records[0]:
         nats, units = (np.array([record[key] for record in records]) for key in ("nats", "units"))
-        values = -nats / units.mean() / (math.log(2) if result.metric.startswith("bits") else 1)
+        values = -ratio_values(nats, units) / (math.log(2) if result.metric.startswith("bits") else 1)
     elif result.metric == "perplexity":
         values = np.array([record["log_probability"] for record in records])
     elif all(result.metric in record for record in records):

@@ -79,9 +79,12 @@ class Measured(list[float]):
 
     @property
     def item_error(self) -> float:
-        """Standard error of the mean over seeds from the items, which all seeds share."""
-        if self.items is not None:
-            return error_over_items(self.items)
+        """Standard error of the mean over seeds from the items, which all seeds share.
+
+        Items that are all right or all wrong for every seed have no spread; the errors of the values then count.
+        """
+        if self.items is not None and (error := error_over_items(self.items)):
+            return error
         return math.fsum(self.errors) / len(self.errors) if self.errors else 0.0
 
     def map(self, function: Callable[[float], float]) -> Measured:
