@@ -13,6 +13,7 @@ from headwater.errors import DataError, FolderError, UsageError
 from headwater.reproduce import reproduce
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.gpt1_ablations import PUBLISHED, judge_table
+from headwater.reproduce.gpt1_tables import judge_tables
 from headwater.reproduce.labelled import (
     FULL,
     LSTM,
@@ -132,6 +133,19 @@ def test_claims_are_made_on_the_sets_that_are_there(name: str, rows: int, claims
     assert len(found) == claims
     assert found[0].verdict == HOLDS
     assert any("every set" in finding.claim for finding in found) == (rows < 10_000)
+
+
+def test_the_papers_average_counts_a_set_of_two_parts_once() -> None:
+    parts = {"race": (("race-m", 0.629), ("race-h", 0.574)), "storycloze": (("storycloze", 0.865),)}
+    scores = {
+        name: [
+            [FinetunedScore(part, "accuracy", 0.5, paper, 9, 9, 0.3, (), Path()) for part, paper in measured]
+            for _ in range(3)
+        ]
+        for name, measured in parts.items()
+    }
+    (found,) = judge_tables(scores)
+    assert found.paper == "73.3 on average over race, storycloze"  # (60.15 + 86.5) / 2
 
 
 def test_a_constant_answer_is_the_best_one_on_the_measured_rows() -> None:

@@ -83,7 +83,7 @@ def run(laboratory: Laboratory) -> Findings:
         Row(name, "8-grams of its test text that are also in the training text, %", [found["percent"]], None)
         for name, found in overlap.items()
     ]
-    findings = [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
+    findings = judge_tables(scores)
     notes = [
         *training_notes(scale, ["gpt1"]),
         "The error over test examples is about ±3 points for 1,000 examples of two classes.",
@@ -130,6 +130,11 @@ def score_rows(seeds: Seeds) -> list[Row]:
 
 def _part(seeds: Seeds, index: int) -> Measured:
     return Measured((one[index].value for one in seeds), (one[index].error for one in seeds))
+
+
+def judge_tables(scores: Mapping[str, Seeds]) -> list[Finding]:
+    """Return the findings on the tables of which a set is available."""
+    return [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
 
 
 def _finding(table: str, scores: Mapping[str, Seeds]) -> Finding:
