@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from headwater.reproduce import reproduce
+from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale, load_scale
 from headwater.reproduce.scaling import Law, ScalingRun, fit, names, resampled, scaling_run, undetermined
@@ -82,6 +83,20 @@ def test_a_size_counts_the_vocabulary_of_the_text() -> None:
 
 def test_the_mini_scale_has_the_runs_of_a_law() -> None:
     assert len(names(load_scale("mini"))) >= 12
+
+
+def test_too_few_runs_for_a_law_are_refused_before_they_start(tmp_path: Path) -> None:
+    """Samples of six different runs cannot be drawn from five."""
+    mini = load_scale("mini")
+    some = [name for name in mini.models if not name.startswith("scaling-")]
+    few = mini.model_copy(update={"models": {name: mini.models[name] for name in [*some, *names(mini)[:5]]}})
+    for source in mini.texts["web"].sources:
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / source).write_text("text")
+    needed = "6 models 'scaling-' in the scale, which has 5"
+    assert EXPERIMENTS["scaling"].missing(mini, tmp_path) == []
+    assert EXPERIMENTS["scaling"].missing(few, tmp_path) == [needed]
+    assert needed in EXPERIMENTS["gpt2_compute_optimal"].missing(few, tmp_path)
 
 
 @pytest.mark.slow

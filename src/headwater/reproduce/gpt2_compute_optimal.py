@@ -17,7 +17,7 @@ from headwater.reproduce.figures import Curve, bands
 from headwater.reproduce.gpt2_zero_shot import COLUMNS, NEEDED, ZeroShotSettings, bits_fall, table_3
 from headwater.reproduce.laboratory import Laboratory
 from headwater.reproduce.scale import Scale, trainings
-from headwater.reproduce.scaling import CLOSE, ScalingRun, fit, scaling_run, short_runs
+from headwater.reproduce.scaling import CLOSE, ScalingRun, fit, runs_missing, scaling_run, short_runs
 from headwater.reproduce.scaling import PREFIX as SCALING_PREFIX
 from headwater.reproduce.scaling import pieces as scaling_pieces
 from headwater.reproduce.scores import ScoreTable, left_out_notes
@@ -116,5 +116,5 @@ COMPUTE_OPTIMAL = Experiment(
     models=(PREFIX, SCALING_PREFIX),
     pieces=pieces,
     run=run,
-    lacks=lambda scale, data: files_missing(NEEDED, data),
+    lacks=lambda scale, data: runs_missing(scale) + files_missing(NEEDED, data),
 )

@@ -35,6 +35,7 @@ _NEGLIGIBLE = 0.01  # share of a term of the law
 _SAMPLES = 100  # of the bootstrap
 _SEED = 1
 _HOUR = 3_600
+_FEWEST_RUNS = 6  # of a fit of the law's four numbers
 _BUDGETS = {"4 minutes": 240, "1 hour": _HOUR, "1 day": 24 * _HOUR}
 
 
@@ -107,13 +108,13 @@ def fit(runs: Sequence[ScalingRun], near: Law | None = None) -> Law:
 
 
 def resampled(runs: Sequence[ScalingRun]) -> list[Law]:
-    """Fit laws to bootstrap samples of the runs, with a fixed seed; samples of fewer than six runs are redrawn."""
+    """Fit laws to bootstrap samples of the runs, with a fixed seed; samples of too few runs are redrawn."""
     draws = np.random.default_rng(_SEED)
     laws: list[Law] = []
     whole = fit(runs)
     while len(laws) < _SAMPLES:
         drawn = sorted(set(draws.integers(len(runs), size=len(runs)).tolist()))
-        if len(drawn) >= 6:
+        if len(drawn) >= _FEWEST_RUNS:
             laws.append(fit([runs[at] for at in drawn], near=whole))
     return laws
 
@@ -126,6 +127,12 @@ def names(scale: Scale) -> list[str]:
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return each of the short runs, once."""
     return {("pre-training", f"{name}, seed {scale.seeds[0]}") for name in names(scale)}
+
+
+def runs_missing(scale: Scale) -> list[str]:
+    """Return that the scale has too few runs for a law, if so; see Experiment."""
+    enough = len(names(scale)) >= _FEWEST_RUNS
+    return [] if enough else [f"{_FEWEST_RUNS} models {PREFIX!r} in the scale, which has {len(names(scale))}"]
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -244,4 +251,5 @@ SCALING = Experiment(
     models=(PREFIX,),
     pieces=pieces,
     run=run,
+    lacks=lambda scale, data: runs_missing(scale),
 )
