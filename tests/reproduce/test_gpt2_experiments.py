@@ -18,9 +18,10 @@ from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce import reproduce
 from headwater.reproduce.claims import PaperClaim, judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
-from headwater.reproduce.gpt2_overlap import change_by_passage
+from headwater.reproduce.gpt2_overlap import change_by_passage, judge_without
 from headwater.reproduce.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
 from headwater.reproduce.gpt2_zero_shot import PARTS, _losses, _underfitting, _unread_note
+from headwater.reproduce.items import ItemValues
 from headwater.reproduce.scale import Scale
 from headwater.reproduce.statistics import FAILS, HOLDS, OPEN, Measured
 
@@ -153,6 +154,17 @@ def test_overlap_is_judged_over_all_passages(done: Path) -> None:
     rows = json.loads((done / "gpt2_overlap" / "results.json").read_text())["rows"]
     (scored,) = (row for row in rows if row["measure"] == "perplexity, all passages")
     assert scored["examples"] == 4  # table 3 has 3
+
+
+def test_a_text_that_overlaps_with_almost_every_passage_decides_nothing() -> None:
+    values, clean = np.random.default_rng(1).normal(-6, 3, 40), np.arange(40) < 1
+    items = {"passages": ItemValues(tuple(map(str, range(40))), change_by_passage(values, clean)[None])}
+    changes = Measured()
+    for _ in range(3):
+        changes.add(0.0, None, items)
+    found = judge_without(changes, 39, 40)
+    assert found.verdict == OPEN
+    assert "39 of the 40" in found.here
 
 
 def test_the_change_by_passage_is_the_jackknife_of_the_perplexities() -> None:

@@ -62,9 +62,10 @@ def run(laboratory: Laboratory) -> Findings:
     for seed in laboratory.scale.seeds:
         scored = _log_probabilities(laboratory, largest, seed)
         values, clean = np.array(list(scored.values())), ~passages[[int(number) - 1 for number in scored]]
-        for column, one in ((with_all, values), (without, values[clean] if clean.any() else values)):
-            figure = perplexity_figure(one.tolist())
-            column.add(figure.value, figure.stderr)
+        for column, one in ((with_all, values), (without, values[clean])):
+            if len(one):
+                figure = perplexity_figure(one.tolist())
+                column.add(figure.value, figure.stderr)
         by_passage = ItemValues(tuple(scored), change_by_passage(values, clean)[None])
         changes.add(float(by_passage.values.mean()), None, {"passages": by_passage})
     asked, count = len(clean), int((~clean).sum())
@@ -75,19 +76,13 @@ def run(laboratory: Laboratory) -> Findings:
         rows.append(Row(name, "% of 8-grams also in the training text", [one["train"]], webtext))
         if one["own"] is not None:
             rows.append(Row(name, "% of 8-grams also in its own training part", [one["own"]], own))
-    rows += [
-        Row(f"LAMBADA, {largest}", "perplexity, all passages", with_all, 8.6, asked),
-        Row(
-            f"LAMBADA, {largest}",
-            "perplexity, without passages that overlap",
-            without,
-            8.7,
-            note=f"{count} left out",
-        ),
-    ]
+    rows.append(Row(f"LAMBADA, {largest}", "perplexity, all passages", with_all, 8.6, asked))
+    if without:
+        measure = "perplexity, without passages that overlap"
+        rows.append(Row(f"LAMBADA, {largest}", measure, without, 8.7, note=f"{count} left out"))
     return Findings(
         rows=rows,
-        findings=[_own_is_more(table), _overlap_explains_little(changes, count, asked)],
+        findings=[_own_is_more(table), judge_without(changes, count, asked)],
         setup=describe(laboratory, [largest]),
         notes=[
             "Every 8-gram of lower-cased words of letters and digits in the test text is counted, with a Bloom "
@@ -175,11 +170,16 @@ def _own_is_more(table: dict[str, dict[str, Any]]) -> Finding:
     return judge_count(CLAIMS["gpt2_overlap.own"], least, here=here)
 
 
-def _overlap_explains_little(changes: Measured, count: int, asked: int) -> Finding:
+def judge_without(changes: Measured, count: int, asked: int) -> Finding:
+    """Judge the `changes` by passage of the perplexity without the `count` passages of `asked` that overlap."""
     claim = CLAIMS["gpt2_overlap.without"]
     if not count:
         here = f"none of the {asked:,} scored passages shares an 8-gram with the training text"
         sentence = "No passage can be left out: the training text is too small to contain any part of the set."
+        return replace(judge_count(claim, None, here=here), sentence=sentence)
+    if asked - count < 2:
+        here = f"{count:,} of the {asked:,} scored passages share an 8-gram with the training text"
+        sentence = "Too few passages are left to compare with: the training text contains a part of almost all."
         return replace(judge_count(claim, None, here=here), sentence=sentence)
     mean = sum(changes) / len(changes)
     here = f"a factor of {math.exp(mean):.4f}, {count} passages left out"
