@@ -34,7 +34,7 @@ from headwater.reproduce.tuned_tables import PERCENT, mean_row
 
 
 class LayerTransferSettings(Config):
-    """The sets, and the numbers of transferred layers in addition to all of them.
+    """The sets, and the numbers of transferred layers in addition to none and all of them.
 
     training: the most rows that the training curve is measured on.
     """
@@ -118,7 +118,7 @@ def _settings(scale: Scale) -> LayerTransferSettings:
 
 
 def _layers(settings: LayerTransferSettings, depth: int) -> Sequence[int]:
-    return sorted({*(settings.layers or range(depth)), depth})
+    return sorted({0, *(settings.layers or range(depth)), depth})
 
 
 LAYERS = Experiment(
