@@ -110,6 +110,29 @@ def test_transferring_no_layer_is_not_training_from_scratch(found: dict[str, Any
     assert not config["from_scratch"]
 
 
+def test_the_layers_are_always_compared_with_the_embeddings_alone(scale: Scale) -> None:
+    settings = scale.experiments | {"gpt1_layers": {"sets": ["sst2"], "layers": [1]}}
+    pieces = EXPERIMENTS["gpt1_layers"].pieces(scale.model_copy(update={"experiments": settings}))
+    assert ("fine-tuning on sst2", "0 layers, seed 1") in pieces
+
+
+def test_snapshots_that_the_training_does_not_reach_are_named_before_it(scale: Scale, sets: Path) -> None:
+    gpt1 = scale.models["gpt1"]  # four updates, snapshots after two and four
+    assert ModelPlan(text="books", recipe=gpt1.recipe, snapshots=(4, 2, 4)) == gpt1
+    late, none = gpt1.model_copy(update={"snapshots": (2, 5)}), gpt1.model_copy(update={"snapshots": ()})
+    needed = "snapshots of gpt1 within its 4 updates, not at 5"
+    different = "snapshots of gpt1 and lstm that end at the same update"
+    for models, tables, updates in (
+        ({"gpt1": late, "lstm": scale.models["lstm"]}, [needed], [different]),
+        ({"gpt1": late, "lstm": late}, [needed], [needed, needed.replace("gpt1", "lstm")]),
+        ({"gpt1": none, "lstm": none}, [], [different]),
+        ({}, [], []),
+    ):
+        changed = scale.model_copy(update={"models": scale.models | models})
+        assert EXPERIMENTS["gpt1_tables"].missing(changed, sets) == tables
+        assert EXPERIMENTS["gpt1_updates"].missing(changed, sets) == updates
+
+
 def test_the_papers_averages_follow_from_its_columns() -> None:
     for variant, published in PUBLISHED.items():
         mean = sum(published[name] for name in COLUMNS) / len(COLUMNS)

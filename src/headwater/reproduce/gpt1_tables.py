@@ -14,7 +14,7 @@ from headwater.config import Config
 from headwater.reproduce.claims import CLAIMS, Finding, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import grouped_bars
-from headwater.reproduce.gpt1_updates import zero_shot, zero_shot_pieces
+from headwater.reproduce.gpt1_updates import snapshots_missing, zero_shot, zero_shot_pieces
 from headwater.reproduce.labelled import (
     FULL,
     FinetunedScore,
@@ -144,7 +144,8 @@ def _finding(table: str, scores: Mapping[str, Seeds]) -> Finding:
     values = {name: over_parts(scores[name]) for name in there}
     means = mean_of_sets(list(values.values()))
     gains = mean_of_sets([values[name].linear(1.0, -_constant(scores[name][0])) for name in there])
-    published = [score.published for name in there for score in scores[name][0] if score.published is not None]
+    # As here, each set counts once, however many parts it has.
+    published = [fmean(score.published or 0.0 for score in scores[name][0]) for name in there]
     return judge(
         CLAIMS["gpt1_tables.learned"],
         gains,
@@ -190,6 +191,8 @@ TABLES_2_TO_4 = Experiment(
     arranged=arranged,
     pieces=pieces,
     run=run,
-    lacks=lambda scale, data: sets_missing(scale, list(scale.labelled.sets), data),
+    lacks=lambda scale, data: (
+        snapshots_missing(scale, ["gpt1"]) + sets_missing(scale, list(scale.labelled.sets), data)
+    ),
     paper_tables=("gpt1-table-2", "gpt1-table-3", "gpt1-table-4"),
 )

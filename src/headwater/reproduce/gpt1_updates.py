@@ -7,7 +7,7 @@ ensembles, since the paper prints no single model. The models are the snapshots 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from headwater.datasets.paper_tables import TABLES
 from headwater.datasets.places import DataFiles
 from headwater.errors import DataError, HeadwaterError
 from headwater.evaluate.tasks import TASKS
+from headwater.pretrain.recipe import PretrainConfig
 from headwater.reproduce.claims import CLAIMS, Finding, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import COLOURS, Curve, bands
@@ -230,9 +231,26 @@ def _findings(scores: _Scores, steps: Mapping[str, Sequence[int]]) -> list[Findi
     ]
 
 
+def snapshots_missing(scale: Scale, models: Iterable[str]) -> list[str]:
+    """Return which models have snapshots that their training does not reach; see Experiment."""
+    last = {name: scale.models[name].snapshots[-1:] for name in models if not scale.models[name].model}
+    updates = {name: PretrainConfig.build(scale.models[name].recipe).steps for name in last}
+    return [
+        f"snapshots of {name} within its {updates[name]:,} updates, not at {step:,}"
+        for name, steps in last.items()
+        for step in steps
+        if step > updates[name]
+    ]
+
+
 def _lacks(scale: Scale, data: Path) -> list[str]:
-    """Return what is missing if no heuristic has its files."""
-    missing = []
+    """Return what is wrong with the snapshots, or the files that are missing if no heuristic has its own."""
+    last = {scale.models[name].snapshots[-1:] for name in MODELS}
+    if len(last) > 1 or not all(last):
+        return [f"snapshots of {' and '.join(MODELS)} that end at the same update"]
+    missing = snapshots_missing(scale, MODELS)
+    if missing:
+        return missing
     listing = DataFiles([data])
     for task in scale.settings("gpt1_updates", UpdateSettings).tasks:
         try:

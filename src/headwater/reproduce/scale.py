@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -71,8 +71,13 @@ class ModelPlan(Config):
 
     text: str = ""
     recipe: dict[str, Any] = Field(default_factory=dict)
-    snapshots: tuple[int, ...] = ()
+    snapshots: tuple[Annotated[int, Field(ge=1)], ...] = ()
     model: str = ""
+
+    @field_validator("snapshots")
+    @classmethod
+    def _in_order(cls, snapshots: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(set(snapshots)))
 
     @model_validator(mode="before")
     @classmethod
