@@ -6,6 +6,8 @@ import json
 import math
 import shutil
 import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from headwater.errors import DataError, FolderError, ResourceError, UsageError
 from headwater.reproduce import page as page_module
 from headwater.reproduce import reproduce
 from headwater.reproduce import reproduction as run_module
-from headwater.reproduce.experiment import Row
+from headwater.reproduce.experiment import Findings, Row
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.items import ItemValues
 from headwater.reproduce.laboratory import Laboratory
@@ -83,6 +85,29 @@ def test_killed_and_run_again_it_finds_the_same(
     reproduce(["gpt1_perplexity"], scale, texts, tmp_path / "out")
     name = "gpt1_perplexity/results.json"
     assert (tmp_path / "out" / name).read_bytes() == (done / name).read_bytes()
+
+
+def test_a_failure_leaves_the_experiments_before_it_on_the_page_of_all(
+    done: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(laboratory: Laboratory) -> Findings:
+        raise DataError("the text is too short")
+
+    later = replace(EXPERIMENTS["gpt1_perplexity"], name="gpt1_later", run=fail)
+    monkeypatch.setitem(EXPERIMENTS, "gpt1_later", later)
+    (done / "README.md").unlink()
+    with pytest.raises(DataError, match="too short"):
+        reproduce(["gpt1_perplexity", "gpt1_later"], scale, texts, done)
+    assert "gpt1_perplexity/README.md" in (done / "README.md").read_text()
+
+
+def test_nothing_is_trained_where_figures_cannot_be_drawn(
+    tmp_path: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ResourceError, match="drawing figures"):
+        reproduce(["gpt1_perplexity"], scale, texts, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_made_is_shared_and_found_again(done: Path, scale: Scale, texts: Path) -> None:

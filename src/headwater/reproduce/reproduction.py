@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, UsageError, resumable, suggest
+from headwater.report.plots import require_matplotlib
 from headwater.reproduce.experiment import Experiment
 from headwater.reproduce.experiments import EXPERIMENTS
 from headwater.reproduce.laboratory import Laboratory
@@ -47,10 +48,12 @@ def reproduce(
     """Run experiments by name, or `all`, at a scale, and write their results to `out`.
 
     Raises UsageError for an unknown name or a device that is not available, ResourceError if this machine cannot
-    run the scale, FolderError if another run uses `out`, DataError if none of the experiments has its data.
+    run the scale or draw figures, FolderError if another run uses `out`, DataError if none of the experiments has
+    its data.
     """
     chosen = choose(names)
     choose_device(device)
+    require_matplotlib()
     for name in scale.experiments:
         if name not in EXPERIMENTS:
             raise UsageError(
@@ -88,7 +91,7 @@ def reproduce(
             results[experiment.name] = write_experiment(experiment, findings, laboratory, out / experiment.name)
             for finding in findings.findings:
                 progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
-        write_index(out, scale)
+            write_index(out, scale)  # now, since a later experiment can fail
     return ReproductionOutcome(results, left_out)
 
 
