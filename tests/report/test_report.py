@@ -221,6 +221,23 @@ def test_the_chain_names_each_folder_once_after_its_inputs(world: Path) -> None:
         read_content([world])
 
 
+def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    line = json.dumps({"step": 1, "tokens": 9, "loss": 2.0}) + "\n"
+    entry = {"task": "x", "protocol": "x.mean", "metric": "accuracy", "value": 0.5, "stderr": 0.1, "count": 9}
+    entry |= {"published": {}, "details": {}}
+    for name in ("a", "b"):
+        tokens = fill(tmp_path / name / "tokens", "tokens", {"x": name}, {})
+        for run in (tmp_path / "runs" / name, tmp_path / name / "run"):
+            fill(run, "run", {"metrics.jsonl": line}, {"tokens": tokens})
+        results = {"model": f"{name}/run/model", "results": [entry], "skipped": []}
+        fill(tmp_path / name / "zero-shot", "results", {"results.json": json.dumps(results)}, {})
+    chain = {step["name"]: step["sources"] for step in read_content([tmp_path / "runs"]).steps}
+    assert chain == {"tokens": [], "a": ["tokens"], "b/tokens": [], "b": ["b/tokens"]}
+    found = read_content([tmp_path / "a", tmp_path / "b"])
+    assert [run.name for run in found.runs] == ["a/run", "b/run"]
+    assert [score.model for score in found.scores] == ["a/run/model", "b/run/model"]
+
+
 def test_tokens_are_tinted_by_probability_and_line_breaks_do_not_fill_the_page(world: Path) -> None:
     assert [Token("", p).step for p in (1, 0.5, 0.49, 0.2, 0.1, 0.04, 0.009)] == [0, 0, 1, 1, 2, 3, 4]
     (sample,) = read_content([world]).samples

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -124,13 +125,16 @@ def read_content(folders: Sequence[Path]) -> Content:
     bars: list[Bar] = []
     scores: list[ScoreRow] = []
     skipped: list[tuple[str, str]] = []
-    for path, _ in kinds["results"]:
-        _read_results(path, bars, scores, skipped)
+    results = {path: read_json(path / "results.json") for path, _ in kinds["results"]}
+    named = Counter(_model_name(model) for model in {str(one["model"]) for one in results.values()})
+    for one in results.values():
+        name = _model_name(one["model"])
+        _read_results(one, name if named[name] == 1 else str(one["model"]), bars, scores, skipped)
     base, steps = _common_parent(found), dict[str, dict[str, Any]]()
     names = {path: _add_steps(lineage(path), base, steps) for path, _ in found}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
-        runs=[_read_run(path, manifest) for path, manifest in kinds["run"]],
+        runs=[_read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
         bars=_ordered(bars),
         scores=scores,
         skipped=skipped,
@@ -175,7 +179,7 @@ def _common_parent(found: Sequence[tuple[Path, Manifest]]) -> Path:
         return Path.cwd()
 
 
-def _read_run(path: Path, manifest: Manifest) -> RunSummary:
+def _read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
     training: list[Point] = []
     held_out: list[Point] = []
     followed: dict[str, list[Point]] = {}
@@ -187,9 +191,9 @@ def _read_run(path: Path, manifest: Manifest) -> RunSummary:
         training.append((line["tokens"], line["loss"]))
         if "validation_loss" in line:
             held_out.append((line["tokens"], line["validation_loss"]))
-        for name, value in line.items():
-            if name.startswith(_FOLLOWED):
-                followed.setdefault(name.removeprefix(_FOLLOWED), []).append((line["tokens"], value))
+        for key, value in line.items():
+            if key.startswith(_FOLLOWED):
+                followed.setdefault(key.removeprefix(_FOLLOWED), []).append((line["tokens"], value))
         last = line
     config = read_toml(path / "config.toml") if (path / "config.toml").exists() else {}
     model = config.get("model", {})
@@ -204,13 +208,22 @@ def _read_run(path: Path, manifest: Manifest) -> RunSummary:
         facts["updates"] = f"{last['step']:,}"
         facts["tokens read"] = f"{last['tokens']:,}"
         facts["training time"] = duration(float(last.get("seconds", 0)))
-    return RunSummary(path.name, training, held_out, facts, manifest.complete, followed)
+    return RunSummary(name, training, held_out, facts, manifest.complete, followed)
 
 
-def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: list[tuple[str, str]]) -> None:
-    content = read_json(path / "results.json")
-    model = str(content["model"])
-    ships = model in shipped.names()
+def _model_name(model: str) -> str:
+    return shipped.name_of(Path(model))
+
+
+def _read_results(
+    content: Mapping[str, Any],
+    model: str,
+    bars: list[Bar],
+    scores: list[ScoreRow],
+    skipped: list[tuple[str, str]],
+) -> None:
+    """Add the scores of `results.json` to the lists; `model` is the name of the model on the page."""
+    ships = content["model"] in shipped.names()
     origin = f"ships with Headwater, trained on {shipped.TRAINED_ON}" if ships else ""
     for entry in content["results"]:
         error = entry["stderr"]
@@ -219,7 +232,7 @@ def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: 
             documents = entry["details"].get("documents", 0)
             part = f"{entry['count']:,} of {documents:,} held-out documents" if documents > entry["count"] else ""
             note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
-            bars.append(Bar(shipped.name_of(Path(model)), entry["value"], error, True, note, ships))
+            bars.append(Bar(model, entry["value"], error, True, note, ships))
             for yardstick in entry["details"].get("yardsticks", []):
                 size = yardstick["training_bytes"]
                 whole = entry["details"].get("training text bytes", size)
@@ -238,7 +251,7 @@ def _read_results(path: Path, bars: list[Bar], scores: list[ScoreRow], skipped: 
                 count=entry["count"],
                 chance=entry.get("chance"),
                 published=entry["published"],
-                model=shipped.name_of(Path(model)),
+                model=model,
                 note=origin,
             )
         )
@@ -350,14 +363,21 @@ def _task_title(path: Path, train: str, task: str) -> str:
 
 def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, Any]]) -> str:
     """Add the folders of a lineage to `steps` by name, each once and after its inputs; return its root's name."""
-    name = entry["path"] if "://" in entry["path"] else _name(Path(entry["path"]), base)
     sources = [_add_steps(inner, base, steps) for inner in entry["inputs"]]
-    steps.setdefault(name, {"command": "", "seed": None, **entry, "name": name, "sources": sources})
+    is_url = "://" in entry["path"]
+    place = entry["path"] if is_url else str(Path(entry["path"]).resolve())
+    names = [place] if is_url else _names(place, base)
+    name = next(name for name in names if name not in steps or steps[name]["place"] == place)
+    found = {"command": "", "seed": None, **entry, "name": name, "place": place, "sources": sources}
+    steps.setdefault(name, found)
     return name
 
 
-def _name(path: Path, base: Path) -> str:
-    try:
-        return path.resolve().relative_to(base).as_posix()
-    except ValueError:
-        return path.name
+def _names(place: str, base: Path) -> Iterator[str]:
+    """Yield names of a folder, shortest first: its path from `base`, or more and more of its last parts."""
+    path = Path(place)
+    if path.is_relative_to(base):
+        yield path.relative_to(base).as_posix()
+    for count in range(1, len(path.parts)):
+        yield "/".join(path.parts[-count:])
+    yield place
