@@ -18,6 +18,7 @@ from headwater.pretrain.tokens.sampler import TokenStream
 from headwater.reproduce import reproduce
 from headwater.reproduce.claims import PaperClaim, judge_steps
 from headwater.reproduce.gpt2_ladder import windows_read, windows_unread
+from headwater.reproduce.gpt2_memorisation import share_without
 from headwater.reproduce.gpt2_overlap import change_by_passage, judge_without
 from headwater.reproduce.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
 from headwater.reproduce.gpt2_zero_shot import PARTS, _losses, _underfitting, _unread_note
@@ -165,6 +166,12 @@ def test_a_text_that_overlaps_with_almost_every_passage_decides_nothing() -> Non
     found = judge_without(changes, 39, 40)
     assert found.verdict == OPEN
     assert "39 of the 40" in found.here
+
+
+def test_that_no_sample_overlaps_is_not_certain() -> None:
+    found = share_without([[0.0] * 8] * 3)
+    assert list(found) == [1.0] * 3
+    assert found.item_error > 0.05
 
 
 def test_the_change_by_passage_is_the_jackknife_of_the_perplexities() -> None:

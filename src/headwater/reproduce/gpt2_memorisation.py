@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from headwater.corpus.dedup.overlap import WORDS, TrainingGrams, training_grams
-from headwater.evaluate.protocols import mean_figure
+from headwater.evaluate.protocols import mean_figure, share_figure
 from headwater.reproduce.claims import CLAIMS, judge
 from headwater.reproduce.experiment import Experiment, Findings, Row
 from headwater.reproduce.figures import COLOURS
@@ -61,7 +61,8 @@ def run(laboratory: Laboratory) -> Findings:
             for (words, who), values in _shares(laboratory, rung, seed, texts, train, grams).items():
                 shares.setdefault((rung, words, who), []).append(values)
     means = {key: _means(seeds) for key, seeds in shares.items()}
-    none = _means([[float(value == 0) for value in seed] for seed in shares[largest, WORDS, "written"]])
+    written = shares[largest, WORDS, "written"]
+    none = share_without(written)
     rows = [
         Row(
             label(laboratory, rung),
@@ -81,7 +82,7 @@ def run(laboratory: Laboratory) -> Findings:
             f"share of samples without {WORDS}-grams of the training text",
             none,
             0.3,
-            settings.count,
+            len(written[0]),
         )
     )
     smallest_written, largest_written, real = (
@@ -117,6 +118,11 @@ def run(laboratory: Laboratory) -> Findings:
         notes=["The paper's contexts are from its test text; its samples are as long as the real continuation."],
         figures={"figure-5-overlap-of-samples": lambda figure: _draw(figure, shares, shown)},
     )
+
+
+def share_without(seeds: Sequence[Sequence[float]]) -> Measured:
+    """Return the share of texts with an overlap of 0, one a seed, with its error over the texts."""
+    return Measured.of(share_figure("", [float(value == 0) for value in values]) for values in seeds)
 
 
 def _means(seeds: Sequence[Sequence[float]]) -> Measured:
