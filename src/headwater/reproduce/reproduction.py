@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError, UsageError, resumable, suggest
+from headwater.errors import DataError, HeadwaterError, UsageError, resumable, suggest
 from headwater.report.plots import require_matplotlib
 from headwater.reproduce.experiment import Experiment
 from headwater.reproduce.experiments import EXPERIMENTS
@@ -83,15 +83,20 @@ def reproduce(
     results = {}
     with folder_lock(out):
         laboratory = Laboratory(scale, data, out / SHARED, pieces, progress, device=device)
-        for number, experiment in enumerate(ready, 1):
-            progress.note(f"{experiment.name}, experiment {number} of {len(ready)}: {experiment.title}")
-            laboratory.used.clear()
-            with laboratory.at(experiment.arranged(scale)):
-                findings = experiment.run(laboratory)
-            results[experiment.name] = write_experiment(experiment, findings, laboratory, out / experiment.name)
-            for finding in findings.findings:
-                progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
-            write_index(out, scale)  # now, since a later experiment can fail
+        try:
+            for number, experiment in enumerate(ready, 1):
+                progress.note(f"{experiment.name}, experiment {number} of {len(ready)}: {experiment.title}")
+                laboratory.used.clear()
+                with laboratory.at(experiment.arranged(scale)):
+                    findings = experiment.run(laboratory)
+                place = out / experiment.name
+                results[experiment.name] = write_experiment(experiment, findings, laboratory, place)
+                for finding in findings.findings:
+                    progress.note(f"{finding.claim}: {finding.verdict} ({finding.here})")
+        except HeadwaterError:
+            write_index(out, scale)  # with the experiments before the one that failed
+            raise
+        write_index(out, scale)
     return ReproductionOutcome(results, left_out)
 
 
