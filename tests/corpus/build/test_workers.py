@@ -337,6 +337,7 @@ def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
         ("ko", "en"),
         0.5,
     )
+    assert load_recipe("plain", {"recipe": "books"}) == load_recipe("books")
     with pytest.raises(UsageError, match="webtext"):
         load_recipe("webtxt")
     with pytest.raises(UsageError, match="languages"):

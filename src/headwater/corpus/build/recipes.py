@@ -98,7 +98,8 @@ RECIPES: dict[str, dict[str, Any]] = {
 def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> BuildConfig:
     """Return the configuration of a recipe, or of a TOML file, whose key `recipe` may name one to start from.
 
-    Raises UsageError for a key of a step that is off, unless `overrides` turn off a step of the file.
+    `recipe` in `overrides` replaces it. Raises UsageError for a key of a step that is off, unless `overrides` turn
+    off a step of the file.
     """
     overrides = overrides or {}
     given: Mapping[str, Any] = {"recipe": name_or_file}
@@ -111,7 +112,7 @@ def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -
                 repair=nearest(name_or_file, RECIPES),
             )
         given = Layer(read_toml(path), name_or_file)
-    base = RECIPES.get(str(given.get("recipe", "plain")), {})
+    base = RECIPES.get(str({"recipe": "plain", **given, **overrides}["recipe"]), {})
     config = BuildConfig.build(base, given, overrides, source="--set")
     for key, needed in _NEEDED.items():
         off = not getattr(config, needed) and getattr(config, key) != BuildConfig.model_fields[key].default
