@@ -419,3 +419,29 @@ def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"short\.txt has no 13 words in a row"):
         build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_sets": sets}))
     assert not list(tmp_path.glob(".b*"))
+
+
+def test_an_evaluation_set_may_move_before_a_build_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_files(tmp_path / "files", count=4)
+    done: list[int] = []
+    original = parts_module.run_task
+
+    def interrupted(plan: BuildPlan, number: int, *arguments: Any) -> None:
+        if done:
+            raise KeyboardInterrupt
+        original(plan, number, *arguments)
+        done.append(number)
+
+    held_out = tmp_path / "test.txt"
+    held_out.write_text(prose(0))
+    monkeypatch.setattr(parts_module, "run_task", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(held_out),)))
+    (tmp_path / "sets").mkdir()
+    moved = held_out.rename(tmp_path / "sets" / "test.txt")
+    monkeypatch.setattr(parts_module, "run_task", lambda plan, n, seen: (done.append(n), original(plan, n, seen)))
+    build([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(moved),)))
+    assert done == [0, 1]
+    assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] > 0

@@ -203,17 +203,19 @@ def _stage(
 
 
 def _plan(sources: Sequence[BuildSource], stage: Stage, config: BuildConfig) -> BuildPlan:
-    """Return the plan of a build: the saved one if this build was begun before."""
-    places = [str(Path(name).absolute()) for name in config.evaluation_sets]  # for workers in other folders
+    """Return the plan of a build, with the saved tasks if this build was begun before, and save it."""
+    # For workers in other folders. Their contents name `folder`: they may have moved since the build was begun.
+    places = [str(Path(name).absolute()) for name in config.evaluation_sets]
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
     make_steps(config)  # raises errors of the configuration before any work
     folder = _parts_folder(stage, sources)
+    tasks = tuple(task for source in sources for task in source.tasks)
     if (folder / PLAN).is_file():
         try:
-            return BuildPlan.load(folder)
+            tasks = BuildPlan.load(folder).tasks
         except FolderError:
             shutil.rmtree(folder)
-    plan = BuildPlan(folder, config, tuple(task for source in sources for task in source.tasks))
+    plan = BuildPlan(folder, config, tasks)
     with storage_errors(stage.out):
         plan.folder.mkdir(parents=True, exist_ok=True)
         plan.save()
