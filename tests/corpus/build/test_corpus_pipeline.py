@@ -216,8 +216,15 @@ def test_a_repair_is_one_that_can_help(tmp_path: Path, name: str, content: bytes
 def test_a_file_of_pages_without_a_usable_one_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.corpus.sources.pages.PAGE_BYTES", 4_000)
     (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
-    with pytest.raises(DataError, match=r"a\.html gave no text: .*a\.html is larger than 4,000 bytes"):
+    with pytest.raises(DataError, match=r"a\.html is larger than 4,000 bytes"):
         pipeline.build([tmp_path / "a.html"], tmp_path / "corpus")
+    (tmp_path / "feed.xml").write_text("<rss><channel><title>River</title></channel></rss>")
+    with pytest.raises(DataError, match=r"feed\.xml gave no text: it has no usable page"):
+        pipeline.build([tmp_path / "feed.xml"], tmp_path / "corpus")
+    (tmp_path / "river.txt").write_text("The river flows to the sea.")
+    pipeline.build([tmp_path], tmp_path / "out" / "corpus")
+    aside = map(json.loads, (tmp_path / "out" / "corpus/set-aside.jsonl").read_text().splitlines())
+    assert [Path(row["source"]).name for row in aside] == ["a.html", "feed.xml"]
 
 
 def test_linked_folders_and_broken_links_are_named(tmp_path: Path) -> None:

@@ -227,14 +227,19 @@ def _extracted(
     def pages() -> Iterator[Page]:
         for name, path in files:
             found = read_pages(path, account.notes) if holds_pages(path) else _text_page(path)
+            empty = True
             try:
                 for page in found:
+                    empty = False
                     names[id(page)] = name
                     yield page
             except DataError as error:  # before the first page
                 if not task.of_folder:
                     raise
                 _set_aside(name, error, account)
+            else:
+                if empty:
+                    account.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
 
     with Extractor(config.extractor) as extractor:
         for page, text, reason in extractor.texts(pages()):

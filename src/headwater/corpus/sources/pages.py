@@ -74,8 +74,7 @@ def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
         with path.open("rb") as handle:
             data = handle.read(PAGE_BYTES + 1)
         if len(data) > PAGE_BYTES:
-            notes.append(f"{path} is larger than {PAGE_BYTES:,} bytes and was left out")
-            return
+            raise DataError(f"{path} is larger than {PAGE_BYTES:,} bytes", repair="Convert it to text first")
         yield Page(name=path.name, data=data)
 
 
