@@ -178,6 +178,27 @@ def test_a_few_characters_beyond_ascii_do_not_hide_utf8(is_html: bool) -> None:
     assert decode(declared.encode()) == declared.replace("é", "Ã©"), "a declaration is not a guess"
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("Le café était fermé à l'été. ", "utf-8"),
+        ("河は北に流れ、町は岸にある。", "utf-8"),
+        ("河は北に流れ、町は岸にある。", "euc_jp"),
+        ("河流向北流，城市在岸边。", "gb18030"),
+        ("河流向北流，城市在岸邊。", "big5"),
+    ],
+)
+def test_a_broken_character_does_not_change_the_encoding(text: str, encoding: str) -> None:
+    text *= 20
+    cut = f"{text}河".encode(encoding)[:-1]
+    for head, charset in (("", encoding), (f"<meta charset={encoding}>", ""), ("", "")):
+        assert decode(head.encode() + cut, charset) == head + text
+    if encoding == "utf-8":
+        assert decode(b"\xe9 " + cut, "utf-8") == f" {text}"
+        wrongly_declared = "<meta charset=utf-8>un café crème".encode("cp1252")
+        assert decode(wrongly_declared).endswith("un café crème")
+
+
 def test_a_text_may_mention_a_charset() -> None:
     text = 'Write <meta charset="iso-8859-1"> in the head. Café à la carte.'
     assert extract(Page("a.md", text.encode(), kind="text")) == text

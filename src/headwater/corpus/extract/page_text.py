@@ -110,7 +110,10 @@ def extract(page: Page, name: str = "resiliparse") -> str:
 
 
 def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
-    """Decode a page by the given charset, else by what its HTML declares, else as UTF-8 or by a guess."""
+    """Decode a page by the given charset, else by what its HTML declares, else as UTF-8 or by a guess.
+
+    A page that was cut inside a character, or has a few other invalid bytes, is decoded without them.
+    """
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
 
     declared = map_encoding_to_html5(charset, False) if charset else None
@@ -119,13 +122,24 @@ def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
             return data.decode(_AS_ON_THE_WEB.get(declared, declared)).removeprefix("\ufeff")
     detect = partial(detect_encoding, data, html5_compatible=False)  # which would take cp949 for UTF-8
     encoding = detect(from_html_meta=is_html) or "utf-8"
-    is_other = encoding != "utf-8" and not data.isascii()
-    if is_other and (not is_html or encoding == detect()):  # a guess, which valid UTF-8 outweighs
-        with suppress(UnicodeDecodeError):
-            return data.decode().removeprefix("\ufeff")
+    is_guess = not is_html or encoding == detect()
+    if (is_guess or "utf-8" in {declared, encoding}) and _is_utf8(data):
+        return data.decode("utf-8", "ignore").removeprefix("\ufeff")
     encoding = map_encoding_to_html5(encoding, False) or encoding
-    text: str = bytes_to_str(data, _AS_ON_THE_WEB.get(encoding, encoding))
+    # Any bytes are windows-1252: it would replace an encoding that a few of them break.
+    others = ["windows-1252"] if encoding == "utf-8" else []
+    text: str = bytes_to_str(data, _AS_ON_THE_WEB.get(encoding, encoding), fallback_encodings=others)
     return text
+
+
+def _is_utf8(data: bytes) -> bool:
+    """Return whether data has characters beyond ASCII and less than a quarter of them is not valid UTF-8.
+
+    In texts of other encodings it is two thirds and more.
+    """
+    text = data.decode("utf-8", "replace")
+    beyond = len(text) - len(text.encode("ascii", "ignore"))
+    return 4 * (text.count("\ufffd") - data.count("\ufffd".encode())) < beyond
 
 
 def tidy(text: str) -> str:
