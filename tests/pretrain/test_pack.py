@@ -145,11 +145,14 @@ def test_ids_past_two_bytes_take_four() -> None:
     assert token_dtype(65_537) is np.uint32
 
 
-@pytest.mark.parametrize(("words", "fraction", "said"), [(3, 0.05, "training part"), (400, 0.01, "held-out part")])
+@pytest.mark.parametrize(
+    ("count", "words", "fraction", "said"),
+    [(1, 3, 0.05, "training part"), (1, 400, 0.01, "held-out part"), (4, 96, 0.26, "held-out part")],
+)
 def test_a_text_too_short_is_refused_with_its_count(
-    tmp_path: Path, tokenizer: Path, words: int, fraction: float, said: str
+    tmp_path: Path, tokenizer: Path, count: int, words: int, fraction: float, said: str
 ) -> None:
-    short = make_corpus(tmp_path / "corpus", count=1, words=words)
+    short = make_corpus(tmp_path / "corpus", count, words)
     with pytest.raises(DataError, match=rf"{said} has \d+ tokens") as caught:
         pack(short, tokenizer, tmp_path / "tokens", fraction)
     assert not (tmp_path / "tokens").exists()

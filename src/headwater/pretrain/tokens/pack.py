@@ -112,8 +112,8 @@ def _check_lengths(corpus: Path, counts: dict[str, dict[str, int]], validation: 
         repair = "Gather more text"
         total = sum(count["tokens"] for count in counts.values())
         if part == "validation" and total * 0.5 > 2 * MINIMUM_TOKENS:
-            needed = min(0.5, 2 * MINIMUM_TOKENS / total)
-            repair += f", or hold out more: --validation {max(needed, 2 * validation):.2g}"
+            needed = min(0.5, max(2 * MINIMUM_TOKENS / total, 2 * validation))  # more is not allowed
+            repair += f", or hold out more: --validation {needed:.2g}"
         raise DataError(
             f"{corpus} is too short: its {name} part has {tokens:,} tokens",
             expected=f"at least {MINIMUM_TOKENS}",
