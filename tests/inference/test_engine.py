@@ -307,6 +307,15 @@ def test_what_cannot_be_done_is_refused(engine: Engine, wrong: dict[str, object]
     assert engine.load == (0, 0)
 
 
+@pytest.mark.parametrize("most", [None, 5])
+def test_the_repair_of_too_large_a_least_length_can_be_followed(engine: Engine, most: int | None) -> None:
+    request = Request(prompt=(1,), max_tokens=most, min_tokens=100_000)  # more than the context has
+    with pytest.raises(UsageError, match="min_tokens 100000 is more") as caught:
+        engine.submit(request)
+    fewer = int(caught.value.repair.partition("min_tokens=")[2].split()[0])
+    engine.submit(request.model_copy(update={"min_tokens": fewer})).cancel()
+
+
 def test_streamed_text_has_whole_characters_and_ends_before_a_stop_text(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("naïve 강물 🌊 the end. STOP after")
     pieces = []

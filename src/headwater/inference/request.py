@@ -67,7 +67,7 @@ class Request(Sampling):
         if self.min_tokens > wanted:
             raise UsageError(
                 f"min_tokens {self.min_tokens} is more than max_tokens {wanted}",
-                repair=f"Ask for max_tokens={self.min_tokens} or more",
+                repair=f"Ask for min_tokens={wanted} or fewer",
                 param="min_tokens",
             )
         return wanted
