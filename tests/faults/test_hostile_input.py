@@ -293,10 +293,11 @@ def test_pages_and_books_above_their_limits_are_left_out_or_refused(
     record += b"Content-Type: application/http; msgtype=response\r\n"
     record += b"Content-Length: %d\r\n\r\n" % len(head + bomb)
     (tmp_path / "a.warc").write_bytes(record + head + bomb + b"\r\n\r\n")
-    for name in ("a.html", "a.warc"):
-        notes: list[str] = []
-        assert list(read_pages(tmp_path / name, notes)) == []
-        assert "is larger than 4,000 bytes and was left out" in notes[0]
+    with pytest.raises(DataError, match=r"a\.html is larger than 4,000 bytes"):
+        list(read_pages(tmp_path / "a.html", []))
+    notes: list[str] = []
+    assert list(read_pages(tmp_path / "a.warc", notes)) == []
+    assert "is larger than 4,000 bytes and was left out" in notes[0]
     chapters = {"a": b"<p>" + b"0" * 3_000, "b": b"<p>" + b"0" * 3_000}
     book(tmp_path / "a.epub", chapters, ["a", "b"])
     with pytest.raises(DataError, match=r"a\.epub unpacks to more than 5,000 bytes"):
