@@ -293,7 +293,10 @@ def choose_recipe(
 
     A run that was started keeps its recipe, on any device.
     """
-    if (run / MANIFEST).exists():  # it was written before anything else
+    recipe_file = run / "config.toml"
+    if recipe_file.exists():
+        return PretrainConfig.load(recipe_file, {"device": device})
+    if (run / MANIFEST).exists():  # the first file of a run
         begun = read_manifest(run).config
         return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
     ranks = Ranks(device=choose_device(device))

@@ -83,7 +83,7 @@ class Measured(list[float]):
 
         Items that are all right or all wrong for every seed have no spread; the errors of the values then count.
         """
-        if self.items is not None and (error := error_over_items(self.items)):
+        if self.items is not None and (error := error_over_items(self.items)) > 1e-12:  # not only rounding
             return error
         return math.fsum(self.errors) / len(self.errors) if self.errors else 0.0
 

@@ -227,7 +227,7 @@ def _extracted(
     def pages() -> Iterator[Page]:
         for name, path in files:
             found = read_pages(path, account.notes) if holds_pages(path) else _text_page(path)
-            empty = True
+            empty, noted = True, len(account.notes)
             try:
                 for page in found:
                     empty = False
@@ -238,7 +238,7 @@ def _extracted(
                     raise
                 _set_aside(name, error, account)
             else:
-                if empty:
+                if empty and len(account.notes) == noted:  # a note has the reason
                     account.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
 
     with Extractor(config.extractor) as extractor:
