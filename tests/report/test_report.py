@@ -229,8 +229,9 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
         tokens = fill(tmp_path / name / "tokens", "tokens", {"x": name}, {})
         for run in (tmp_path / "runs" / name, tmp_path / name / "run"):
             fill(run, "run", {"metrics.jsonl": line}, {"tokens": tokens})
-        results = {"model": f"{name}/run/model", "results": [entry], "skipped": []}
-        fill(tmp_path / name / "zero-shot", "results", {"results.json": json.dumps(results)}, {})
+        model = fill(tmp_path / name / "run" / "model", "model", {"x": name}, {})
+        results = {"model": "run/model", "results": [entry], "skipped": []}  # each evaluated in its own directory
+        fill(tmp_path / name / "zero-shot", "results", {"results.json": json.dumps(results)}, {"model": model})
     chain = {step["name"]: step["sources"] for step in read_content([tmp_path / "runs"]).steps}
     assert chain == {"tokens": [], "a": ["tokens"], "b/tokens": [], "b": ["b/tokens"]}
     found = read_content([tmp_path / "a", tmp_path / "b"])

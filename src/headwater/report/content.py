@@ -125,12 +125,13 @@ def read_content(folders: Sequence[Path]) -> Content:
     bars: list[Bar] = []
     scores: list[ScoreRow] = []
     skipped: list[tuple[str, str]] = []
-    results = {path: read_json(path / "results.json") for path, _ in kinds["results"]}
-    named = Counter(_model_name(model) for model in {str(one["model"]) for one in results.values()})
-    for one in results.values():
-        name = _model_name(one["model"])
-        _read_results(one, name if named[name] == 1 else str(one["model"]), bars, scores, skipped)
     base, steps = _common_parent(found), dict[str, dict[str, Any]]()
+    results = [(read_json(path / "results.json"), path, manifest) for path, manifest in kinds["results"]]
+    places = [_model_place(str(one["model"]), path, manifest, base) for one, path, manifest in results]
+    named = Counter(_model_name(place) for place in set(places))
+    for (one, _, _), place in zip(results, places, strict=True):
+        name = _model_name(place)
+        _read_results(one, name if named[name] == 1 else place, bars, scores, skipped)
     names = {path: _add_steps(lineage(path), base, steps) for path, _ in found}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
@@ -209,6 +210,15 @@ def _read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
         facts["tokens read"] = f"{last['tokens']:,}"
         facts["training time"] = duration(float(last.get("seconds", 0)))
     return RunSummary(name, training, held_out, facts, manifest.complete, followed)
+
+
+def _model_place(model: str, folder: Path, manifest: Manifest, base: Path) -> str:
+    """Return the path of the evaluated model, from `base` if it is there, or `model` if the manifest lacks it."""
+    inputs = [one.path for one in manifest.inputs if one.role == "model"]
+    if model in shipped.names() or not inputs:
+        return model
+    place = (folder / inputs[0]).resolve()
+    return place.relative_to(base).as_posix() if place.is_relative_to(base) else str(place)
 
 
 def _model_name(model: str) -> str:
