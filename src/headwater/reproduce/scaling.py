@@ -36,6 +36,7 @@ _SAMPLES = 100  # of the bootstrap
 _SEED = 1
 _HOUR = 3_600
 _FEWEST_RUNS = 6  # of a fit of the law's four numbers
+_FEWEST_MODELS = 8  # of a scale; all samples of six runs out of six are the same
 _BUDGETS = {"4 minutes": 240, "1 hour": _HOUR, "1 day": 24 * _HOUR}
 
 
@@ -131,8 +132,8 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def runs_missing(scale: Scale) -> list[str]:
     """Return that the scale has too few runs for a law, if so; see Experiment."""
-    enough = len(names(scale)) >= _FEWEST_RUNS
-    return [] if enough else [f"{_FEWEST_RUNS} models {PREFIX!r} in the scale, which has {len(names(scale))}"]
+    enough = len(names(scale)) >= _FEWEST_MODELS
+    return [] if enough else [f"{_FEWEST_MODELS} models {PREFIX!r} in the scale, which has {len(names(scale))}"]
 
 
 def run(laboratory: Laboratory) -> Findings:
