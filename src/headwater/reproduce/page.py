@@ -52,7 +52,10 @@ CHANGES: dict[int, dict[str, str]] = {
         "gpt2_tasks": "the most confident answers were all wrong, and their error over the ten questions counted "
         "as 0",
     },
-    7: {"gpt2_shuffled": "the error over passages included the differences of their lengths"}
+    7: {
+        "gpt2_shuffled": "the error over passages included the differences of their lengths",
+        "gpt2_memorisation": "a share of samples that were all without overlap had no error",
+    }
     | dict.fromkeys(
         ("gpt2_zero_shot", "gpt2_compute_optimal"),
         "the error over texts in a claim included the differences of their lengths, and the error over LAMBADA's "
