@@ -130,7 +130,7 @@ class FinetuneConfig(TrainConfig):
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
             raise ValueError("freeze needs the whole pre-trained base: leave from_scratch and transfer_layers out")
         if self.freeze and self.lambda_lm not in (0, type(self).model_fields["lambda_lm"].default):
-            raise ValueError("a frozen base has no language-model loss: leave lambda_lm out")
+            raise ValueError(f"a frozen base has no language-model loss: leave out lambda_lm = {self.lambda_lm:g}")
         return self
 
 
