@@ -54,6 +54,8 @@ def main() -> int:
     parser.add_argument("--sets", default="sst2,snli", help="separated by commas; default: sst2,snli")
     parser.add_argument("--tokens", type=float, action="append", default=[], help="tokens to forecast for")
     given = parser.parse_args()
+    if len({path.name for path in given.versions}) < len(given.versions):
+        parser.error("two versions have one folder name, which their fine-tuned models in --work would share")
     about = [json.loads((path / "about.json").read_text(encoding="utf-8")) for path in given.versions]
     language = about[-1]["text"]["language"]
     entries = {
