@@ -84,10 +84,11 @@ def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> None:
         and _state_bytes(shape, Ranks(), False) < _SHARE * free
     ]
     largest = max(fitting, key=lambda name: inner_weights(shapes[name]), default=None)
-    smaller = f"Use --preset {largest}" if largest else "Use a smaller --preset"
+    fits = f" (the preset {largest} fits)" if largest else ""
+    ranks_needed = math.ceil(_state_bytes(config, Ranks(), False) / (_SHARE * free))
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
-        repair=f"{smaller}, or --set shard=true over {math.ceil(needed / (_SHARE * free))} ranks",
+        repair=f"Train a smaller model{fits}, or use --set shard=true over {ranks_needed} ranks",
     )
 
 

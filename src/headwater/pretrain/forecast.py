@@ -130,7 +130,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     state = parameters * bytes_a_parameter(dtype) // (ranks.count if config.shard else 1)
     if state > available:
         advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
-        advice += "Use a smaller --preset, or --set shard=true over several ranks"
+        advice += "Train a smaller model, or use --set shard=true over several ranks"
         return replace(found, advice=advice)
     run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
@@ -138,7 +138,11 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     if memory.total > available:
         fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
         advice = "It does not fit. "
-        advice += f"Use --set micro_batch={fits}" if fits >= 1 else "Use a smaller --preset or --set context"
+        advice += (
+            f"Use --set micro_batch={fits}"
+            if fits >= 1
+            else "Train a smaller model, or use a smaller --set context"
+        )
         return replace(found, advice=advice)
     with _computing_as_the_run(run, config):
         update = time_updates(run.trainer, run.read)

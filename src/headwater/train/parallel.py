@@ -103,7 +103,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             raise TrainingError(
                 f"the memory of the device is too small: {str(error).splitlines()[0].split('] ')[-1]}",
-                repair="Use a smaller --set micro_batch or --preset; --dry-run says what fits",
+                repair="Use a smaller --set micro_batch, or train a smaller model; --dry-run says what fits",
             ) from error
         if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
