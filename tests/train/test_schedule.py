@@ -12,7 +12,7 @@ import pytest
 
 from headwater.errors import UsageError
 from headwater.train.loop import TrainConfig
-from headwater.train.schedule import learning_rate_factor
+from headwater.train.schedule import Schedule, learning_rate_factor
 
 STEPS = 40
 
@@ -24,6 +24,13 @@ def test_gpt1_forms_are_the_original_programs(golden_data: Path, name: str) -> N
     expected = golden[f"schedule_warmup_{name}"][1:]  # at 1/40, 2/40, …, 1: after the counter was incremented
     got = [learning_rate_factor(f"gpt1-{name}", t, STEPS, share * STEPS) for t in range(STEPS)]
     np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["gpt1-linear", "gpt1-cosine"])
+def test_a_single_update_trains_as_the_first_of_two(schedule: Schedule) -> None:
+    for warmup in (0.0, 2.0):
+        alone, first = (learning_rate_factor(schedule, 0, steps, warmup) for steps in (1, 2))
+        assert alone == first > 0
 
 
 def test_todays_forms_rise_linearly_and_fall_to_the_final_rate() -> None:

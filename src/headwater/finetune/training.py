@@ -144,8 +144,7 @@ def default_epochs(examples: int, batch_size: int) -> int:
 def resolve(config: FinetuneConfig, *, width: int, examples: int) -> FinetuneConfig:
     """Return `config` with the updates, warm-up and learning rate for the model's width and the examples."""
     epochs = config.epochs or default_epochs(examples, config.batch_size)
-    # At least two: the last update of GPT-1's schedule has rate 0.
-    steps = config.steps or max(2, round(epochs * math.ceil(examples / config.batch_size)))
+    steps = config.steps or max(1, round(epochs * math.ceil(examples / config.batch_size)))
     return config.model_copy(
         update={
             "steps": steps,

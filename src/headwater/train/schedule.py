@@ -4,7 +4,8 @@
 `final_rate` times the peak. "wsd" (warm-up, stable, decay; Hu et al. 2024, MiniCPM, section 4) stays at the peak
 and falls linearly over the last fifth of the updates. "gpt1-cosine" and "gpt1-linear" are GPT-1's (section 4.1;
 its code's `warmup_cosine` and `warmup_linear`): functions of the share x of all updates, including the ramp, so
-that the curve is below the peak when the warm-up ends, and the last update has rate 0.
+that the curve is below the peak when the warm-up ends, and the last update has rate 0. A single update has the
+rate of the first of two.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def learning_rate_factor(
     `warmup_steps` may be less than 1, as GPT-1's 0.2 % of a short fine-tuning.
     """
     if schedule.startswith("gpt1-"):
+        steps = max(2, steps)
         x, warmup = (update + 1) / steps, warmup_steps / steps
         ramp = x / warmup if x <= warmup else 1.0
         if schedule == "gpt1-linear":
