@@ -97,6 +97,12 @@ def test_a_rank_reads_its_own_windows_only(tmp_path: Path, monkeypatch: pytest.M
         assert len(read) == 4
 
 
+def test_a_file_that_the_manifest_does_not_name_is_not_read(tmp_path: Path) -> None:
+    folder = write_tokens(tmp_path / "tokens", [np.arange(40, dtype=np.uint16)])
+    np.save(folder / "train-00000 (copy).npy", np.arange(40, dtype=np.uint16))
+    assert TokenStream(folder, "train", 8).tokens == 40
+
+
 def test_text_shorter_than_a_window_is_named(tmp_path: Path) -> None:
     folder = write_tokens(tmp_path / "tokens", [np.arange(10, dtype=np.uint16)])
     with pytest.raises(DataError, match="less than one window"):

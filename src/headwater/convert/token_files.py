@@ -29,7 +29,7 @@ from headwater.pretrain.tokens.pack import (
     finish_tokens,
     tokens_stage,
 )
-from headwater.pretrain.tokens.sampler import check_ids
+from headwater.pretrain.tokens.sampler import check_ids, shard_paths
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
 from headwater.storage.stage import Stage
@@ -138,7 +138,8 @@ def export_tokens(tokens: Path, out: Path, layout: str | None) -> dict[str, Any]
     if layout is None or layout not in get_args(Format):
         seen = "no format is given" if layout is None else f"the format is {layout!r}"
         raise UsageError(seen, expected=f"--format {', '.join(get_args(Format))}", param="format")
-    config = open_folder(tokens, "tokens").config
+    manifest = open_folder(tokens, "tokens")
+    config = manifest.config
     size = int(config["vocabulary_size"])
     if token_dtype(size) is not np.uint16:
         raise MismatchError(f"{tokens} has a vocabulary of {size:,}", expected=f"at most {1 << 16:,} for {layout}")
@@ -152,7 +153,7 @@ def export_tokens(tokens: Path, out: Path, layout: str | None) -> dict[str, Any]
     if not stage.is_complete():
         with stage.write() as work:
             for part in PARTS:
-                _export_part(work, part, sorted(tokens.glob(f"{part}-*.npy")), layout, size)
+                _export_part(work, part, shard_paths(tokens, manifest, part), layout, size)
     return {
         "source": "tokens",
         "destination": str(out),

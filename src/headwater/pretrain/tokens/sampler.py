@@ -74,7 +74,7 @@ class TokenStream:
     def __init__(self, folder: Path, part: str, context: int) -> None:
         self.manifest: Manifest = open_folder(folder, "tokens")
         self.folder, self.part, self.context = folder, part, context
-        paths = sorted(folder.glob(f"{part}-*.npy"))
+        paths = shard_paths(folder, self.manifest, part)
         shards = [(path, shard) for path, shard in ((path, _map(path)) for path in paths) if len(shard) > context]
         self._paths, self.shards = [path for path, _ in shards], [shard for _, shard in shards]
         self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
@@ -116,6 +116,11 @@ class TokenStream:
         ids = torch.from_numpy(np.stack([ids for ids, _ in pairs]))
         targets = torch.from_numpy(np.stack([targets for _, targets in pairs]))
         return ids, targets
+
+
+def shard_paths(folder: Path, manifest: Manifest, part: str) -> list[Path]:
+    """Return the shards of a part in order: those of the manifest, which were checked."""
+    return [folder / name for name in sorted(manifest.files) if name.startswith(f"{part}-")]
 
 
 def too_short(folder: Path, manifest: Manifest, part: str, context: int) -> DataError:
