@@ -134,6 +134,17 @@ def test_ranks_with_devices_of_two_kinds_are_refused_on_all_of_them() -> None:
     assert "rank 0 has the device cuda and rank 2 the device cpu" in messages.pop()
 
 
+def test_a_callers_process_group_is_kept() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with process_group("cpu") as ranks:
+            assert ranks.count == 1
+        assert dist.is_initialized()
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
 def test_too_little_memory_is_one_clear_error() -> None:
     with (
         pytest.raises(TrainingError, match=r"too small: .*allocate.*smaller --set micro_batch"),

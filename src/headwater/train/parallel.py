@@ -92,9 +92,9 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     """Yield this process's rank and device; under torchrun, within a process group of all ranks.
 
     `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError if another rank is
-    gone or the device's memory is too small.
+    gone or the device's memory is too small. A process group that exists already is used, and is kept.
     """
-    parted = False
+    parted, is_ours = False, not dist.is_initialized()
     try:
         yield _join(device)
         parted = True
@@ -115,7 +115,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
         ) from error
     finally:
         # Without this, gloo's threads may abort the process at its end; NCCL would wait here for a dead rank.
-        if dist.is_initialized() and (parted or dist.get_backend() == "gloo"):
+        if is_ours and dist.is_initialized() and (parted or dist.get_backend() == "gloo"):
             dist.destroy_process_group()
 
 
