@@ -20,7 +20,7 @@ from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.storage import resources
 from headwater.storage.resources import Resource
-from headwater.tokenizer import PATTERN, Tokenizer, train_tokenizer
+from headwater.tokenizer import PATTERN, Kind, Tokenizer, train_tokenizer
 
 TEXT = "It's the theme of the thesis: 안녕 세계, naïve café!  Two  spaces\n\n and 12 lines. 😀"
 
@@ -91,14 +91,18 @@ def test_folder_of_the_original_release_opens(golden_data: Path, tmp_path: Path)
         assert Tokenizer.load(golden_data / "tokenizers" / kind).identity == Tokenizer.load(kind).identity
 
 
-def test_special_token_that_is_an_ordinary_one_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("gpt2", ""), ("gpt2", "a"), ("gpt2", "\udcff"), ("gpt1", ""), ("gpt1", "<unk>"), ("gpt1", "\ud800")],
+)
+def test_a_bad_special_token_is_refused_before_anything_is_read(kind: Kind, name: str) -> None:
+    with pytest.raises(UsageError, match="is empty, already an ordinary token or not UTF-8"):
+        Tokenizer.train(Path("nowhere"), kind, vocab_size=300, special_tokens=[name])
+
+
+def test_a_special_token_that_the_text_makes_an_ordinary_one_is_refused() -> None:
     with pytest.raises(UsageError, match="already an ordinary token"):
-        Tokenizer.train(["aaa"], vocab_size=300, special_tokens=["a"])
-
-
-def test_an_empty_special_token_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(UsageError, match="special token is empty"):
-        Tokenizer.train(Path("nowhere"), vocab_size=300, special_tokens=[""])
+        Tokenizer.train(["the the"], vocab_size=300, special_tokens=["Ġthe"])
 
 
 def _edit(folder: Path, name: str, old: str, new: str) -> None:

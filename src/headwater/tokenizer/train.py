@@ -44,12 +44,12 @@ def learn_vocabulary(
     if kind not in ("gpt2", "gpt1"):
         raise UsageError(f"a vocabulary of kind {kind!r} cannot be learned", expected="kind gpt2 or gpt1")
     specials = list(dict.fromkeys([*([END_OF_TEXT] if kind == "gpt2" else []), *special_tokens]))
-    if "" in specials:
-        raise UsageError("a special token is empty", expected="at least one character")
+    tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER] if kind == "gpt2" else [UNKNOWN, NEWLINE]
+    # Raises UsageError for a bad special token before the text is read.
+    Vocabulary(kind, tuple(tokens), (), {}).with_specials(specials)
     texts = read_blocks(sources, specials)
     progress.start("count words", total=known_bytes(sources), unit="bytes")
     if kind == "gpt2":
-        tokens = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER]
         free = _free_tokens(vocab_size, len(tokens) + len(specials), "256 bytes", len(specials))
         words, first = count_byte_words(texts, progress), 0
     else:
