@@ -260,6 +260,7 @@ def test_a_model_without_a_tokenizer_loads_and_only_calls_with_text_ask_for_one(
         with pytest.raises(MismatchError, match=r"has no tokenizer.*--tokenizer DIR") as refused:
             call()
         assert "tokenizer train" not in str(refused.value)
+        assert "headwater convert MODEL NEW" in str(refused.value)
     with pytest.raises(MismatchError, match="--tokenizer DIR"):
         hw.Tokenizer.load(tmp_path)
     given = hw.load(tmp_path, tokenizer=folder)

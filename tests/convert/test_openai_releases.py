@@ -207,7 +207,7 @@ def test_a_written_gpt2_release_reads_back(
 
 
 def test_the_named_one_of_two_checkpoints_is_converted(tmp_path: Path) -> None:
-    release = tmp_path / "release"
+    release = tmp_path / "the release"
     release.mkdir()
     models = {f"model-{seed}": build_model(preset("gpt2-pico", context=7, width=8), seed=seed) for seed in (1, 2)}
     for name, model in models.items():
@@ -218,7 +218,7 @@ def test_the_named_one_of_two_checkpoints_is_converted(tmp_path: Path) -> None:
         convert(source, tmp_path / name)
         assert torch.equal(load_model(tmp_path / name).tokens.weight, models[name].tokens.weight)
     (release / "checkpoint").unlink()
-    assert "Name one: headwater convert" in str(refusal(release))
+    assert f"Name one: headwater convert '{release / 'model-1.index'}' OUT" in str(refusal(release))
     (release / "hparams.json").rename(release / "config.json")  # weights of another kind are in the folder
     with pytest.raises(FolderError, match=r"has no hparams.json"):
         convert(release / "model-1.index", tmp_path / "out")

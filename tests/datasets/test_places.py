@@ -25,12 +25,14 @@ def test_a_linked_folder_is_searched_and_a_loop_ends(tmp_path: Path) -> None:
 
 
 def test_the_first_folder_with_tokens_is_read_and_two_in_one_folder_are_refused(tmp_path: Path) -> None:
-    for name in ("first/books", "second/books", "second/news"):
+    for name in ("first/books", "second/a book", "second/news"):
         with Stage(tmp_path / name, kind="tokens", config={}, inputs={}).write() as work:
             (work / "train.npy").write_bytes(b"")
     tokens = [Source("tokens", kind="tokens")]
     first, second = tmp_path / "first", tmp_path / "second"
     assert DataFiles([first, second]).locate(tokens) == {"tokens": first / "books"}
     assert DataFiles([second / "news", first]).locate(tokens) == {"tokens": second / "news"}
-    with pytest.raises(ResourceError, match=r"second/books and .*second/news are both of kind tokens"):
+    with pytest.raises(
+        ResourceError, match=rf"second/news are both of kind tokens.* --data '{second / 'a book'}'"
+    ):
         DataFiles([second, first]).locate(tokens)

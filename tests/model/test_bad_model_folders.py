@@ -196,8 +196,10 @@ def test_a_run_is_answered_with_its_model(folder: Path) -> None:
 
 
 def test_an_original_release_is_pointed_to_convert(tmp_path: Path) -> None:
-    (tmp_path / "params_shapes.json").write_text("[]")
-    assert "headwater convert" in str(refusal(tmp_path))
+    release = tmp_path / "of OpenAI"
+    release.mkdir()
+    (release / "params_shapes.json").write_text("[]")
+    assert f"headwater convert '{release}' MODEL" in str(refusal(release))
 
 
 def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:

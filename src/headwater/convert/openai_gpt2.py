@@ -7,6 +7,7 @@ ours. `tensor_bundle` reads the checkpoint.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,6 +114,8 @@ def _prefix(folder: Path) -> Path:
         raise FolderError(
             f"{folder} has {len(indices)} checkpoints (*{INDEX})",
             expected="one",
-            repair=f"Name one: headwater convert {indices[0]} OUT" if indices else "Copy the whole release",
+            repair=f"Name one: headwater convert {shlex.quote(str(indices[0]))} OUT"
+            if indices
+            else "Copy the whole release",
         )
     return indices[0].with_suffix("")

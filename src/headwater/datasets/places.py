@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +63,7 @@ class DataFiles:
                 raise ResourceError(
                     f"{folders[0]} and {folders[1]} are both of kind {source.kind}",
                     expected="one such folder",
-                    repair=f"Name it: --data {folders[0]}",
+                    repair=f"Name it: --data {shlex.quote(str(folders[0]))}",
                 )
             if folders:
                 return folders[0]

@@ -72,7 +72,7 @@ def missing_tokenizer(model: Path | str) -> MismatchError:
         f"{model} has no tokenizer",
         expected="tokenizer.json, or vocab.json with merges.txt, next to the weights",
         repair="Add the one that the model was trained with: "
-        f"headwater convert {model} NEW --tokenizer DIR (in Python: tokenizer=DIR)",
+        "headwater convert MODEL NEW --tokenizer DIR (in Python: tokenizer=DIR)",
     )
 
 

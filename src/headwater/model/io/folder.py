@@ -8,6 +8,7 @@ another shape, and an output matrix that is not tied.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -139,7 +140,8 @@ def _check_folder(folder: Path) -> None:
         return
     if (folder / "params_shapes.json").is_file() or (folder / "hparams.json").is_file():
         raise FolderError(
-            f"{folder} is an original OpenAI release", repair=f"Convert it: headwater convert {folder} MODEL"
+            f"{folder} is an original OpenAI release",
+            repair=f"Convert it: headwater convert {shlex.quote(str(folder))} MODEL",
         )
     if (folder / "model" / CONFIG).is_file():
         raise FolderError(
