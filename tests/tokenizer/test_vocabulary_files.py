@@ -218,6 +218,17 @@ def test_another_way_of_splitting_is_refused(small: Tokenizer, tmp_path: Path) -
         Tokenizer.load(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["vocab.json", "tokenizer.json"])
+def test_a_space_that_transformers_adds_is_refused(small: Tokenizer, tmp_path: Path, name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    small.save(tmp_path)
+    _edit(tmp_path, "tokenizer_config.json", '"add_prefix_space": false', '"add_prefix_space": true')
+    (tmp_path / name).unlink()
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path)("the").input_ids == small.encode(" the")
+    with pytest.raises(DataError, match=r"tokenizer_config.json has add_prefix_space = true; expected false"):
+        Tokenizer.load(tmp_path)
+
+
 def test_folder_without_a_tokenizer_or_altered_since_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match="nowhere does not exist; expected a folder with tokenizer"):
         Tokenizer.load(tmp_path / "nowhere")

@@ -39,8 +39,7 @@ def read_folder(folder: Path) -> Vocabulary:
     """
     if pair := _pair(folder):
         found = read_pair(*pair, _added_tokens(folder))
-        if (folder / "tokenizer.json").is_file():
-            _check_split(found, read_object(folder / "tokenizer.json"), folder / "tokenizer.json")
+        _check_split(found, folder)
         return found
     if wordpiece.is_wordpiece(folder):
         return wordpiece.read_vocabulary(folder, _added_tokens(folder))
@@ -177,14 +176,16 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
             raise DataError(f"merge {number} of {path} is {str(merge)[:100]!r}", expected="two tokens")
         pairs.append((pair[0], pair[1]))
     vocabulary = _assemble(model["vocab"], pairs, _added_tokens(folder), str(path), f"{path}: merges,", 1)
-    _check_split(vocabulary, content, path)
+    _check_split(vocabulary, folder)
     return vocabulary
 
 
-def _check_split(vocabulary: Vocabulary, content: Mapping[str, Any], path: Path) -> None:
+def _check_split(vocabulary: Vocabulary, folder: Path) -> None:
     """Raise DataError if a byte-level tokenizer does not split text as GPT-2: its own pattern, no added space."""
+    path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    content = read_object(path)
     step = content.get("pre_tokenizer")
-    as_gpt2 = (
+    as_gpt2 = not content or (
         isinstance(step, dict)
         and not content.get("normalizer")
         and step.get("type") == "ByteLevel"
@@ -193,6 +194,8 @@ def _check_split(vocabulary: Vocabulary, content: Mapping[str, Any], path: Path)
     )
     if vocabulary.kind == "gpt2" and not as_gpt2:
         raise DataError(f"{path} does not split text as GPT-2", expected="a ByteLevel pre-tokenizer alone")
+    if vocabulary.kind == "gpt2" and read_object(config).get("add_prefix_space"):  # overrides tokenizer.json
+        raise DataError(f"{config} has add_prefix_space = true", expected="false, as GPT-2")
 
 
 def write_files(vocabulary: Vocabulary, folder: Path, *, context: int | None = None) -> None:
