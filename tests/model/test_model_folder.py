@@ -171,3 +171,12 @@ def test_config_json_says_what_transformers_needs(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["a river"], vocab_size=270)
     save_model(build_model(preset("gpt2-pico", context=77), seed=1), tmp_path, tokenizer=tokenizer)
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["model_max_length"] == 77
+
+
+def test_an_ordinary_token_does_not_end_a_text(tmp_path: Path) -> None:
+    """A model of GPT-2's kind with as many rows as the original, and a tokenizer without `<|endoftext|>`."""
+    model = build_model(preset("gpt2-pico", vocabulary=50_257, width=8), seed=1)
+    save_model(model, tmp_path, tokenizer=Tokenizer.train(["a river"], "gpt1", vocab_size=20))
+    assert transformers.AutoConfig.from_pretrained(tmp_path).eos_token_id is None
+    save_model(model, tmp_path)
+    assert transformers.AutoConfig.from_pretrained(tmp_path).eos_token_id == 50_256

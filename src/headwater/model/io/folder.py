@@ -88,14 +88,16 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     tokenizer has more ids than the model has rows.
     """
     config = model.config
-    end_of_text = None
+    kind, end_of_text = huggingface.model_type(config), None
     if tokenizer is not None:
         require_rows(tokenizer, config.vocabulary)
         end_of_text = tokenizer.end_of_text
+    elif kind == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
+        end_of_text = huggingface.END_OF_TEXT
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
         theirs: _for_file(part, name.transposed, dtype)
-        for name in huggingface.tensor_names(huggingface.model_type(config), config, list(state))
+        for name in huggingface.tensor_names(kind, config, list(state))
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
     stored = str(dtype or model.tokens.weight.dtype).removeprefix("torch.")

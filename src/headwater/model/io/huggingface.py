@@ -21,7 +21,7 @@ _OWN = "headwater-"  # model types that only Headwater reads
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
 # Names of GELU's tanh form; openai-gpt calls it just "gelu".
 _TANH_GELU = {"gpt2": {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}, "openai-gpt": {"gelu", "gelu_new"}}
-_END_OF_TEXT = 50_256  # <|endoftext|> of the original GPT-2 vocabulary
+END_OF_TEXT = 50_256  # <|endoftext|> of the original GPT-2 vocabulary
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
 # Switches of GPT2Config with the only supported value.
@@ -103,8 +103,6 @@ def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> di
         return bert.write_config(config, dtype) | {TABLE: {name: getattr(config, name) for name in ours}}
     if kind not in _CLASSES:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
-    if end_of_text is None and kind == "gpt2" and config.vocabulary > _END_OF_TEXT:
-        end_of_text = _END_OF_TEXT
     content: dict[str, Any] = {
         "model_type": kind,
         "architectures": [_CLASSES[kind]],
