@@ -330,8 +330,11 @@ def test_the_next_steps_name_the_shipped_model_that_was_compared(
         return Quickstart(out, out / "run/model", out / "report.html", "강물은 흐른다", {}, "gpt2-mini-ko")
 
     monkeypatch.setattr(headwater.quickstart, "quickstart", done)
-    assert main(["quickstart", "--out", str(tmp_path)]) == 0
-    assert "headwater generate '강물은 흐른다' --model gpt2-mini-ko" in capsys.readouterr().out
+    out = tmp_path / "my text"
+    assert main(["quickstart", "--out", str(out)]) == 0
+    advice = capsys.readouterr().out
+    assert "headwater generate '강물은 흐른다' --model gpt2-mini-ko" in advice
+    assert f"headwater lineage '{out}/run/model'" in advice
 
 
 def test_the_field_of_text_that_is_not_given_is_refused(

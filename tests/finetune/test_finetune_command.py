@@ -340,6 +340,9 @@ def test_predicting_with_what_was_not_fine_tuned_or_over_the_rows_says_so(
 ) -> None:
     assert main(["predict", str(table), "--model", str(base), "--out", str(tmp_path / "p.csv")]) == 1
     assert "task.json" in capsys.readouterr().err
+    missing = tmp_path / "my model"
+    assert main(["predict", str(table), "--model", str(missing), "--out", str(tmp_path / "p.csv")]) == 1
+    assert f"--task classify --train FILE --out '{missing}'" in capsys.readouterr().err
     before = table.read_bytes()
     assert main(["predict", str(table), "--model", str(base), "--out", str(table)]) == 2
     assert "is the file to read" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -250,4 +251,4 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
                 f"{name}: {metrics['metric']} {value:.3f} [{low:.3f}, {high:.3f}] on {test['labelled']:,} rows"
                 f"{baseline}"
             )
-    return "\n".join([*lines, f"headwater predict --model {out} FILE --out predictions.jsonl"])
+    return "\n".join([*lines, f"headwater predict --model {shlex.quote(str(out))} FILE --out predictions.jsonl"])

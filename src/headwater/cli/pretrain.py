@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,9 +138,9 @@ def pretrain(
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
         trained = load_config(model)
         if trained.is_causal:
-            say(f"Try it: headwater generate TEXT --model {out}")
+            say(f"Try it: headwater generate TEXT --model {shlex.quote(str(out))}")
         elif trained.is_masked:
-            say(f"Try it: headwater fill TEXT_WITH_[MASK] --model {out}")
+            say(f"Try it: headwater fill TEXT_WITH_[MASK] --model {shlex.quote(str(out))}")
 
 
 def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:

@@ -45,14 +45,15 @@ def quickstart(
     # Without the line below a heading.
     words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
+    model = shlex.quote(str(result.model))
     ships = f"  headwater generate {prompt} --model {result.shipped}  (a shipped model, for comparison)\n"
     next_steps = (
         f"The report: {result.report}\n\n"
         "Try next:\n"
-        f"  headwater generate {prompt} --model {result.model}\n"
+        f"  headwater generate {prompt} --model {model}\n"
         f"{ships if result.shipped else ''}"
         f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
-        f"  headwater lineage {result.model}"
+        f"  headwater lineage {model}"
     )
     paths = {"out": str(result.out), "model": str(result.model), "report": str(result.report)}
     emit(paths | result.figures, as_json=as_json, text=next_steps)

@@ -6,6 +6,7 @@ The folder is a Hugging Face model folder (the language model with its three mor
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -134,7 +135,8 @@ class FineTuned:
                 open_folder(folder)  # names an unfinished training
             there = shipped.find(folder).is_dir()
             seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
-            base, out = (folder, "DIR") if there else (shipped.DEFAULT, folder)
+            quoted = shlex.quote(str(folder))
+            base, out = (quoted, "DIR") if there else (shipped.DEFAULT, quoted)
             raise FolderError(
                 f"{folder} {seen}",
                 expected="a folder that fine-tuning wrote",

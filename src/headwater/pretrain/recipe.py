@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -224,7 +225,7 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
     if own is not None and own.identity != packed.identity:
         raise MismatchError(
             f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
-            repair=f"Pack the corpus with it: headwater pack CORPUS --tokenizer {initial} --out DIR",
+            repair=f"Pack the corpus with it: headwater pack CORPUS --tokenizer {shlex.quote(initial)} --out DIR",
         )
     dropout = {} if config.dropout is None else {"dropout": config.dropout}
     update: dict[str, Any] = {"model": shape | dropout | config.model}
