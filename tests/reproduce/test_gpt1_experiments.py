@@ -187,7 +187,7 @@ def test_rows_are_taken_evenly() -> None:
 def test_rows_that_meet_a_period_of_the_file_are_refused() -> None:
     rows = [Raw((str(number),), number % 2, number) for number in range(1_000)]
     assert len(evenly(rows, 120)) == 120
-    with pytest.raises(DataError, match="take turns"):
+    with pytest.raises(DataError, match="alternate"):
         evenly(rows, 100)
 
 

@@ -1,4 +1,4 @@
-"""The papers run again: one file an experiment, one recipe a scale, one page a result."""
+"""Run the papers' experiments again: one module an experiment, one TOML file a scale, one page of results each."""
 
 from headwater.reproduce.reproduction import reproduce
 

@@ -59,9 +59,9 @@ class PaperClaim(Config):
         return f"{estimate.text(self.shown.digits, self.shown.scale)}{self.shown.unit}"
 
     def expected(self, facts: Mapping[str, object]) -> float | None:
-        """Return the expected effect of the claim as `facts` complete it; None if a smaller one decides nothing.
+        """Return the expected effect of the claim that `facts` complete.
 
-        A plan with `threshold` is of a claim about a threshold: a smaller effect is not evidence against it.
+        None for a claim about a threshold (`threshold` in its plan): a smaller effect is not evidence against it.
         """
         claimed = self.claim.format(**facts)
         plans = [plan for plan in self.plans if self.claim.format(**plan) == claimed and not plan.get("threshold")]

@@ -1,6 +1,6 @@
 """What an experiment is, and what it finds: rows of numbers with their intervals, and a verdict on each claim.
 
-`run` of an experiment asks the laboratory for models and scores and returns its findings. It writes nothing: the
+`Experiment.run` asks the laboratory for models and scores and returns the findings. It writes nothing: the
 laboratory stores what is made, and `page` writes the results.
 """
 
@@ -73,14 +73,14 @@ class Findings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment of a paper. section: of the paper; claim: its statement, in one sentence.
+    """One experiment. section: of the paper; claim: the paper's statement, in one sentence.
 
     models: the models of the scale that it uses, by name or by a prefix that ends in a dash (`gpt2-`); their texts
-    must exist. pieces: the work that it asks for, which the estimate of the remaining time needs; work that two
-    experiments share has one name. any_base: whether its models may be existing ones, without a recipe. settings:
-    the class of its table in the scale. arranged: the scale that it runs at, if this table changes the models.
-    `pieces` and `run` get this one. lacks: what else it needs and the data folder does not have, each as `SNLI
-    (finetune/snli)`. paper_tables: the papers' tables that its page shows, by their names in
+    must exist. pieces: returns the work as (kind, name), to estimate the remaining time; work that two experiments
+    share has one name. any_base: whether its models may be existing ones, without a recipe. settings: the class of
+    its table in the scale. arranged: returns the scale with the models that its settings choose; `pieces` and
+    `run` get this scale. lacks: returns what else it needs and the scale or the data folder does not have, each as
+    `SNLI (finetune/snli)`. paper_tables: the papers' tables that its page shows, by their names in
     `datasets.paper_tables`.
     """
 
@@ -108,7 +108,7 @@ class Experiment:
         return {asked: [name for name in scale.models if _is_named(asked, name)] for asked in self.models}
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
-        """Return what it needs and the scale or `data` does not have: models and their texts first."""
+        """Return the models and texts that the scale or `data` does not have; if it has all of them, `lacks`."""
         scale = self.arranged(scale)
         named = self._named(scale)
         missing = [f"a model {asked!r} in the scale" for asked, found in named.items() if not found]

@@ -59,7 +59,7 @@ class AblationSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return four variants on every set, once a seed."""
+    """List the work: four variants on every set, once a seed."""
     return piece_names(scale, _wanted(scale), VARIANTS)
 
 

@@ -1,8 +1,8 @@
 """GPT-1, figure 2 on the left: how much each transferred layer adds.
 
-Embeddings and the first n blocks come from pre-training and the rest is initialised at random, as `n_transfer` in
-the authors' code. The paper draws the accuracy on MultiNLI and RACE over n, for the development part and, dashed,
-the training part. Here it is the test part of each set, and rows that the model learned from.
+Embeddings and the first n blocks come from pre-training and the rest is initialised at random, as with
+`n_transfer` in the authors' code. The paper draws the accuracy on MultiNLI and RACE over n, for the development
+part and, dashed, the training part. Here it is the test part of each set, and rows that the model learned from.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LayerTransferSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return each number of layers on each set, once a seed."""
+    """List the work: each number of layers on each set, once a seed."""
     settings = _settings(scale)
     depth = shape_of(scale, "gpt1").layers
     found = piece_names(scale, settings.sets, [FULL])

@@ -35,7 +35,7 @@ class PerplexitySettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return both models once a seed, and their perplexity on both parts."""
+    """List the work: both models once a seed, and their perplexity on both parts."""
     names = trainings(scale, MODELS)
     found = {("pre-training", name) for name in names}
     return found | {("perplexity", f"{name}, {part}") for name in names for part in ("held-out", "train")}

@@ -56,7 +56,7 @@ def arranged(scale: Scale) -> Scale:
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return the full model on every set, once a seed, and its zero-shot scores."""
+    """List the work: the full model on every set, once a seed, and its zero-shot scores."""
     return piece_names(scale, list(scale.labelled.sets), [FULL]) | zero_shot_pieces(scale)
 
 
@@ -144,7 +144,7 @@ def _finding(table: str, scores: Mapping[str, Seeds]) -> Finding:
     values = {name: over_parts(scores[name]) for name in there}
     means = mean_of_sets(list(values.values()))
     gains = mean_of_sets([values[name].linear(1.0, -_constant(scores[name][0])) for name in there])
-    # As here, each set counts once, however many parts it has.
+    # Each set counts once, however many parts it has, as in `means`.
     published = [fmean(score.published or 0.0 for score in scores[name][0]) for name in there]
     return judge(
         CLAIMS["gpt1_tables.learned"],

@@ -103,7 +103,7 @@ class UpdateSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return both models once a seed, and every protocol at every snapshot."""
+    """List the work: both models once a seed, and every protocol at every snapshot."""
     tasks = scale.settings("gpt1_updates", UpdateSettings).tasks
     runs = [(model, seed) for model in MODELS for seed in scale.seeds]
     return {("pre-training", name) for name in trainings(scale, MODELS)} | {
@@ -232,7 +232,7 @@ def _findings(scores: _Scores, steps: Mapping[str, Sequence[int]]) -> list[Findi
 
 
 def snapshots_missing(scale: Scale, models: Iterable[str]) -> list[str]:
-    """Return which models have snapshots that their training does not reach; see Experiment."""
+    """Return the snapshots after a model's last update, in the form of `Experiment.lacks`."""
     last = {name: scale.models[name].snapshots[-1:] for name in models if not scale.models[name].model}
     updates = {name: PretrainConfig.build(scale.models[name].recipe).steps for name in last}
     return [
@@ -244,7 +244,7 @@ def snapshots_missing(scale: Scale, models: Iterable[str]) -> list[str]:
 
 
 def _lacks(scale: Scale, data: Path) -> list[str]:
-    """Return what is wrong with the snapshots, or the files that are missing if no heuristic has its own."""
+    """Return what is wrong with the snapshots, or which files are missing if no heuristic has all of its files."""
     last = {scale.models[name].snapshots[-1:] for name in MODELS}
     if len(last) > 1 or not all(last):
         return [f"snapshots of {' and '.join(MODELS)} that end at the same update"]

@@ -37,7 +37,7 @@ TOP_K = 40  # appendix A
 
 
 class Continued(Config):
-    """How many pieces of held-out text are continued, their length and that of the continuations in tokens."""
+    """The number of pieces of held-out text, their length, and the length of the continuations, in tokens."""
 
     count: int = Field(default=100, ge=2)
     context: int = Field(default=96, ge=1)
@@ -109,7 +109,7 @@ def panels_over_sizes(
 
 
 def reference_lines(divisors: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Return other systems' numbers by panel and system, divided to the panel's unit.
+    """Return other systems' numbers by panel and system, divided by the panel's divisor.
 
     The name of a system whose number is not verified ends in a question mark.
     """

@@ -45,7 +45,7 @@ class LayerNormSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return each variant once a seed."""
+    """List the work: each variant once a seed."""
     return {("gradients", name) for name in trainings(scale, VARIANTS)}
 
 

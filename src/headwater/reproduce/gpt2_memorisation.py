@@ -41,7 +41,7 @@ WHO = ("written", "real")
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return the smallest and largest model once a seed: training, continuations, and their overlap."""
+    """List the work: the smallest and largest model once a seed: training, continuations, and their overlap."""
     kinds = ("pre-training", "continuations", "overlap")
     return {(kind, name) for name in trainings(scale, ends(scale)) for kind in kinds}
 
@@ -121,12 +121,12 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def share_without(seeds: Sequence[Sequence[float]]) -> Measured:
-    """Return the share of texts with an overlap of 0, one a seed, with its error over the texts."""
+    """Return the share of texts without overlap: one value a seed, with its standard error over the texts."""
     return Measured.of(share_figure("", [float(value == 0) for value in values]) for values in seeds)
 
 
 def _means(seeds: Sequence[Sequence[float]]) -> Measured:
-    """Return the mean over texts, one a seed, with its error over the texts."""
+    """Return the mean over texts: one value a seed, with its standard error over the texts."""
     return Measured.of(mean_figure("", values) for values in seeds)
 
 
@@ -138,7 +138,10 @@ def _shares(
     train: Path,
     grams: Callable[[int], TrainingGrams],
 ) -> dict[tuple[int, str], list[float]]:
-    """Return the percentage of n-grams in the corpus `train` by (words, who); `grams` makes its filters."""
+    """Return, by (words, who), the percentage of each text's n-grams that occur in the corpus `train`.
+
+    `grams` returns the filter of the corpus for n words.
+    """
 
     def measure() -> dict[str, list[float]]:
         found = {}

@@ -1,7 +1,7 @@
 """GPT-2, section 4: how much of a test set occurs in the training text (table 6), and its effect on the score.
 
-8-grams of lower-cased words are counted with a Bloom filter. A count has no seeds: the verdict of a finding from
-counts alone is the inequality itself. All of LAMBADA's passages are scored, because few of them overlap.
+8-grams of lower-cased words are counted with a Bloom filter. A count does not depend on the seed, so a claim about
+counts is judged by the inequality alone. All of LAMBADA's passages are scored, because few of them overlap.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PROTOCOL = "lambada.openai.whole-word"
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return the table, and the largest model and its scores once a seed."""
+    """List the work: the table, and the largest model and its scores once a seed."""
     names = trainings(scale, [rungs(scale)[-1]])
     return {(kind, name) for kind in ("pre-training", "overlap") for name in names} | {("overlap", "table 6")}
 
@@ -171,7 +171,10 @@ def _own_is_more(table: dict[str, dict[str, Any]]) -> Finding:
 
 
 def judge_without(changes: Measured, count: int, asked: int) -> Finding:
-    """Judge the `changes` by passage of the perplexity without the `count` passages of `asked` that overlap."""
+    """Judge how much the perplexity changes without the `count` passages of `asked` that overlap.
+
+    changes: the mean of `change_by_passage`, one value a seed.
+    """
     claim = CLAIMS["gpt2_overlap.without"]
     if not count:
         here = f"none of the {asked:,} scored passages shares an 8-gram with the training text"

@@ -33,7 +33,7 @@ from headwater.reproduce.scale import Scale, trainings
 from headwater.reproduce.setup import describe
 from headwater.reproduce.statistics import Measured, differences, over_seeds, percent
 
-_KNOWN_FROM = 3  # a string is a word if the training text has it so often; rarer ones may be scanning errors
+_KNOWN_FROM = 3  # a string is a word if the training text has it this often; rarer ones may be scanning errors
 _RUN = 3
 _MEASURES = {
     "words": "share of words that are in the training text",
@@ -51,7 +51,7 @@ class SampleSettings(Continued):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return the smallest and largest model once a seed: training and continuations."""
+    """List the work: the smallest and largest model once a seed: training and continuations."""
     names = trainings(scale, ends(scale))
     return {(kind, name) for name in names for kind in ("pre-training", "continuations")}
 

@@ -43,7 +43,7 @@ class ShuffledSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return the largest model once a seed: training, and scores in both orders."""
+    """List the work: the largest model once a seed: training, and scores in both orders."""
     names = trainings(scale, rungs(scale)[-1:])
     return {("pre-training", name) for name in names} | {("sentence order", name) for name in names}
 

@@ -77,7 +77,7 @@ class TaskSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return every rung once a seed, in three parts."""
+    """List the work: every rung once a seed: training, and scores in three parts."""
     parts = ("winograd", "written", "questions")
     names = trainings(scale, rungs(scale))
     return {("pre-training", name) for name in names} | {

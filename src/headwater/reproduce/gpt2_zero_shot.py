@@ -1,9 +1,9 @@
 """GPT-2, sections 3.1 to 3.3 and 4: zero-shot scores over four sizes (table 3), and train against test (figure 4).
 
 The paper trains four sizes on one text and scores them on sets that none was trained on. All scores improve with
-size, as does perplexity on training and test text, from which it concludes that all of them underfit. Here figure
-4 has three texts: windows that the run read, windows of the same books that it did not read, and whole held-out
-books. The first two differ only by memorisation. A run of one epoch or more leaves no window unread.
+size, as does perplexity on training and test text, from which the paper concludes that all of them underfit. Here
+figure 4 has three texts: windows that the run read, windows of the same books that it did not read, and whole
+held-out books. The first two differ only by memorisation. A run of one epoch or more leaves no window unread.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COLUMNS: Mapping[Column, str] = {
     ("wikitext-103.detokenized", "perplexity"): "WikiText-103 perplexity",
     ("1bw.detokenized", "perplexity"): "1BW perplexity",
 }
-# The same sets as they are distributed, without a de-tokenizer (section 3.1): rows and no claims.
+# The same sets as they are distributed, without a de-tokenizer (section 3.1). No claim uses them.
 AS_DISTRIBUTED: Mapping[Column, str] = {
     (protocol.replace("detokenized", "tokens"), metric): f"{name}, not de-tokenized"
     for (protocol, metric), name in COLUMNS.items()
@@ -75,7 +75,7 @@ class ZeroShotSettings(Config):
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return every rung once a seed: training, scores, and the loss on the three parts."""
+    """List the work: every rung once a seed: training, scores, and the loss on the three parts."""
     names = trainings(scale, rungs(scale))
     found = {("pre-training", name) for name in names}
     found |= {("scores", f"{what}, {name}") for what in ("table 3", "not de-tokenized") for name in names}

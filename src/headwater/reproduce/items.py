@@ -94,7 +94,7 @@ def _variance(values: Floats) -> Floats:
 
 
 def ratio_values(amounts: Floats, units: Floats) -> Floats:
-    """Return one value an item, whose mean is Σ amounts / Σ units and whose error is that of `ratio_error`."""
+    """Return one value an item: their mean is Σ amounts / Σ units, their standard error that of `ratio_error`."""
     ratio = amounts.sum() / units.sum()
     return np.asarray(ratio + (amounts - ratio * units) / units.mean(), dtype=np.float64)
 

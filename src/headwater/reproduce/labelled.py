@@ -91,7 +91,7 @@ def sets_there(scale: Scale, wanted: Sequence[str], data: Path) -> tuple[list[st
 
 
 def sets_missing(scale: Scale, wanted: Sequence[str], data: Path) -> list[str]:
-    """Return what an experiment on these sets lacks if none is available; see Experiment."""
+    """Return what is missing if none of these sets is available, in the form of `Experiment.lacks`."""
     there, _ = sets_there(scale, wanted, data)
     return [] if there else [f"one of the sets {', '.join(wanted)} ({FOLDER}) with rows in the scale"]
 
@@ -306,14 +306,14 @@ def evenly(rows: Sequence[Raw], count: int | None) -> Sequence[Raw]:
         if abs(there - wanted) > _FAR_OFF / math.sqrt(count):
             raise DataError(
                 f"of {count:,} rows taken evenly from {len(rows):,}, {there:.0%} are of class {label}, of all "
-                f"{wanted:.0%}: the classes take turns in this file",
+                f"{wanted:.0%}: the classes alternate in this file",
                 repair=f"Take another number of rows, such as {count - 1:,}",
             )
     return taken
 
 
 def describe_rows(taken: Rows) -> str:
-    """`1,000 to train, 500 to choose the epoch, 1,000 to test`."""
+    """Return `1,000 to train, 500 to choose the epoch, 1,000 to test`."""
     parts = ((taken.train, "to train"), (taken.validation, "to choose the epoch"), (taken.test, "to test"))
     return ", ".join(f"{f'at most {count:,}' if count else 'all'} {what}" for count, what in parts)
 
@@ -347,9 +347,9 @@ def _benchmark(name: str) -> Benchmark:
 def constant_score(labels: Sequence[str], metric: str) -> float:
     """Return the score of the best constant answer to rows with these labels: for F1 always the second class.
 
-    The most frequent class is that of the measured rows. That of the training rows can be the rarer one there, and
-    a model that prefers the other class would look better than a constant answer. The correlation of a constant
-    answer counts as 0.
+    For accuracy it is the most frequent class of the measured rows. The most frequent class of the training rows
+    can be rarer there; then a model that always gives the other class would look better than a constant answer.
+    The correlation of a constant answer counts as 0.
     """
     if metric in ("matthews", "pearson", "spearman"):
         return 0.0

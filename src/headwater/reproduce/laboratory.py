@@ -55,7 +55,7 @@ DIGITS = 10  # of the hash in a folder's name
 def once(
     make: Callable[Concatenate[Laboratory, Arguments], Made],
 ) -> Callable[Concatenate[Laboratory, Arguments], Made]:
-    """Call a function of a laboratory once for the same arguments; each call records the folders that it used."""
+    """Cache a laboratory function's results by its arguments; each call records the folders that it used."""
 
     @functools.wraps(make)
     def find(laboratory: Laboratory, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Made:
@@ -270,9 +270,9 @@ class Laboratory:
     ) -> dict[str, float]:
         """Return loss a token (nats) and perplexity of a model on windows of a part of a tokens folder.
 
-        windows: how many, evenly over the part, or their places. A window is one context of the model; all of its
-        tokens but the first are scored. "loss error" is the standard error over windows. A tokenizer of kind gpt2,
-        whose tokens are bytes, also gives "bits per byte".
+        windows: their number, evenly spaced over the part, or their indices. A window is one context of the model;
+        all of its tokens but the first are scored. "loss error" is the standard error over windows. A tokenizer of
+        kind gpt2, whose tokens are bytes, also gives "bits per byte".
         """
         return self.measured(
             f"perplexity-{_file_name(name)}",
@@ -320,7 +320,7 @@ def choose_held_out(corpus: Path, share: float) -> frozenset[str]:
     """Return the ids of the held-out documents: the `share` with the smallest hashes, at least one."""
     ids = [document.id for document in read_documents(corpus)]
     if len(ids) < 2:
-        raise DataError(f"{corpus} has {counted(len(ids), 'document')}", expected="two at least, to hold one out")
+        raise DataError(f"{corpus} has {counted(len(ids), 'document')}", expected="at least two, to hold one out")
     ordered = sorted(ids, key=lambda one: hashlib.sha256(one.encode()).digest())
     return frozenset(ordered[: max(1, round(share * len(ids)))])
 

@@ -103,7 +103,7 @@ _ADDED = "new parameters for a task, mean over sets"
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return eight learners on every set, once a seed, and again at equal seconds."""
+    """List the work: eight learners on every set, once a seed, and again at equal seconds."""
     sets, seeds = _wanted(scale), scale.seeds
     found = piece_names(scale, sets, LEARNERS)
     if scale.settings("objectives", ObjectivesSettings).seconds:
@@ -206,7 +206,7 @@ def _update_seconds(journal: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Table, times: _Times) -> Table:
-    """Fine-tune again, for as many seconds as GPT in `equal`."""
+    """Fine-tune again, each learner for as many seconds as GPT took in `equal`, the table at equal updates."""
     table: dict[str, dict[str, Seeds]] = {variant.name: {} for variant in LEARNERS}
     for name in chosen:
         for variant in LEARNERS:
@@ -268,7 +268,7 @@ def judge_table(table: Table, chosen: Sequence[str], terms: str) -> list[Finding
 
 
 def _writes(laboratory: Laboratory) -> Finding:
-    """Judge which of the models write and score: a property of the objective, read from their configuration."""
+    """Judge which of the models generate and score text; their configuration says so."""
     seed = laboratory.scale.seeds[0]
     causal = [name for name in _MODELS if load_config(laboratory.model(name, seed)).is_causal]
     here = f"of {', '.join(_MODELS)}: {', '.join(causal)}"

@@ -172,7 +172,7 @@ def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
 
 
 def _told(what: str, listed: Sequence[str], separator: str = "; ") -> list[str]:
-    """Return a paragraph of Markdown that says `what` about everything listed; none if that is empty."""
+    """Return `what` and the list as a paragraph of Markdown; no lines if the list is empty."""
     return [f"{what} {separator.join(listed)}.", ""] if listed else []
 
 
@@ -235,7 +235,8 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
 def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
     """Return the experiments whose configuration is not that of `scale`, with their configuration.
 
-    The scale is by default the one that most of them name. An experiment may have only its first seeds, or more.
+    The scale is by default the one that most of them name. An experiment may have fewer or more seeds, if those
+    that both have are the same.
     """
     name = scale.name if scale else Counter(one["scale"] for one in found).most_common(1)[0][0]
     seeds = list(scale.seeds) if scale else max((one["seeds"] for one in found if one["scale"] == name), key=len)

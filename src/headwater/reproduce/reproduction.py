@@ -107,7 +107,7 @@ def work_of(experiments: Sequence[Experiment], scale: Scale) -> tuple[set[tuple[
 
 
 def choose(names: Sequence[str]) -> list[Experiment]:
-    """Return experiments by name; `all`, or a beginning up to the underscore, such as `gpt1`, selects several."""
+    """Return experiments by name; `all`, or a beginning up to an underscore, such as `gpt1`, selects several."""
     chosen: dict[str, Experiment] = {}
     for name in names:
         found = {

@@ -144,7 +144,7 @@ class Scale(Config):
 
     @property
     def changed(self) -> list[str] | None:
-        """KEY=VALUE of each key that differs from the scale of its name in Headwater, except for `most_hours`.
+        """`KEY=VALUE` of each key that differs from Headwater's scale of the same name, except for `most_hours`.
 
         None if there is no such scale, or if a key that differs is a table.
         """

@@ -126,12 +126,12 @@ def names(scale: Scale) -> list[str]:
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
-    """Return each of the short runs, once."""
+    """List the work: each of the short runs, once."""
     return {("pre-training", f"{name}, seed {scale.seeds[0]}") for name in names(scale)}
 
 
 def runs_missing(scale: Scale) -> list[str]:
-    """Return that the scale has too few runs for a law, if so; see Experiment."""
+    """Return what is missing if the scale has too few runs for a law, in the form of `Experiment.lacks`."""
     enough = len(names(scale)) >= _FEWEST_MODELS
     return [] if enough else [f"{_FEWEST_MODELS} models {PREFIX!r} in the scale, which has {len(names(scale))}"]
 

@@ -75,7 +75,7 @@ def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
 
 
 def better(result: Result, folder: Path) -> Measured:
-    """Return a result with higher values better, with its items; a perplexity becomes minus its logarithm."""
+    """Return a result's value and items so that higher is better; a perplexity becomes minus its logarithm."""
     plain = Measured([result.value], [result.stderr])
     if result.metric == "perplexity":
         plain = plain.map(lambda value: -math.log(value))

@@ -25,7 +25,7 @@ _SEQUENCES = {"similarity": 2, "choice": 4}  # the most that an example has; 1 f
 
 
 def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool = False) -> Lines:
-    """Return the text of some models, each model, and with `fine_tuned` their fine-tuning."""
+    """Return lines about the text of some models, each model, and with `fine_tuned` their fine-tuning."""
     texts = [text for model in models if (text := laboratory.scale.models[model].text)]
     lines = describe_text(laboratory, texts[0]) if texts else [_describe_scale(laboratory.scale)]
     lines += [describe_model(laboratory, model) for model in models]
