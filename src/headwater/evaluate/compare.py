@@ -39,7 +39,7 @@ class Difference:
 def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
     """Return the differences of all comparable protocols that are in both results folders.
 
-    Notes why a protocol that both have is left out. Raises MismatchError if no protocol can be compared.
+    Writes to `progress` why a protocol is left out. Raises MismatchError if no protocol can be compared.
     """
     first, second = read_results(a), read_results(b)
     here = {(result.protocol, result.metric) for result in first.results}
@@ -98,8 +98,8 @@ def _values(
 def _log_likelihood(record: Mapping[str, Any]) -> float:
     """Return the log-likelihood of a record's text in nats.
 
-    That of a held-out document is in its bits: with GPT-1's tokenizer they include the cost of the first token,
-    which the model was not asked for.
+    For a held-out document it is computed from the bits. With GPT-1's tokenizer they include the cost of the first
+    token, which the model was not asked for.
     """
     if "bits" in record:
         return -float(record["bits"]) * math.log(2)

@@ -99,7 +99,7 @@ class Detokenizer:
         return head + " ".join(tokens) + tail
 
     def count_exceptions(self, lines: Sequence[str]) -> dict[str, int]:
-        """Return how many lines do not come back, and how many there are, as details of a result."""
+        """Return the number of `exceptions` and of lines, as details of a result."""
         return {UNDONE: len(self.exceptions(lines)), "lines": len(lines)}
 
     def exceptions(self, lines: Iterable[str]) -> list[str]:

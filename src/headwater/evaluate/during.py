@@ -1,7 +1,7 @@
 """Zero-shot scores over updates, while a model is trained (GPT-1, Radford et al. 2018, figure 2 on the right).
 
-Pre-training calls a Follower after each update; it scores a few examples of each protocol at a fixed interval. It
-never takes more than SHARE of the time: an evaluation that would is skipped.
+Pre-training calls a Follower after each update. It scores a few examples of each protocol at a fixed interval. An
+evaluation is skipped if, with the duration of the previous one, evaluations took more than SHARE of the time.
 """
 
 from __future__ import annotations

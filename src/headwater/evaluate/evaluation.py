@@ -56,7 +56,7 @@ class EvaluateConfig(Config):
     stride: int | None = Field(default=None, ge=1)
     """Tokens between the starts of two windows; by default half of a window."""
     precision: Literal["fp32", "bf16", "int8", "int4"] = "fp32"
-    """What the model computes in."""
+    """Number format of the computation."""
     yardstick_bytes: int | None = Field(default=None, ge=0)
     """The most bytes of training text for xz and the n-gram model; 0 omits them."""
 
@@ -131,7 +131,7 @@ def evaluate(
     allow_empty: bool = False,
     progress: Progress = SILENT,
 ) -> Results:
-    """Evaluate a model, a folder or a shipped one, and write the results folder `out`, unless it is complete.
+    """Evaluate the model in a folder, or one that ships, and write the results folder `out` unless it is complete.
 
     tasks: protocol names, beginnings of them, or `MODULE:NAME` of own tasks (`own_tasks`). data: the folders of
     the official files, or Headwater's tokens and labels folders. limit: the number of examples of each protocol.
@@ -323,8 +323,8 @@ def _without_overlap(
 ) -> dict[str, dict[str, Any]]:
     """Return for each metric the mean overlap, the number of examples with any, and the score without those.
 
-    Examples that are not measured do not count, and stay. Sets the share of overlap in each record; it is 0 for an
-    example shorter than an n-gram.
+    Examples that no figure is about (`Task.is_measured`) are not counted and not left out. The share of overlap is
+    stored in each record; it is 0 for an example shorter than an n-gram.
     """
     texts = {example.id: example.text for example in examples}
     shares = training.shares(texts[record["id"]] for record in records)
@@ -366,7 +366,7 @@ def _groups(
 
 
 def _kept(answer: Answer) -> dict[str, Any]:
-    """Return an answer for the examples file; seven digits are enough for float32."""
+    """Return an answer for the examples file, with the seven digits of float32."""
     if isinstance(answer, Scored):
         return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
     return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}

@@ -56,7 +56,7 @@ def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
 
 
 def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
-    """Return the text of a part or, if it is longer than `size` bytes, so much of it in evenly spaced pieces.
+    """Return the text of a part, or if it is longer, about `size` bytes of it in evenly spaced pieces.
 
     Raises DataError for an id beyond the vocabulary.
     """

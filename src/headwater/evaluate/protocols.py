@@ -136,7 +136,7 @@ class Task(ABC):
         """Return the record of one example: each metric by name, and anything else to store."""
 
     def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> Task:
-        """Return this task with what an evaluation decides for it; by default that is nothing."""
+        """Return this task with the settings of an evaluation; by default it is unchanged."""
         return self
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
@@ -144,11 +144,11 @@ class Task(ABC):
         return examples[:limit]
 
     def settings(self, reader: Reader) -> dict[str, Any]:
-        """Return choices that the protocol's name leaves open, such as a window; stored with the result."""
+        """Return choices that the protocol's name leaves open, such as a window, to store with the result."""
         return {}
 
     def is_measured(self, record: Mapping[str, Any]) -> bool:
-        """Return whether an example is one that the figures are about, not one that only a setting is tuned on."""
+        """Return whether the figures are about an example; it may be one that only a setting is tuned on."""
         return True
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:

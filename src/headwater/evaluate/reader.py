@@ -52,9 +52,10 @@ class Reader:
         """Encode a context and its continuation as one text, and split the ids between them.
 
         White space at the end of the context belongs to the continuation, as in GPT-2's tokens, and so does a
-        token that spans both. With `own_tokens`, tokens of only white space belong to the context: a mean over
-        tokens would include the newline between both, which favours short answers. An empty context becomes
-        `<|endoftext|>` or, with GPT-1's tokenizer, the first token of the continuation, which then has no score.
+        token that spans both. With `own_tokens`, tokens of only white space belong to the context: otherwise a
+        mean over tokens would include the newline between both, which favours short answers. An empty context
+        becomes `<|endoftext|>` or, with GPT-1's tokenizer, the first token of the continuation, which then has no
+        score.
 
         Raises DataError if there is nothing to score, or more than the model's context.
         """
