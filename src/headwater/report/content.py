@@ -281,7 +281,7 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 def interval(
     metric: str, value: float, error: float | None, count: int
 ) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95 % interval of a score; Wilson's for a share of which all or none are right."""
+    """Return the 95 % interval of a score; Wilson's for a share of 0 or 1."""
     if error is None:
         return None, None
     if value in (0, 1) and metric.startswith(_SHARES):
@@ -304,7 +304,7 @@ def _read_samples(path: Path) -> Iterator[Sample]:
 
 
 def _squeezed(before: str, tokens: Sequence[Token]) -> list[Token]:
-    """Replace line breaks after the second consecutive one by a sign, to save space."""
+    """Replace each line break after two consecutive ones by `↵`, to save space."""
     shown = []
     breaks = len(before) - len(before.rstrip("\n"))
     for token in tokens:
@@ -322,7 +322,7 @@ def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str,
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
-        # One text with a score has the input of classify, and no majority class.
+        # The metrics of a regression have the task classify, whose input it shares, but no majority class.
         task = "regress" if metrics["task"] == "classify" and "majority" not in metrics else str(metrics["task"])
         title = _task_title(path, train.path if train else "", task)
         scratch = manifest.config.get("from_scratch")
@@ -384,7 +384,7 @@ def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, 
 
 
 def _names(place: str, base: Path) -> Iterator[str]:
-    """Yield names of a folder, shortest first: its path from `base`, or more and more of its last parts."""
+    """Yield possible names of a folder: its path from `base`, its last part, its last two parts, and so on."""
     path = Path(place)
     if path.is_relative_to(base):
         yield path.relative_to(base).as_posix()

@@ -89,11 +89,11 @@ def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Tem
 
 
 def headlines(content: Content) -> list[Headline]:
-    """Return the three or four most important numbers."""
+    """Return the most important numbers: for language modelling, zero-shot, and each fine-tuning table."""
     found = []
     models = [bar for bar in content.bars if bar.is_model]
     for bar in sorted(models, key=lambda bar: bar.ships)[:1]:
-        found.append(Headline(f"{bar.value:.3f}", "bits per byte", "on text it has never read"))
+        found.append(Headline(f"{bar.value:.3f}", "bits per byte", "on held-out text"))
     own = [score for score in content.scores if score.note == ""] or content.scores
     guessed = [score for score in own if score.metric == "accuracy" and score.chance is not None]
     if guessed:
