@@ -86,7 +86,7 @@ def read_stdin() -> str:
 
 
 def warn_if_shadowed(model: str | Path) -> None:
-    """Say so if a local folder has the name of a shipped model, since the folder is used."""
+    """Warn if a local folder has the name of a shipped model: the folder is used."""
     from headwater import shipped
 
     if shipped.is_shadowed(model):
@@ -94,7 +94,7 @@ def warn_if_shadowed(model: str | Path) -> None:
 
 
 def local_model(model: str | Path, download: bool) -> Path:
-    """Return what `shipped.replace_hub_name` returns; say so if a local folder has the name of a shipped model."""
+    """Return what `shipped.replace_hub_name` returns; warn if a local folder has the name of a shipped model."""
     from headwater import shipped
 
     warn_if_shadowed(model)

@@ -36,7 +36,7 @@ def evaluate(
     tasks: Annotated[
         str,
         typer.Option(
-            help="Protocols, comma-separated; the beginning of a name selects all with that beginning. "
+            help="Protocols, comma-separated. A name cut at a dot, such as lambada, selects all below it. "
             "my_module:TASK is a task of your own."
         ),
     ] = "",

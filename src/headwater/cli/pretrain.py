@@ -30,7 +30,7 @@ _FIND_LR = "Train briefly at a rising learning rate, print the best one, save th
 _FOLLOW = "Zero-shot tasks to score during training, such as lambada.openai.last-token,sst-2.very."
 _FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
 _RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano."
-_RESUME = "Resume the run in --out with its own configuration. Only --evaluate and its options are given again."
+_RESUME = "Resume the run in --out as it is configured. To continue scoring, repeat --evaluate and its options."
 
 
 def pretrain(
