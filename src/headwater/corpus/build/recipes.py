@@ -96,10 +96,10 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 
 def load_recipe(name_or_file: str, overrides: Mapping[str, Any] | None = None) -> BuildConfig:
-    """Return the configuration of a recipe, or of a TOML file, whose key `recipe` may name one to start from.
+    """Return the configuration of a recipe or of a TOML file, changed by `overrides`.
 
-    `recipe` in `overrides` replaces it. Raises UsageError for a key of a step that is off, unless `overrides` turn
-    off a step of the file.
+    The key `recipe` names the recipe to start from; in `overrides` it takes precedence. Raises UsageError for a
+    key whose step is off; a key of the file is allowed if `overrides` turn its step off.
     """
     overrides = overrides or {}
     given: Mapping[str, Any] = {"recipe": name_or_file}

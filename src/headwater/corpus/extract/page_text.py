@@ -120,22 +120,22 @@ def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
     if declared:
         with suppress(UnicodeDecodeError, LookupError):
             return data.decode(_AS_ON_THE_WEB.get(declared, declared)).removeprefix("\ufeff")
-    detect = partial(detect_encoding, data, html5_compatible=False)  # which would take cp949 for UTF-8
+    detect = partial(detect_encoding, data, html5_compatible=False)  # True detects cp949 as UTF-8
     encoding = detect(from_html_meta=is_html) or "utf-8"
     is_guess = not is_html or encoding == detect()
     if (is_guess or "utf-8" in {declared, encoding}) and _is_utf8(data):
         return data.decode("utf-8", "ignore").removeprefix("\ufeff")
     encoding = map_encoding_to_html5(encoding, False) or encoding
-    # Any bytes are windows-1252: it would replace an encoding that a few of them break.
+    # Windows-1252 decodes any bytes: as a fallback, it would replace an encoding with a few invalid bytes.
     others = ["windows-1252"] if encoding == "utf-8" else []
     text: str = bytes_to_str(data, _AS_ON_THE_WEB.get(encoding, encoding), fallback_encodings=others)
     return text
 
 
 def _is_utf8(data: bytes) -> bool:
-    """Return whether data has characters beyond ASCII and less than a quarter of them is not valid UTF-8.
+    """Return whether data has non-ASCII characters, and fewer than a quarter of them are invalid UTF-8.
 
-    In texts of other encodings it is two thirds and more.
+    In other encodings, at least two thirds of them are invalid.
     """
     text = data.decode("utf-8", "replace")
     beyond = len(text) - len(text.encode("ascii", "ignore"))
