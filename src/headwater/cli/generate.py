@@ -182,7 +182,7 @@ def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
         if len(running) > 1:
             before = "\n" if number > 1 else ""
             say(f"{before}sample {number} of {len(running)}:")
-        print(_shown(prompt), end="", flush=True)
+        print(_printable(prompt), end="", flush=True)
         try:
             _print_streamed(generation, color)
         finally:
@@ -194,11 +194,11 @@ def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
 def _print_streamed(generation: Generation, color: bool) -> None:
     for event in generation:
         if event.text:
-            shown = _shown(event.text)
+            shown = _printable(event.text)
             print(_tinted(shown, event) if color else shown, end="", flush=True)
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     """Return the text; for a terminal with control characters escaped, since a model can write any bytes."""
     return printable(text, keep="\n\t") if sys.stdout.isatty() else text
 

@@ -70,7 +70,7 @@ class Detokenizer:
         while place < len(tokens):
             # A token inside a word is joined only together with the next one.
             more = tokens[place : place + 2] if tokens[place] in self.rules.inside else [tokens[place]]
-            glue, glue_next = self._wanted(tokens, place, glue_next, open_quotes)
+            glue, glue_next = self._joins(tokens, place, glue_next, open_quotes)
             place += len(more)
             word = self._spell([*held, *more]) if glue and held else ""
             if word and list(self._split(word)) == [*held, *more]:
@@ -106,7 +106,7 @@ class Detokenizer:
         """Return the lines that `retokenize` does not restore."""
         return [line for line in lines if self.retokenize(self.detokenize(line)) != line]
 
-    def _wanted(
+    def _joins(
         self, tokens: Sequence[str], place: int, glue_next: bool, open_quotes: set[str]
     ) -> tuple[bool, bool]:
         """Return whether a token belongs to the word before it, and whether the next one belongs to it."""

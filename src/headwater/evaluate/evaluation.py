@@ -249,7 +249,9 @@ def run_task(
             (example for example, _ in group), _answers(task, group, asker, reader), strict=True
         ):
             record = {"id": example.id} | task.score(example, mine, reader)
-            records.append(record | {"answers": [_kept(answer) for answer in mine], "example": _shown(example)})
+            records.append(
+                record | {"answers": [_stored(answer) for answer in mine], "example": _readable(example)}
+            )
         progress.advance(len(records) + len(reasons))
     if not records:
         raise DataError(
@@ -307,7 +309,7 @@ def read_examples(task: Task, places: Mapping[str, Path], reader: Reader) -> Seq
         ) from None
 
 
-def _shown(example: Example) -> dict[str, Any]:
+def _readable(example: Example) -> dict[str, Any]:
     """Return the readable part of an example: its texts, answers and label."""
 
     def is_readable(value: Any) -> bool:
@@ -365,7 +367,7 @@ def _groups(
         yield group
 
 
-def _kept(answer: Answer) -> dict[str, Any]:
+def _stored(answer: Answer) -> dict[str, Any]:
     """Return an answer for the examples file, with the seven digits of float32."""
     if isinstance(answer, Scored):
         return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}

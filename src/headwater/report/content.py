@@ -300,10 +300,10 @@ def _read_samples(path: Path) -> Iterator[Sample]:
         names = {"temperature": "temperature", "top_k": "top-k", "top_p": "top-p", "seed": "seed"}
         settings = [f"{name} {entry[key]}" for key, name in names.items() if entry.get(key) is not None]
         tokens = [Token(str(token["text"]), float(token["probability"])) for token in entry["tokens"]]
-        yield Sample(str(entry["prompt"]), _squeezed(str(entry["prompt"]), tokens), ", ".join(settings))
+        yield Sample(str(entry["prompt"]), _shorten_breaks(str(entry["prompt"]), tokens), ", ".join(settings))
 
 
-def _squeezed(before: str, tokens: Sequence[Token]) -> list[Token]:
+def _shorten_breaks(before: str, tokens: Sequence[Token]) -> list[Token]:
     """Replace each line break after two consecutive ones by `↵`, to save space."""
     shown = []
     breaks = len(before) - len(before.rstrip("\n"))

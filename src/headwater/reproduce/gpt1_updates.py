@@ -50,7 +50,7 @@ class Heuristic:
         return values.linear(1 / span, -self.chance / span)
 
 
-def _read(
+def _from_table(
     title: str,
     table: str,
     column: str,
@@ -65,17 +65,17 @@ def _read(
 
 
 def _race(column: str) -> Heuristic:
-    return _read("question answering", "3", column, "BiAttention MRU (9×)", "race", chance=0.25)
+    return _from_table("question answering", "3", column, "BiAttention MRU (9×)", "race", chance=0.25)
 
 
-_SENTIMENT = _read("sentiment analysis", "4", "SST-2 acc", "Sparse byte mLSTM", "sst2")
+_SENTIMENT = _from_table("sentiment analysis", "4", "SST-2 acc", "Sparse byte mLSTM", "sst2")
 HEURISTICS = {
     "sst-2.very": _SENTIMENT,
     "sst-2.whole-word": _SENTIMENT,
     "dprd.substitution": Heuristic(
         "Winograd schema resolution", "accuracy", 0.5, 1.0, "every answer right: the paper's tables have no system"
     ),
-    "cola.mean-log-probability": _read(
+    "cola.mean-log-probability": _from_table(
         "linguistic acceptability", "4", "CoLA mc", "Single-task BiLSTM+ELMo+Attn", "cola", "matthews", 0.0
     ),
     # The figure is over all of RACE. The sample of both parts has 500 questions of each.
@@ -83,9 +83,9 @@ HEURISTICS = {
     "race-sample.mean": _race("RACE"),
     "race-middle.mean": _race("RACE-m"),
     "race-high.mean": _race("RACE-h"),
-    "story-cloze.mean": _read("story endings", "3", "Story Cloze", "Hidden Coherence Model", "storycloze"),
+    "story-cloze.mean": _from_table("story endings", "3", "Story Cloze", "Hidden Coherence Model", "storycloze"),
 }
-_Scores = Mapping[str, Mapping[str, Measured]]  # by task, then by `_at`
+_Scores = Mapping[str, Mapping[str, Measured]]  # by task, then by `_label`
 _PAPER = ("sst-2.very", "cola.mean-log-probability", "dprd.substitution", "race.mean", "race-sample.mean")
 
 
@@ -125,7 +125,7 @@ def run(laboratory: Laboratory) -> Findings:
                 for task, limit in wanted.items():
                     name = _name(model, seed, step, task)
                     table.add(
-                        laboratory, _at(model, step), *laboratory.evaluate(name, folder, [task], limit=limit)
+                        laboratory, _label(model, step), *laboratory.evaluate(name, folder, [task], limit=limit)
                     )
     scores = {task: of for (task, _), of in table.better.items()}
     if not scores:
@@ -134,9 +134,9 @@ def run(laboratory: Laboratory) -> Findings:
     steps = {model: scale.models[model].snapshots for model in MODELS}
     rows = [
         Row(
-            f"{one.title} ({task}), {_at(model, step)}",
+            f"{one.title} ({task}), {_label(model, step)}",
             one.metric,
-            scores[task][_at(model, step)],
+            scores[task][_label(model, step)],
             None,
             table.counts[task, one.metric],
             f"a random guess gets {one.chance:g}",
@@ -146,7 +146,7 @@ def run(laboratory: Laboratory) -> Findings:
         for step in steps[model]
     ]
     curves = {
-        f"{one.title}, {title}": {step: one.rescaled(scores[task][_at(model, step)]) for step in steps[model]}
+        f"{one.title}, {title}": {step: one.rescaled(scores[task][_label(model, step)]) for step in steps[model]}
         for task, one in asked.items()
         for model, title in MODELS.items()
     }
@@ -169,16 +169,16 @@ def zero_shot_pieces(scale: Scale) -> set[tuple[str, str]]:
     """Return the work that `zero_shot` does."""
     plan = scale.models["gpt1"]
     if plan.model:
-        return {("scores", f"{plan.model}, {task}") for task in _joined(scale)}
+        return {("scores", f"{plan.model}, {task}") for task in _fine_tuned_tasks(scale)}
     return {
         ("scores", _name("gpt1", seed, step, task))
-        for task in _joined(scale)
+        for task in _fine_tuned_tasks(scale)
         for seed in scale.seeds
         for step in plan.snapshots[-1:]
     }
 
 
-def _joined(scale: Scale) -> dict[str, int]:
+def _fine_tuned_tasks(scale: Scale) -> dict[str, int]:
     """Return the tasks that GPT-1 was also fine-tuned for, with the number of examples."""
     tasks = scale.settings("gpt1_updates", UpdateSettings).tasks
     return {task: limit for task, limit in tasks.items() if HEURISTICS[task].fine_tuned}
@@ -198,7 +198,7 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
         models = {
             f"gpt1, seed {seed}, {step} updates": laboratory.snapshots("gpt1", seed)[step] for seed, step in last
         }
-    for task, limit in _joined(laboratory.scale).items():
+    for task, limit in _fine_tuned_tasks(laboratory.scale).items():
         values, counts = Measured(), []
         for name, folder in models.items():
             results, _ = laboratory.evaluate(f"{name}, {task}", folder, [task], limit=limit)
@@ -213,7 +213,7 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
 
 def _findings(scores: _Scores, steps: Mapping[str, Sequence[int]]) -> list[Finding]:
     def mean(model: str, step: int) -> Measured:
-        return mean_of_sets([HEURISTICS[task].rescaled(of[_at(model, step)]) for task, of in scores.items()])
+        return mean_of_sets([HEURISTICS[task].rescaled(of[_label(model, step)]) for task, of in scores.items()])
 
     start, end = steps["gpt1"][0], steps["gpt1"][-1]
     first, last, lstm = mean("gpt1", start), mean("gpt1", end), mean("lstm", end)
@@ -262,7 +262,7 @@ def _lacks(scale: Scale, data: Path) -> list[str]:
     return [f"a set of the heuristics ({'; '.join(dict.fromkeys(missing))})"]
 
 
-def _at(model: str, step: int) -> str:
+def _label(model: str, step: int) -> str:
     return f"{MODELS[model]}, {step:,} updates"
 
 

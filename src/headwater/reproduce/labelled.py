@@ -103,13 +103,13 @@ def left_out_note(sets: Sequence[str]) -> list[str]:
 
 def piece_names(scale: Scale, sets: Sequence[str], variants: Sequence[Variant]) -> set[tuple[str, str]]:
     """Return the work that `fine_tune` does, as the laboratory counts it, with the pre-training."""
-    tuned = [name + _existing(scale, one) for one in variants for name in trainings(scale, [one.name])]
+    tuned = [name + _model_suffix(scale, one) for one in variants for name in trainings(scale, [one.name])]
     bases = {variant.model for variant in variants if not scale.models[variant.model].model}
     pretrained = {("pre-training", name) for name in trainings(scale, bases)}
     return pretrained | {(f"fine-tuning on {one}", name) for one in sets for name in tuned}
 
 
-def _existing(scale: Scale, variant: Variant) -> str:
+def _model_suffix(scale: Scale, variant: Variant) -> str:
     """Return the part of a piece's name that tells a model that exists from one that the scale trains."""
     return f" of {scale.models[variant.model].model}" if scale.models[variant.model].model else ""
 
@@ -135,7 +135,7 @@ def _tuned(
     label = variant.name if layers is None else f"{layers} layers"
     name = f"tuned-{benchmark}-{label.replace(' ', '-')}-{seed}"
     out = laboratory.place(name, config.to_dict(), {"model": model, "rows": rows})
-    piece = f"{label}, seed {seed}{_existing(laboratory.scale, variant)}"
+    piece = f"{label}, seed {seed}{_model_suffix(laboratory.scale, variant)}"
     with laboratory.piece(f"fine-tuning on {benchmark}", piece, out):
         metrics = run_stage(
             config.model_copy(update={"device": laboratory.device}),

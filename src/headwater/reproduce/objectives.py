@@ -67,7 +67,7 @@ ELMO_FEATURES = Variant("elmo-features", "ELMo, features", model="elmo", changes
 BERT_SCRATCH = Variant("bert-scratch", "BERT, from scratch", model="bert", changes={"from_scratch": True})
 LEARNERS = (GPT, GPT_FEATURES, BERT, BERT_FEATURES, ELMO_FEATURES, LSTM_TUNED, GPT_SCRATCH, BERT_SCRATCH)
 # At equal seconds these two stay as they are: the budget is the time of GPT's fine-tuning.
-_AS_THEY_ARE = (GPT, GPT_SCRATCH)
+_UNCHANGED = (GPT, GPT_SCRATCH)
 _MODELS = ("gpt1", "bert", "elmo", "lstm")
 UPDATES, SECONDS = "equal updates", "equal seconds"
 _TIMED_UPDATES = 100  # of pre-training
@@ -107,15 +107,15 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
     sets, seeds = _wanted(scale), scale.seeds
     found = piece_names(scale, sets, LEARNERS)
     if scale.settings("objectives", ObjectivesSettings).seconds:
-        again = [_labelled(variant, SECONDS) for variant in LEARNERS if variant not in _AS_THEY_ARE]
+        again = [_with_suffix(variant, SECONDS) for variant in LEARNERS if variant not in _UNCHANGED]
         found |= piece_names(scale, sets, again)
         found |= {(f"pre-training at {SECONDS}", name) for name in trainings(scale, _MODELS[1:])}
         found |= {("pre-training, timed", f"{model}, seed {seeds[0]}") for model in _MODELS}
         found |= {
-            (f"fine-tuning on {name}", f"{_labelled(variant, 'timed').name}, seed {seeds[0]}")
+            (f"fine-tuning on {name}", f"{_with_suffix(variant, 'timed').name}, seed {seeds[0]}")
             for variant in LEARNERS
             for name in sets
-            if not _is_new(variant)
+            if not _is_from_scratch(variant)
         }
     return found
 
@@ -192,8 +192,8 @@ def _measure_times(laboratory: Laboratory, chosen: Sequence[str]) -> _Times:
     tuning = {}
     for name in chosen:
         for variant in LEARNERS:
-            if not _is_new(variant):
-                scores = fine_tune(laboratory, name, _labelled(variant, "timed"), seed)
+            if not _is_from_scratch(variant):
+                scores = fine_tune(laboratory, name, _with_suffix(variant, "timed"), seed)
                 tuning[name, variant.name] = _update_seconds(_journal(scores))
         tuning[name, GPT_SCRATCH.name] = tuning[name, GPT.name]
         tuning[name, BERT_SCRATCH.name] = tuning[name, BERT.name]
@@ -210,17 +210,17 @@ def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Tabl
     table: dict[str, dict[str, Seeds]] = {variant.name: {} for variant in LEARNERS}
     for name in chosen:
         for variant in LEARNERS:
-            if variant in _AS_THEY_ARE:
+            if variant in _UNCHANGED:
                 table[variant.name][name] = equal[variant.name][name]
                 continue
             share = times.tuning[name, GPT.name] / times.tuning[name, variant.name]
             found = []
             for number, seed in enumerate(laboratory.scale.seeds):
                 steps = max(1, round(_journal(equal[GPT.name][name][number])[-1]["step"] * share))
-                learner = _labelled(variant, SECONDS)
+                learner = _with_suffix(variant, SECONDS)
                 learner = replace(learner, changes={**variant.changes, "steps": steps})
                 base = None
-                if not _is_new(variant):
+                if not _is_from_scratch(variant):
                     base = run_at_equal_seconds(laboratory, variant.model, seed, times.pretraining) / "model"
                 found.append(fine_tune(laboratory, name, learner, seed, base=base))
             table[variant.name][name] = found
@@ -236,11 +236,11 @@ def run_at_equal_seconds(laboratory: Laboratory, model: str, seed: int, seconds:
     return laboratory.run(model, seed, steps=steps, note=f" at {SECONDS}")
 
 
-def _labelled(variant: Variant, label: str) -> Variant:
+def _with_suffix(variant: Variant, label: str) -> Variant:
     return replace(variant, name=f"{variant.name}-{label.replace(' ', '-')}")
 
 
-def _is_new(variant: Variant) -> bool:
+def _is_from_scratch(variant: Variant) -> bool:
     return "from_scratch" in variant.changes
 
 
@@ -300,7 +300,7 @@ def _costs_of_training(laboratory: Laboratory, table: Table, terms: str, times: 
                     run = laboratory.run(variant.model, seed)
                 last = read_journal(run / "metrics.jsonl")[-1]
                 share = CHOSEN if config.is_masked else 1.0 if config.is_causal else 2.0
-                read, updates = (0.0, 0) if _is_new(variant) else (float(last["tokens"]), last["step"])
+                read, updates = (0.0, 0) if _is_from_scratch(variant) else (float(last["tokens"]), last["step"])
                 cost = {"tokens read in pre-training": read, "tokens predicted in pre-training": share * read}
                 if times is not None:
                     cost["seconds of pre-training"] = updates * times.pretraining[variant.model]

@@ -152,7 +152,7 @@ def outdated(results: Mapping[str, Any]) -> list[str]:
     name = results["experiment"]
     later = [changed for version, changed in CHANGES.items() if version > results["version"]]
     reasons = [changed[name] for changed in later if name in changed]
-    return _told("**These numbers are from before a change of the protocol:**", reasons)
+    return _list_paragraph("**These numbers are from before a change of the protocol:**", reasons)
 
 
 def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
@@ -168,10 +168,10 @@ def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
         for finding in results["findings"]
         if finding.get("noise") and finding["noise"]["seeds"] < len(seeds)
     ]
-    return _told("**Fewer seeds than planned:**", short)
+    return _list_paragraph("**Fewer seeds than planned:**", short)
 
 
-def _told(what: str, listed: Sequence[str], separator: str = "; ") -> list[str]:
+def _list_paragraph(what: str, listed: Sequence[str], separator: str = "; ") -> list[str]:
     """Return `what` and the list as a paragraph of Markdown; no lines if the list is empty."""
     return [f"{what} {separator.join(listed)}.", ""] if listed else []
 
@@ -218,13 +218,13 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     found = [one for one in found if one["experiment"] not in other]
     lines = ["# The papers, run again", ""]
     named = [f"{name} ({what})" for name, what in other.items()]
-    lines += _told("**Left out, since they are of another configuration than the rest:**", named, ", ")
+    lines += _list_paragraph("**Left out, since they are of another configuration than the rest:**", named, ", ")
     old = [one["experiment"] for one in found if outdated(one)]
-    lines += _told("Measured before a protocol changed (see their pages):", old, ", ")
+    lines += _list_paragraph("Measured before a protocol changed (see their pages):", old, ", ")
     most = max((len(one["seeds"]) for one in found), default=0)
     short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
-    lines += _told("With fewer seeds than the rest:", short, ", ")
-    lines += _told("With other settings than the scale's:", _with_other_settings(out, found, scale))
+    lines += _list_paragraph("With fewer seeds than the rest:", short, ", ")
+    lines += _list_paragraph("With other settings than the scale's:", _with_other_settings(out, found, scale))
     lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
     write_text(out / PAGE, "\n".join(lines) + "\n")
