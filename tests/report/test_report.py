@@ -239,6 +239,18 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert [score.model for score in found.scores] == ["a/run/model", "b/run/model"]
 
 
+def test_a_model_of_the_hub_or_behind_a_link_keeps_its_name(tmp_path: Path) -> None:
+    entry = {"task": "x", "protocol": "x.mean", "metric": "accuracy", "value": 0.5, "stderr": 0.1, "count": 9}
+    entry |= {"published": {}, "details": {}}
+    cached = fill(tmp_path / "models--openai--gpt9" / "snapshots" / "607a30d7", "model", {"x": "1"}, {})
+    (tmp_path / "best").symlink_to(fill(tmp_path / "runs" / "a", "model", {"x": "2"}, {}))
+    for name, model in (("openai/gpt9", cached), ("best", tmp_path / "best")):
+        results = {"model": name, "results": [entry], "skipped": []}
+        out = tmp_path / "scores" / model.name
+        fill(out, "results", {"results.json": json.dumps(results)}, {"model": model})
+    assert {score.model for score in read_content([tmp_path / "scores"]).scores} == {"gpt9", "best"}
+
+
 def test_tokens_are_tinted_by_probability_and_line_breaks_do_not_fill_the_page(world: Path) -> None:
     assert [Token("", p).step for p in (1, 0.5, 0.49, 0.2, 0.1, 0.04, 0.009)] == [0, 0, 1, 1, 2, 3, 4]
     (sample,) = read_content([world]).samples

@@ -18,6 +18,7 @@ from headwater.config import read_toml
 from headwater.errors import FolderError, duration
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
+from headwater.shipped.hub import hub_name
 from headwater.storage.files import intact_json_lines, read_json
 from headwater.storage.lineage import lineage
 from headwater.storage.provenance import MANIFEST, Manifest, input_place, open_folder, read_manifest
@@ -213,11 +214,17 @@ def _read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
 
 
 def _model_place(model: str, folder: Path, manifest: Manifest, base: Path) -> str:
-    """Return the path of the evaluated model, from `base` if it is there, or `model` if the manifest lacks it."""
+    """Return the path of the evaluated model, relative to `base` if it is below it.
+
+    Return `model` for a shipped or hub model, and if the manifest has no model.
+    """
     inputs = [one.path for one in manifest.inputs if one.role == "model"]
     if model in shipped.names() or not inputs:
         return model
-    place = (folder / inputs[0]).resolve()
+    place = input_place(folder, inputs[0])
+    if hub_name(place):
+        return model
+    place = place.parent.resolve() / place.name  # a link keeps its own name
     return place.relative_to(base).as_posix() if place.is_relative_to(base) else str(place)
 
 
