@@ -134,11 +134,15 @@ def test_ranks_with_devices_of_two_kinds_are_refused_on_all_of_them() -> None:
     assert "rank 0 has the device cuda and rank 2 the device cpu" in messages.pop()
 
 
-def test_a_callers_process_group_is_kept() -> None:
+def test_a_callers_process_group_is_used_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "3")  # not that of the caller's group
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         with process_group("cpu") as ranks:
-            assert ranks.count == 1
+            assert (ranks.rank, ranks.count) == (0, 1)
+        with pytest.raises(TrainingError, match="rank 0 of 1 lost another one"), process_group("cpu"):
+            raise RuntimeError("gloo: the connection is closed")
         assert dist.is_initialized()
     finally:
         if dist.is_initialized():

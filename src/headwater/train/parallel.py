@@ -92,7 +92,7 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     """Yield this process's rank and device; under torchrun, within a process group of all ranks.
 
     `device`: "auto" (CUDA, then MPS, then CPU), or a torch device name. Raises TrainingError if another rank is
-    gone or the device's memory is too small. A process group that exists already is used, and is kept.
+    gone or the device's memory is too small. A process group that exists already is used and not destroyed.
     """
     parted, is_ours = False, not dist.is_initialized()
     try:
@@ -107,9 +107,10 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
             ) from error
         if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
+        rank, count = _rank_and_count()
         reason = re.sub(r"\[\S+:\d+\] ", "", str(error).splitlines()[0]).split(". ")[0]
         raise TrainingError(
-            f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} lost another one: {reason}",
+            f"rank {rank} of {count} lost another one: {reason}",
             repair="With --max-restarts N torchrun starts all of them again; without, run the same command again. "
             "Both resume from the newest checkpoint",
         ) from error
@@ -119,9 +120,15 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
+def _rank_and_count() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks: those of the process group, else torchrun's."""
+    if dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def _join(device: str) -> Ranks:
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    rank = int(os.environ.get("RANK", "0"))
+    rank, count = _rank_and_count()
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     chosen = choose_device(device, local_rank)
     if chosen.type == "cuda":
