@@ -96,20 +96,27 @@ def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch:
 def test_a_gpu_too_small_is_told_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Ranks(device=torch.device("cuda:0"))
     monkeypatch.setattr(plan, "available_memory", lambda device: 24e9)
-    plan.require_memory(preset("gpt2-medium"), gpu, sharded=False)
+    plan.require_memory(preset("gpt2-medium"), gpu, sharded=False, optimizer="adam")
     with pytest.raises(
         UsageError, match=r"28\.\d GB, and cuda:0 has 24\.0 GB.*preset gpt2-large fits.*over 2 ranks"
     ):
-        plan.require_memory(preset("gpt2-xl"), gpu, sharded=False)
-    plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True)
+        plan.require_memory(preset("gpt2-xl"), gpu, sharded=False, optimizer="adam")
+    plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True, optimizer="adam")
     monkeypatch.setattr(plan, "available_memory", lambda device: 4e9)
     with pytest.raises(UsageError, match="preset bert-base fits"):
-        plan.require_memory(preset("bert-large"), gpu, sharded=False)
-    # The number of ranks is that of the whole state, however many have a part of it now.
+        plan.require_memory(preset("bert-large"), gpu, sharded=False, optimizer="adam")
+    with pytest.raises(UsageError, match="shard=true --set optimizer=adam over"):  # Muon cannot be sharded
+        plan.require_memory(preset("bert-large"), gpu, sharded=False, optimizer="muon")
+    # Several ranks that are not sharded have a copy of the gradients.
+    monkeypatch.setattr(plan, "available_memory", lambda device: 30e9)
+    plan.require_memory(preset("gpt2-xl"), gpu, sharded=False, optimizer="adam")
+    with pytest.raises(UsageError, match=r"34\.\d GB"):
+        plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=False, optimizer="adam")
+    # The number of ranks comes from the whole state, however many ranks have a part of it now.
     monkeypatch.setattr(plan, "available_memory", lambda device: 8e9)
     with pytest.raises(UsageError, match=r"14\.\d GB.*over 6 ranks"):
-        plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True)
-    plan.require_memory(preset("gpt2-xl"), Ranks(0, 6, gpu.device), sharded=True)
+        plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True, optimizer="adam")
+    plan.require_memory(preset("gpt2-xl"), Ranks(0, 6, gpu.device), sharded=True, optimizer="adam")
 
 
 def test_a_container_s_file_cache_is_memory_that_can_be_had(
@@ -225,16 +232,20 @@ def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: 
     assert suggestion([Point(best, 1.0, 1.0)]) == suggested
 
 
-def test_a_forecast_names_the_model_to_continue_from(
-    tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forecast_names_the_model_to_continue_from(tmp_path: Path, tokens: Path) -> None:
     model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
     config = PretrainConfig.build(TINY, {"init_from": str(model)})
     assert f"{model}, " in forecast(config, tokens, tmp_path / "next").as_text()
-    # Such a run has no preset to make smaller.
-    for available in (1_000, 5_000_000):
-        monkeypatch.setattr(forecasting, "available_memory", lambda device, available=available: available)
-        assert "Train a smaller model" in forecast(config, tokens, tmp_path / "next").advice
+
+
+@pytest.mark.parametrize("available", [1_000, 5_000_000])
+def test_a_run_that_continues_a_model_and_does_not_fit_is_not_told_of_presets(
+    tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, available: int
+) -> None:
+    model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: available)
+    config = PretrainConfig.build(TINY, {"init_from": str(model)})
+    assert "Train a smaller model" in forecast(config, tokens, tmp_path / "next").advice
 
 
 def test_a_range_test_belongs_to_the_model_to_continue_from(

@@ -68,7 +68,7 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
     return int(ranks.minimum(fits))
 
 
-def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> None:
+def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimizer: str) -> None:
     """Raise UsageError, naming what would fit, if a GPU's memory is too small for weights and optimizer."""
     if ranks.device.type != "cuda":
         return
@@ -88,13 +88,24 @@ def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> None:
     ranks_needed = math.ceil(_state_bytes(config, Ranks(), False) / (_SHARE * free))
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
-        repair=f"Train a smaller model{fits}, or use --set shard=true over {ranks_needed} ranks",
+        repair=f"Train a smaller model{fits}, or use {sharding(optimizer)} over {ranks_needed} ranks",
     )
+
+
+def sharding(optimizer: str) -> str:
+    """Return the options that shard a run with this optimizer; Muon cannot be sharded."""
+    return "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")
+
+
+def state_bytes(parameters: int, dtype: torch.dtype, ranks: Ranks, sharded: bool) -> int:
+    """Return the bytes of weights, optimizer and gradients on each rank."""
+    copied = 4 if ranks.count > 1 and not sharded else 0  # the gradients that all ranks add
+    return (bytes_a_parameter(dtype) + copied) * parameters // (ranks.count if sharded else 1)
 
 
 def _state_bytes(config: ModelConfig, ranks: Ranks, sharded: bool) -> int:
     parameters = inner_weights(config) + config.vocabulary * config.width
-    return bytes_a_parameter(torch.bfloat16) * parameters // (ranks.count if sharded else 1)
+    return state_bytes(parameters, torch.bfloat16, ranks, sharded)
 
 
 def training_flops_a_token(config: ModelConfig, context: int) -> int:

@@ -21,7 +21,7 @@ import torch
 
 from headwater.errors import byte_size
 from headwater.model import count_parameters
-from headwater.pretrain.cost import Memory, estimate_memory, time_updates
+from headwater.pretrain.cost import Memory, estimate_memory, sharding, state_bytes, time_updates
 from headwater.pretrain.pretraining import build_run, run_inputs
 from headwater.pretrain.profile import TimeShare, profile_updates
 from headwater.pretrain.rate_search import Point, search_rate, suggestion
@@ -33,7 +33,6 @@ from headwater.storage.stage import Stage
 from headwater.train.compile import compile_checked
 from headwater.train.loop import CHANGEABLE
 from headwater.train.machine import arithmetic, available_cores, available_memory, cores_in_use
-from headwater.train.optimizer import bytes_a_parameter
 from headwater.train.parallel import Ranks, process_group
 from headwater.train.run import Run
 
@@ -127,10 +126,11 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         cores_in_use=busy,
         advice="It fits",
     )
-    state = parameters * bytes_a_parameter(dtype) // (ranks.count if config.shard else 1)
+    state = state_bytes(parameters, dtype, ranks, config.shard)
     if state > available:
+        more = "more ranks" if config.shard else f"{sharding(config.optimizer)} over several ranks"
         advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
-        advice += "Train a smaller model, or use --set shard=true over several ranks"
+        advice += f"Train a smaller model, or use {more}"
         return replace(found, advice=advice)
     run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)

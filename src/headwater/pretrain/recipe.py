@@ -162,7 +162,7 @@ def resolve(
             f"recompute = {config.recompute} needs a Transformer's blocks, and this model is an LSTM",
             repair="Use --set recompute=none",
         )
-    require_memory(model, ranks, sharded=config.shard)
+    require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
     steps = config.steps
     if config.epochs is not None:
         windows = TokenStream(tokens, "train", config.text_tokens).windows
