@@ -8,6 +8,7 @@ cancelled, at most one more of its jobs runs. The engine's kernel calls have pri
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -156,7 +157,7 @@ def open_models(
         if name in named:
             raise UsageError(
                 f"two models would be called {name!r}: {named[name]} and {place}",
-                repair=f"Name one: --model other={place}",
+                repair=f"Name one: --model {shlex.quote(f'other={place}')}",
             )
         named[name] = place
     served = [_open(name, place, tokenizer, precision, device, slots or 1) for name, place in named.items()]

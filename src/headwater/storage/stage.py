@@ -166,7 +166,7 @@ class Stage:
                 raise FolderError(
                     f"{self.out} is {'the current folder' if here else 'a mount point'}, which cannot be replaced",
                     expected="a folder that can be renamed",
-                    repair=f"Choose one in it: --out {self.out / self.kind}",
+                    repair=f"Choose one in it: --out {shlex.quote(str(self.out / self.kind))}",
                 )
         return out
 
