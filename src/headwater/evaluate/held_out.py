@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater.evaluate.yardsticks import END_OF_TEXT
-from headwater.pretrain.tokens.sampler import check_ids
+from headwater.pretrain.tokens.sampler import check_ids, shard_paths
 from headwater.storage.provenance import open_folder
 from headwater.tokenizer import Tokenizer
 
@@ -45,10 +45,10 @@ def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
     Raises FolderError for another folder, DataError for an id beyond the vocabulary.
     """
     shards, vocabulary = [], _vocabulary(tokens)
-    for path in _shards(tokens, part):
+    for path in shard_paths(tokens, open_folder(tokens, "tokens"), part):
         shards.append(np.load(path, mmap_mode="r"))
         check_ids(shards[-1], vocabulary, path)
-    starts = [np.load(path) for path in _shards(tokens, f"documents-{part}")]
+    starts = [np.load(path) for path in shard_paths(tokens, open_folder(tokens, "tokens"), f"documents-{part}")]
     before = np.cumsum([0, *(len(shard) for shard in shards[:-1])])
     ids = shards[0] if len(shards) == 1 else np.concatenate(shards)
     places = np.concatenate([s + b for s, b in zip(starts, before, strict=True)])
@@ -62,7 +62,7 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
     """
     share = min(1.0, size / max(1, counted_bytes(tokens, part)))
     text, vocabulary = [], _vocabulary(tokens)
-    for path in _shards(tokens, part):
+    for path in shard_paths(tokens, open_folder(tokens, "tokens"), part):
         shard = np.load(path, mmap_mode="r")
         count = max(1, len(shard) // _PIECE_TOKENS)
         for number in range(count):
@@ -81,8 +81,3 @@ def counted_bytes(tokens: Path, part: Part) -> int:
 
 def _vocabulary(tokens: Path) -> int:
     return int(open_folder(tokens, "tokens").config["vocabulary_size"])
-
-
-def _shards(tokens: Path, prefix: str) -> list[Path]:
-    names = open_folder(tokens, "tokens").files
-    return [tokens / name for name in sorted(names) if name.startswith(f"{prefix}-") and name.endswith(".npy")]
