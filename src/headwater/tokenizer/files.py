@@ -182,6 +182,8 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
 
 def _check_split(vocabulary: Vocabulary, folder: Path) -> None:
     """Raise DataError if a byte-level tokenizer does not split text as GPT-2: its own pattern, no added space."""
+    if vocabulary.kind != "gpt2":
+        return
     path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
     content = read_object(path)
     step = content.get("pre_tokenizer")
@@ -192,10 +194,10 @@ def _check_split(vocabulary: Vocabulary, folder: Path) -> None:
         and not step.get("add_prefix_space", True)
         and step.get("use_regex", True) is True
     )
-    if vocabulary.kind == "gpt2" and not as_gpt2:
+    if not as_gpt2:
         raise DataError(f"{path} does not split text as GPT-2", expected="a ByteLevel pre-tokenizer alone")
-    if vocabulary.kind == "gpt2" and read_object(config).get("add_prefix_space"):  # overrides tokenizer.json
-        raise DataError(f"{config} has add_prefix_space = true", expected="false, as GPT-2")
+    if read_object(config).get("add_prefix_space"):  # overrides tokenizer.json
+        raise DataError(f"{config} has add_prefix_space = true", expected="false, as in GPT-2's tokenizer")
 
 
 def write_files(vocabulary: Vocabulary, folder: Path, *, context: int | None = None) -> None:
