@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=float, action="append", default=[], help="tokens to forecast for")
     given = parser.parse_args()
     if len({path.name for path in given.versions}) < len(given.versions):
-        parser.error("two versions have one folder name, which their fine-tuned models in --work would share")
+        parser.error("two versions have the same folder name, and so would their fine-tuned models in --work")
     about = [json.loads((path / "about.json").read_text(encoding="utf-8")) for path in given.versions]
     language = about[-1]["text"]["language"]
     entries = {

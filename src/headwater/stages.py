@@ -126,10 +126,10 @@ def evaluate(
 ) -> Results:
     """Score a model zero-shot and write the results folder `out`; return the results.
 
-    model: a folder, a shipped model, or a hub name that is on this machine. tasks: protocols or beginnings of
-    their names (`headwater evaluate --list`), or "my_module:TASK". data: folders with their files. overlap: a
-    training corpus, to score also without the examples that overlap with it. limit: use only the first examples
-    of each protocol.
+    model: a folder, a shipped model, or a hub name that is on this machine. tasks: protocols (`headwater
+    evaluate --list`), prefixes of their names that end before a dot, or "my_module:TASK". data: folders with their
+    files. overlap: a training corpus, to score also without the examples that overlap with it. limit: use only the
+    first examples of each protocol.
 
     Raises UsageError for an unknown task, ResourceError for a folder of data that does not exist or if no protocol
     can be scored.

@@ -36,8 +36,8 @@ def evaluate(
     tasks: Annotated[
         str,
         typer.Option(
-            help="Protocols, comma-separated. A name cut at a dot, such as lambada, selects all below it. "
-            "my_module:TASK is a task of your own."
+            help="Protocols, comma-separated. A prefix that ends before a dot, such as lambada, selects all that "
+            "start with it. my_module:TASK is a task of your own."
         ),
     ] = "",
     data: Annotated[list[Path] | None, typer.Option(help="Folder with the tasks' files. Repeatable.")] = None,

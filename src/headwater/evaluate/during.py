@@ -1,7 +1,8 @@
 """Zero-shot scores over updates, while a model is trained (GPT-1, Radford et al. 2018, figure 2 on the right).
 
 Pre-training calls a Follower after each update. It scores a few examples of each protocol at a fixed interval. An
-evaluation is skipped if, with the duration of the previous one, evaluations took more than SHARE of the time.
+evaluation is skipped if it would bring the time of all evaluations above SHARE, assuming that it takes as long as
+the previous one. So the first is never skipped.
 """
 
 from __future__ import annotations

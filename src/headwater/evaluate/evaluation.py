@@ -56,7 +56,7 @@ class EvaluateConfig(Config):
     stride: int | None = Field(default=None, ge=1)
     """Tokens between the starts of two windows; by default half of a window."""
     precision: Literal["fp32", "bf16", "int8", "int4"] = "fp32"
-    """Number format of the computation."""
+    """Number format of the weights; see `hw.load`."""
     yardstick_bytes: int | None = Field(default=None, ge=0)
     """The most bytes of training text for xz and the n-gram model; 0 omits them."""
 
@@ -71,7 +71,7 @@ class ProtocolOutcome:
 
 
 def select(names: Sequence[str]) -> list[Task]:
-    """Return the tasks with these names: protocols, beginnings of them up to a dot, or the user's own tasks.
+    """Return the tasks with these names: protocols, prefixes that end before a dot, or the user's own tasks.
 
     `lambada` selects all of LAMBADA's; `my_module:TASK` is a task of the user's. Raises UsageError for an unknown
     name, an empty list, and an own task with the name of a protocol.
@@ -133,10 +133,10 @@ def evaluate(
 ) -> Results:
     """Evaluate the model in a folder, or one that ships, and write the results folder `out` unless it is complete.
 
-    tasks: protocol names, beginnings of them, or `MODULE:NAME` of own tasks (`own_tasks`). data: the folders of
-    the official files, or Headwater's tokens and labels folders. limit: the number of examples of each protocol.
-    overlap: a training corpus; each result then also has the score without the examples that share 8-grams with it
-    (GPT-2 section 4). Call it again to resume after an interruption.
+    tasks: protocol names, prefixes of them that end before a dot, or `MODULE:NAME` of own tasks (`own_tasks`).
+    data: the folders of the official files, or Headwater's tokens and labels folders. limit: the number of
+    examples of each protocol. overlap: a training corpus; each result then also has the score without the examples
+    that share 8-grams with it (GPT-2 section 4). Call it again to resume after an interruption.
     allow_empty: write results without scores if no protocol can be scored.
 
     Raises UsageError for an unknown task and for a limit below 1, ResourceError if a folder of `data` does not
@@ -325,8 +325,8 @@ def _without_overlap(
 ) -> dict[str, dict[str, Any]]:
     """Return for each metric the mean overlap, the number of examples with any, and the score without those.
 
-    Examples that no figure is about (`Task.is_measured`) are not counted and not left out. The share of overlap is
-    stored in each record; it is 0 for an example shorter than an n-gram.
+    Examples with `Task.is_measured` false stay in and do not count. Stores the share of overlap in each record: 0
+    for an example shorter than an n-gram.
     """
     texts = {example.id: example.text for example in examples}
     shares = training.shares(texts[record["id"]] for record in records)
@@ -368,7 +368,7 @@ def _groups(
 
 
 def _stored(answer: Answer) -> dict[str, Any]:
-    """Return an answer for the examples file, with the seven digits of float32."""
+    """Return an answer for the examples file; log-probabilities of a scored text have float32's seven digits."""
     if isinstance(answer, Scored):
         return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
     return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}

@@ -148,7 +148,7 @@ class Task(ABC):
         return {}
 
     def is_measured(self, record: Mapping[str, Any]) -> bool:
-        """Return whether the figures are about an example; it may be one that only a setting is tuned on."""
+        """Return whether an example counts in the figures; false for one that only tunes a setting."""
         return True
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:

@@ -89,7 +89,7 @@ def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Tem
 
 
 def headlines(content: Content) -> list[Headline]:
-    """Return the most important numbers: for language modelling, zero-shot, and each fine-tuning table."""
+    """Return bits per byte, the best zero-shot accuracy, and the best score of each fine-tuning table."""
     found = []
     models = [bar for bar in content.bars if bar.is_model]
     for bar in sorted(models, key=lambda bar: bar.ships)[:1]:

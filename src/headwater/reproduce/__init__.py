@@ -1,4 +1,4 @@
-"""Run the papers' experiments again: one module an experiment, one TOML file a scale, one page of results each."""
+"""Run the papers' experiments again: a module and a page for each experiment, a TOML file for each scale."""
 
 from headwater.reproduce.reproduction import reproduce
 

@@ -108,7 +108,7 @@ class Experiment:
         return {asked: [name for name in scale.models if _is_named(asked, name)] for asked in self.models}
 
     def missing(self, scale: Scale, data: Path) -> list[str]:
-        """Return the models and texts that the scale or `data` does not have; if it has all of them, `lacks`."""
+        """Return the models and texts that are missing; if none is, return what `lacks` returns."""
         scale = self.arranged(scale)
         named = self._named(scale)
         missing = [f"a model {asked!r} in the scale" for asked, found in named.items() if not found]

@@ -268,7 +268,7 @@ def judge_table(table: Table, chosen: Sequence[str], terms: str) -> list[Finding
 
 
 def _writes(laboratory: Laboratory) -> Finding:
-    """Judge which of the models generate and score text; their configuration says so."""
+    """Judge which of the models can generate and score text, from their configuration."""
     seed = laboratory.scale.seeds[0]
     causal = [name for name in _MODELS if load_config(laboratory.model(name, seed)).is_causal]
     here = f"of {', '.join(_MODELS)}: {', '.join(causal)}"

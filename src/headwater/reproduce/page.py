@@ -54,7 +54,7 @@ CHANGES: dict[int, dict[str, str]] = {
     },
     7: {
         "gpt2_shuffled": "the error over passages included the differences of their lengths",
-        "gpt2_memorisation": "a share of samples that were all without overlap had no error",
+        "gpt2_memorisation": "if no sample overlapped, the share without overlap had no error",
     }
     | dict.fromkeys(
         ("gpt2_zero_shot", "gpt2_compute_optimal"),

@@ -33,7 +33,8 @@ _MOST_SEEDS = 64
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of one claim's difference over seeds, each with models of its own, and over items.
+    """Standard deviations of one claim's difference over seeds, each of which trains its own models, and over
+    items.
 
     items: the number of items of the pilot. is_by_item: whether the pilot has values by item. If not, all of its
     items count as one, and `item` is their error.

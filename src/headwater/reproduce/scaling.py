@@ -36,7 +36,7 @@ _SAMPLES = 100  # of the bootstrap
 _SEED = 1
 _HOUR = 3_600
 _FEWEST_RUNS = 6  # of a fit of the law's four numbers
-_FEWEST_MODELS = 8  # of a scale; all samples of six runs out of six are the same
+_FEWEST_MODELS = 8  # of a scale; six would give one bootstrap sample, seven 8 different ones, eight 37
 _BUDGETS = {"4 minutes": 240, "1 hour": _HOUR, "1 day": 24 * _HOUR}
 
 

@@ -198,8 +198,9 @@ def p_at_least(values: Sequence[float], effect: float) -> float | None:
 def holm(
     none: Sequence[float | None], at_least: Sequence[float | None] | None = None
 ) -> tuple[list[bool], list[bool]]:
-    """Return which hypotheses of a family are rejected at the familywise LEVEL; one with the p None never is.
+    """Return which hypotheses of a family are rejected at the familywise LEVEL.
 
+    A hypothesis whose p is None is never rejected.
     Claim i has two: there is no difference (p `none[i]`), and it is at least the expected effect (`at_least[i]`).
     At most one of the two is true. So at each step, at most as many hypotheses are true as there are claims with
     one that is not yet rejected (Shaffer 1986). With `none` alone this is Holm's method (Holm 1979).

@@ -32,7 +32,7 @@ class Limits(Config):
     requests: int = Field(default=1_024, ge=1)
     """Requests that are open at once."""
     seconds: float = Field(default=300.0, gt=0)
-    """Seconds to compute one answer, and again to send it; a stream has them once."""
+    """Seconds to compute one answer, and as many again to send it; a stream has them once for both."""
     body_seconds: float = Field(default=30.0, gt=0)
     """Seconds for the headers and the body to arrive."""
 

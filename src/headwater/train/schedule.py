@@ -4,8 +4,8 @@
 `final_rate` times the peak. "wsd" (warm-up, stable, decay; Hu et al. 2024, MiniCPM, section 4) stays at the peak
 and falls linearly over the last fifth of the updates. "gpt1-cosine" and "gpt1-linear" are GPT-1's (section 4.1;
 its code's `warmup_cosine` and `warmup_linear`): functions of the share x of all updates, including the ramp, so
-that the curve is below the peak when the warm-up ends, and the last update has rate 0. A single update has the
-rate of the first of two.
+that the curve is below the peak when the warm-up ends, and the last update has rate 0. A run of one
+update has the rate of the first update of a run of two.
 """
 
 from __future__ import annotations

@@ -204,8 +204,8 @@ def _stage(
 
 def _plan(sources: Sequence[BuildSource], stage: Stage, config: BuildConfig) -> BuildPlan:
     """Save the plan of a build and return it; a build that was started before keeps its saved tasks."""
-    # Absolute, since workers may run in other folders. `folder` is named by the contents of the sets, so they may
-    # have moved since the build began.
+    # Absolute, since workers may run in other folders. The name of `folder` depends on the contents of the sets,
+    # not on their paths: a set may have moved since the build began.
     places = [str(Path(name).absolute()) for name in config.evaluation_sets]
     config = config.model_copy(update={"evaluation_sets": tuple(places)})
     make_steps(config)  # raises errors of the configuration before any work

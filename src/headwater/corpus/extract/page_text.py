@@ -126,7 +126,8 @@ def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
     if (is_guess or "utf-8" in {declared, encoding}) and _is_utf8(data):
         return data.decode("utf-8", "ignore").removeprefix("\ufeff")
     encoding = map_encoding_to_html5(encoding, False) or encoding
-    # Windows-1252 decodes any bytes: as a fallback, it would replace an encoding with a few invalid bytes.
+    # Windows-1252 decodes any bytes. As a fallback it would replace the detected encoding of a text with a few
+    # invalid bytes.
     others = ["windows-1252"] if encoding == "utf-8" else []
     text: str = bytes_to_str(data, _AS_ON_THE_WEB.get(encoding, encoding), fallback_encodings=others)
     return text

@@ -119,7 +119,7 @@ class TokenStream:
 
 
 def shard_paths(folder: Path, manifest: Manifest, part: str) -> list[Path]:
-    """Return the shards of a part in order: those of the manifest, which were checked."""
+    """Return the paths of a part's shards in order: only those that the manifest names, which were checked."""
     return [folder / name for name in sorted(manifest.files) if name.startswith(f"{part}-")]
 
 
