@@ -1,6 +1,6 @@
 # make quickstart    a model and a report from scratch, in minutes
 # make test          the tests, in minutes; make test-all: with those that take longer
-# make results       the papers' experiments at the scale mini, into docs/results; complete ones are kept
+# make results       the papers' experiments at the scale mini, into papers/results; complete ones are kept
 # make check         format, lint, types, the list of modules, the code in the pages
 # make docs          the pages as a site: build/site/index.html
 # Each target sets up what it needs in .venv, once.
@@ -34,14 +34,14 @@ test-gpu: .venv/.ready-dev
 	$(BIN)/python benchmarks/pretrain.py --device cuda --nanogpt "$(NANOGPT)" --llmc "$(LLMC)"
 	$(BIN)/python benchmarks/generate.py --device cuda --batches 1 8 64 --peer-python $(or $(PEER_PYTHON),$(BIN)/python)
 
-# The folder of the run is kept, so that an interrupted one resumes; docs/results gets its pages and figures.
+# The folder of the run is kept, so that an interrupted one resumes; papers/results gets its pages and figures.
 results: .venv/.ready-dev
 	$(BIN)/headwater reproduce all --scale mini --out reproduction $(ARGS)
-	$(BIN)/python tools/publish_results.py reproduction docs/results
+	$(BIN)/python tools/publish_results.py reproduction papers/results
 
 check: .venv/.ready-dev
-	$(BIN)/ruff format --check src tests benchmarks examples tools
-	$(BIN)/ruff check src tests benchmarks examples tools
+	$(BIN)/ruff format --check src papers tests benchmarks examples tools
+	$(BIN)/ruff check src papers tests benchmarks examples tools
 	$(BIN)/mypy
 	$(BIN)/python tools/tree.py --check
 	$(BIN)/python tools/examples.py --check
@@ -50,8 +50,8 @@ check: .venv/.ready-dev
 	$(BIN)/python tools/architecture.py --check
 
 format: .venv/.ready-dev
-	$(BIN)/ruff format src tests benchmarks examples tools
-	$(BIN)/ruff check --fix src tests benchmarks examples tools
+	$(BIN)/ruff format src papers tests benchmarks examples tools
+	$(BIN)/ruff check --fix src papers tests benchmarks examples tools
 	$(BIN)/python tools/tree.py --write
 	$(BIN)/python tools/examples.py --write
 	$(BIN)/python tools/front_page.py --write
@@ -71,14 +71,14 @@ clean:
 	$(PYTHON) -m venv .venv
 	touch $@
 
-.venv/.ready-quickstart: .venv/.created pyproject.toml constraints.txt $(NATIVE)
+.venv/.ready-quickstart: .venv/.created pyproject.toml papers/pyproject.toml constraints.txt $(NATIVE)
 	test -f .venv/.ready-dev || $(BIN)/python -m pip install -q -c constraints.txt -e .
 	touch $@
 
-.venv/.ready-docs: .venv/.created pyproject.toml constraints.txt $(NATIVE)
+.venv/.ready-docs: .venv/.created pyproject.toml papers/pyproject.toml constraints.txt $(NATIVE)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	touch $@
 
-.venv/.ready-dev: .venv/.created pyproject.toml constraints.txt $(NATIVE)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+.venv/.ready-dev: .venv/.created pyproject.toml papers/pyproject.toml constraints.txt $(NATIVE)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' -e papers
 	touch $@

@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
 
 FOLDER = "src/headwater/native"
 PORTABLE = ("bloom", "counting", "cpu", "merges")
@@ -60,26 +58,6 @@ class Build(build_ext):
             self.build_temp = shared
 
 
-class Recipes(build_py):
-    """Put the recipes into the wheel; an editable installation reads them in the repository."""
-
-    def run(self) -> None:
-        """Copy the modules, then the recipes."""
-        super().run()
-        if not self.editable_mode:
-            for source, place in self._recipes().items():
-                self.mkpath(str(Path(place).parent))
-                self.copy_file(source, place)
-
-    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
-        """Return the files of the build, the recipes among them."""
-        return [*super().get_outputs(include_bytecode), *self._recipes().values()]
-
-    def _recipes(self) -> dict[str, str]:
-        folder = Path(self.build_lib, "headwater", "recipes")
-        return {str(path): str(folder / path.name) for path in sorted(Path("recipes").glob("*.toml"))}
-
-
 def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extension:
     """Return the extension `headwater.native._NAME`."""
     headers = ("arrays", "calls") if sources == PORTABLE else ("calls", "dot", "pool", "simd", "transformer")
@@ -113,4 +91,4 @@ def extensions() -> list[Extension]:
 
 
 options: dict[str, Any] = {"bdist_wheel": {"py_limited_api": "cp311"}}
-setup(ext_modules=extensions(), cmdclass={"build_ext": Build, "build_py": Recipes}, options=options)
+setup(ext_modules=extensions(), cmdclass={"build_ext": Build}, options=options)

@@ -76,9 +76,7 @@ def main() -> None:
 
 def marked(options: argparse.Namespace, folder: Path) -> None:
     """Measure token F1, precision and recall of the main text, as means over pages."""
-    from headwater.corpus.extract.page_text import ExtractorName
-    from headwater.corpus.extract.page_text import extract as extract_page
-    from headwater.corpus.sources.pages import Page
+    from headwater.corpus import ExtractorName, Page, extract_page
 
     for place in options.marked:
         rows = list(read_marked(place))
@@ -114,7 +112,7 @@ def token_f1(found: str, wanted: str) -> tuple[float, float, float]:
 
 def extract(options: argparse.Namespace, folder: Path) -> None:
     """Compare WARC to clean documents here with WARC to main text in datatrove."""
-    from headwater.corpus.sources.pages import read_pages
+    from headwater.corpus import read_pages
 
     pages = [(html, "") for place in options.marked or [] for _, html, _ in read_marked(place)]
     for source in options.warc or []:
@@ -180,9 +178,7 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
     """Measure pages a second from a web server here, next to the least time that delays and answers take."""
     import socket
 
-    from headwater.corpus.web.fetch import fetch_links
-    from headwater.corpus.web.fetch_config import FetchConfig
-    from headwater.corpus.web.links import gather_links
+    from headwater.corpus import FetchConfig, fetch_links, gather_links
 
     with loopback(options.latency) as port:
         original = socket.getaddrinfo
@@ -215,9 +211,7 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
 
 
 def headwater_extract(folder: Path) -> None:
-    from headwater.corpus.build.recipes import load_recipe, make_steps
-    from headwater.corpus.build.tasks import Account, open_source, read_task
-    from headwater.corpus.filters.steps import Funnel, run_steps
+    from headwater.corpus import Account, Funnel, load_recipe, make_steps, open_source, read_task, run_steps
 
     config = load_recipe("webtext")
     funnel = Funnel()
@@ -239,8 +233,8 @@ def datatrove_extract(folder: Path) -> None:
 def headwater_near(folder: Path) -> None:
     import numpy as np
 
-    from headwater.corpus.dedup.near import MinHash, ShingleFiles, find_duplicates, write_shingles
-    from headwater.storage.arrays import ArrayFile
+    from headwater.corpus import MinHash, ShingleFiles, find_duplicates, write_shingles
+    from headwater.storage import ArrayFile
 
     maker = MinHash(BANDS, ROWS)
     with ArrayFile(folder / "keys.npy", BANDS, "<u8") as keys:
@@ -312,7 +306,7 @@ def quality(folder: Path, contenders: list[str]) -> None:
     """
     import numpy as np
 
-    from headwater.corpus.dedup.near import MinHash, jaccard
+    from headwater.corpus import MinHash, jaccard
 
     maker = MinHash()
     sets = [maker.shingles(text) for _, text in zip(range(SAMPLE), read_texts(folder / "in"), strict=False)]

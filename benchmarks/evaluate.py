@@ -115,8 +115,7 @@ def prepare(arguments: argparse.Namespace, work: Path) -> None:
     """Write the model folder and the requests, which are the same for both sides."""
     import numpy as np
 
-    from headwater.model import build_model, preset
-    from headwater.model.io.folder import save_model
+    from headwater.model import build_model, preset, save_model
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
@@ -168,7 +167,7 @@ def clock(arguments: argparse.Namespace) -> float:
 
 
 def headwater_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]]) -> tuple[float, list[float]]:
-    from headwater.language_model import load
+    from headwater.inference import load
 
     lm = load(arguments.work / "model", precision=arguments.precision)
     pairs = [(context, continuation) for context, continuation in asked]
@@ -194,7 +193,7 @@ def peer_pairs(arguments: argparse.Namespace, asked: Sequence[Sequence[str]]) ->
 
 
 def headwater_stride(arguments: argparse.Namespace, ids: list[int]) -> tuple[float, list[float]]:
-    from headwater.language_model import load
+    from headwater.inference import load
 
     lm = load(arguments.work / "model", precision=arguments.precision)
     lm.scorer.rolling(ids[:64])

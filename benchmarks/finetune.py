@@ -115,14 +115,19 @@ def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
     """Seconds of an epoch: the whole model with and without L1, and both task models over kept outputs."""
     import torch
 
-    from headwater.finetune.batches import ExampleSampler
-    from headwater.finetune.features import FrozenTaskModel, with_outputs
-    from headwater.finetune.head import TaskModel
-    from headwater.finetune.labels import Labels
-    from headwater.finetune.objective import l3
-    from headwater.finetune.training import CPU_TOKENS, FinetuneConfig, resolve
+    from headwater.finetuning import (
+        CPU_TOKENS,
+        ExampleSampler,
+        FinetuneConfig,
+        FrozenTaskModel,
+        Labels,
+        TaskModel,
+        l3,
+        resolve,
+        with_outputs,
+    )
     from headwater.model import build_model
-    from headwater.train.loop import Trainer
+    from headwater.training import Trainer
 
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
@@ -193,7 +198,7 @@ def sequences(arguments: argparse.Namespace) -> list[np.ndarray]:
 
 
 def encode(texts: list[np.ndarray]) -> Any:
-    from headwater.finetune.inputs import Encoded
+    from headwater.finetuning import Encoded
 
     return Encoded(
         np.concatenate(texts).astype(np.int32),
@@ -212,9 +217,7 @@ def shape_of(arguments: argparse.Namespace, name: str) -> Any:
 
 def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
     """Return what chooses the examples of each update: of similar length, the same for both sides."""
-    from headwater.finetune.batches import ExampleSampler
-    from headwater.finetune.labels import Labels
-    from headwater.finetune.training import CPU_TOKENS
+    from headwater.finetuning import CPU_TOKENS, ExampleSampler, Labels
 
     targets = Labels(target="class", names=["0", "1"]).probabilities(encoded)
     return ExampleSampler(encoded, targets, batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS)
@@ -223,13 +226,9 @@ def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
-    from headwater.finetune.fine_tuned import predict_and_measure
-    from headwater.finetune.head import TaskModel
-    from headwater.finetune.labels import Labels
-    from headwater.finetune.objective import l3
-    from headwater.finetune.training import FinetuneConfig, resolve
+    from headwater.finetuning import FinetuneConfig, Labels, TaskModel, l3, predict_and_measure, resolve
     from headwater.model import build_model
-    from headwater.train.loop import Trainer
+    from headwater.training import Trainer
 
     texts = sequences(arguments)
     encoded = encode(texts)
@@ -269,7 +268,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
 
 
 def _select(encoded: Any, chosen: np.ndarray) -> Any:
-    from headwater.finetune.inputs import Encoded
+    from headwater.finetuning import Encoded
 
     rows = [encoded.sequence(int(number)) for number in chosen]
     return Encoded(

@@ -237,8 +237,7 @@ def serve(arguments: argparse.Namespace) -> None:
 def make_model(name: str, work: Path) -> None:
     if (work / "model").is_dir():
         return
-    from headwater.model import build_model, preset
-    from headwater.model.io.folder import save_model
+    from headwater.model import build_model, preset, save_model
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")

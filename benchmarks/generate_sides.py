@@ -38,7 +38,7 @@ def step_bytes(preset_name: str, bytes_per_weight: float, output_bytes: float | 
 
 
 def headwater(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
-    from headwater.cli.process import prepare
+    from headwater.cli import prepare
 
     prepare()  # as the commands do
     import torch

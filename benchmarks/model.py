@@ -68,8 +68,7 @@ def timed(call: Callable[[], object], device: str) -> float:
 
 
 def save_preset(name: str, folder: Path) -> int:
-    from headwater.model import build_model, preset
-    from headwater.model.io.folder import save_model
+    from headwater.model import build_model, preset, save_model
 
     save_model(build_model(preset(name), seed=1), folder)
     return (folder / "model.safetensors").stat().st_size
@@ -110,8 +109,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from headwater.model.backend import TORCH, backend_of, use_backend
-    from headwater.model.io.folder import load_model
+    from headwater.model import TORCH, backend_of, load_model, use_backend
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +139,7 @@ def loss(options: argparse.Namespace) -> dict[str, object]:
     """Measure the chunked loss with its gradients, and the plain one."""
     import torch
 
-    from headwater.model.loss import cross_entropy, cross_entropy_plainly
+    from headwater.model import cross_entropy, cross_entropy_plainly
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
     positions, device = options.positions, options.device

@@ -52,7 +52,7 @@ def write(source: Path, path: Path, size: int) -> None:
 
 def measure(path: Path) -> None:
     """Build the filter, and print its time and memory."""
-    from headwater.corpus.dedup.overlap import BOUND, training_grams
+    from headwater.corpus import BOUND, training_grams
 
     forget_peak()
     before, started = peak_megabytes(), time.process_time()

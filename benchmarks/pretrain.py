@@ -67,13 +67,10 @@ def batch_of(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def headwater_step(case: Case, precision: str, _: str, backend: Any = None) -> Callable[[], float]:
-    from headwater.cli.process import prepare
+    from headwater.cli import prepare
     from headwater.model import ModelConfig, build_model, preset
-    from headwater.pretrain.objectives import l1, masked
-    from headwater.pretrain.tokens.sampler import TokenBatch
-    from headwater.train.compile import compile_checked
-    from headwater.train.loop import TrainConfig, Trainer
-    from headwater.train.parallel import Ranks
+    from headwater.pretraining import TokenBatch, l1, masked
+    from headwater.training import Ranks, TrainConfig, Trainer, compile_checked
 
     prepare()  # as the command line does
     shape = dict(zip(("layers", "width", "heads", "context"), case[:4], strict=True)) | {
@@ -194,7 +191,7 @@ def flops_a_token(case: Case) -> int:
 
 
 def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    from headwater.train.machine import matmul_rate
+    from headwater.training import matmul_rate
 
     case = CASES[name]
     absent = set() if arguments.nanogpt and not case.masked else {"nanogpt", "nanogpt-compiled"}
@@ -233,7 +230,7 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
 
 def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of an update with each choice of the backend, in turns; see `model/backend.py`."""
-    from headwater.model.backend import TORCH, default_backend
+    from headwater.model import TORCH, default_backend
 
     chosen = default_backend()
     changes = {
@@ -262,10 +259,9 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
     import numpy as np
 
     from headwater.model import build_model, preset
-    from headwater.pretrain.objectives import l1
-    from headwater.pretrain.tokens.sampler import Sampler, TokenStream
-    from headwater.storage.stage import Stage
-    from headwater.train.loop import TrainConfig, Trainer
+    from headwater.pretraining import Sampler, TokenStream, l1
+    from headwater.storage import Stage
+    from headwater.training import TrainConfig, Trainer
 
     context, batch = 64, 8
     seconds: dict[int, list[float]] = {}

@@ -87,8 +87,7 @@ def main() -> None:
 
 def make_model(name: str, folder: Path) -> Path:
     import headwater as hw
-    from headwater.model import build_model, preset
-    from headwater.model.io.folder import save_model
+    from headwater.model import build_model, preset, save_model
 
     folder.mkdir()
     tokenizer = hw.Tokenizer.load("gpt2")

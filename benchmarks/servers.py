@@ -60,8 +60,8 @@ class LlamaServer(Server):
     """A process of llama.cpp's server with the same weights."""
 
     def __init__(self, options: argparse.Namespace, clients: int) -> None:
-        from headwater.convert.gguf import write_gguf
-        from headwater.model.io.folder import load_model
+        from headwater.convert import write_gguf
+        from headwater.model import load_model
         from headwater.tokenizer import Tokenizer
 
         kind = options.llama_type or {"fp32": "f32", "bf16": "f16", "int8": "q8_0"}[options.precision]

@@ -29,8 +29,7 @@ def headwater_encoder(options: argparse.Namespace) -> Encode:
 
 
 def library_json() -> str:
-    from headwater.tokenizer import Tokenizer
-    from headwater.tokenizer.files import tokenizer_json
+    from headwater.tokenizer import Tokenizer, tokenizer_json
 
     return tokenizer_json(Tokenizer.load("gpt2").vocabulary, specials=False)
 
@@ -106,9 +105,7 @@ def original_gpt1(options: argparse.Namespace) -> Encode:
     """The authors' pipeline: ftfy, spaCy over a text, byte pairs in Python with remembered words."""
     import spacy
 
-    from headwater.tokenizer import Tokenizer
-    from headwater.tokenizer.reference import merge_word, split_gpt1
-    from headwater.tokenizer.vocabulary import NEWLINE, WORD_END
+    from headwater.tokenizer import NEWLINE, WORD_END, Tokenizer, merge_word, split_gpt1
 
     vocabulary = Tokenizer.load("gpt1").vocabulary
     ranks = {pair: rank for rank, pair in enumerate(vocabulary.merges)}
@@ -160,7 +157,7 @@ def lines(path: Path) -> Any:
 
 
 def headwater_trainer(options: argparse.Namespace) -> Train:
-    from headwater.tokenizer.train import learn_vocabulary
+    from headwater.tokenizer import learn_vocabulary
 
     return lambda path: learn_vocabulary(path, "gpt2", options.vocab_size)
 

@@ -34,10 +34,10 @@ def state():
 before = state()
 import headwater as hw
 from headwater.model import build_model, preset
-from headwater.language_model import LanguageModel
-from headwater.pretrain.objectives import l1
-from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train.loop import TrainConfig, Trainer
+from headwater.inference.language_model import LanguageModel
+from headwater.pretraining.objectives import l1
+from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.training.loop import TrainConfig, Trainer
 
 tokenizer = hw.Tokenizer.train(["the river runs "] * 9, vocab_size=270, special_tokens=["<|endoftext|>"])
 config = preset("gpt1-nano", vocabulary=tokenizer.vocabulary_size, context=32)

@@ -34,18 +34,18 @@ pattern = "*.txt"
 def test_a_run_becomes_a_model_with_its_card(
     tmp_path: Path, sample_text: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.corpus.build.pipeline import build
-    from headwater.language_model import load
-    from headwater.pretrain.pretraining import pretrain
-    from headwater.pretrain.recipe import PretrainConfig
-    from headwater.pretrain.tokens.pack import pack
+    from headwater.corpus.build.pipeline import build_corpus
+    from headwater.inference.language_model import load
+    from headwater.pretraining.pretraining import pretrain
+    from headwater.pretraining.recipe import PretrainConfig
+    from headwater.pretraining.tokens.pack import pack
     from headwater.storage.provenance import open_folder
     from headwater.tokenizer import train_tokenizer
 
     place = tmp_path / "toys" / "stories" / "one.txt"
     place.parent.mkdir(parents=True)
     place.write_text(sample_text, encoding="utf-8")
-    build([tmp_path / "toys"], tmp_path / "corpus")
+    build_corpus([tmp_path / "toys"], tmp_path / "corpus")
     train_tokenizer([tmp_path / "corpus"], tmp_path / "tokenizer", vocab_size=300)
     tokens = tmp_path / "tokens"
     pack(tmp_path / "corpus", tmp_path / "tokenizer", tokens, 0.1)
@@ -226,12 +226,12 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
 
 
 def test_a_card_says_whose_tokenizer_packed_the_text(tmp_path: Path, sample_text: str) -> None:
-    from headwater.corpus.build.pipeline import build
-    from headwater.pretrain.tokens.pack import pack
+    from headwater.corpus.build.pipeline import build_corpus
+    from headwater.pretraining.tokens.pack import pack
     from headwater.storage.provenance import open_folder
 
     (tmp_path / "one.txt").write_text(sample_text, encoding="utf-8")
-    build([tmp_path / "one.txt"], tmp_path / "corpus")
+    build_corpus([tmp_path / "one.txt"], tmp_path / "corpus")
     pack(tmp_path / "corpus", ship.SHELF / "gpt2-mini", tmp_path / "tokens", 0.1)
     about = json.loads((ship.SHELF / "gpt2-mini" / "about.json").read_text())
     results = json.loads((ship.SHELF / "gpt2-mini" / "results.json").read_text())
@@ -332,5 +332,5 @@ def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
 
 
 def test_every_part_of_the_lists_states_licence_origin_and_hash() -> None:
-    for path in (ROOT / "recipes" / "texts").glob("*.toml"):
+    for path in (ROOT / "tools" / "texts").glob("*.toml"):
         assert all(part.licence and part.origin and part.sha256 for part in gather.read_list(path))

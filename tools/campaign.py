@@ -66,7 +66,7 @@ class Part:
 
 
 def pytest_part(name: str, *arguments: str, **environment: str) -> Part:
-    """Return a part of tests whose counts tests/conftest.py prints."""
+    """Return a part of tests whose counts conftest.py prints."""
     options = ["-q", "-p", "no:cacheprovider", *arguments]
     command = [sys.executable, "-m", "pytest", *options]
     read = read_soak if name == "soak" else read_counted

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.datasets.paper_tables import GPT1, GPT1_COLUMNS, SIZES, TABLES, gpt1
-from headwater.evaluate.tasks import TASKS
+from headwater.datasets import GPT1, GPT1_COLUMNS, SIZES, TABLES, gpt1
+from headwater.evaluation import TASKS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/evaluation.md"

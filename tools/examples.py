@@ -27,7 +27,7 @@ LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml", ".slurm": "sh", ".pa
 
 
 def pages() -> list[Path]:
-    """Return every page that may show code. Experiments write the code and output in docs/results."""
+    """Return every page that may show code. Experiments write the code and output in papers/results."""
     found = sorted((ROOT / "docs").rglob("*.md"))
     top = [ROOT / name for name in ("README.md", "README.ko.md", "CONTRIBUTING.md")]
     return [*top, *(path for path in found if "results" not in path.parts)]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import labelled
 
 if TYPE_CHECKING:
-    from headwater.datasets.sets import Found
+    from headwater.datasets import Found
 
 SETS = ("sst2", "cola", "mrpc", "stsb", "qnli", "snli", "scitail")
 DEVELOPMENT = 1_000
@@ -72,9 +72,8 @@ def arrange(name: str, data: Sequence[Path], rows: int | None) -> Found:
 
 def train(model: Path, found: Found, setting: str, seed: int) -> float:
     """Return the set's metric on the development rows after fine-tuning with this setting."""
-    from headwater.finetune.task_sets import run_one
-    from headwater.finetune.training import FinetuneConfig
-    from headwater.storage.progress import SILENT
+    from headwater.finetuning import FinetuneConfig, run_one
+    from headwater.storage import SILENT
 
     pairs = [pair.split("=", 1) for pair in setting.split(",") if pair]
     config = FinetuneConfig(seed=seed, **{key: json.loads(value) for key, value in pairs})

@@ -1,4 +1,4 @@
-"""Write what pages show of docs/results: the claims in README.md and README.ko.md, the law in docs/models.md.
+"""Write what pages show of papers/results: the claims in README.md and README.ko.md, the law in docs/models.md.
 
 python tools/front_page.py --check    fail if a page shows other verdicts or figures than the results
 python tools/front_page.py --write    write them into the pages
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "results" / "README.md"
-SCALING = ROOT / "docs" / "results" / "scaling" / "README.md"
+RESULTS = ROOT / "papers" / "results" / "README.md"
+SCALING = ROOT / "papers" / "results" / "scaling" / "README.md"
 # The law and its forecasts on that page.
 LAW = re.compile(r"^- (?:L\(N, D\) = |[^:]+ operations\): N = ).*$", re.M)
 ROW = re.compile(
@@ -68,7 +68,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One claim of docs/results/README.md."""
+    """One claim of papers/results/README.md."""
 
     claim: str
     page: str
@@ -108,7 +108,7 @@ def table(*, korean: bool) -> str:
         here = row.here.partition(" over ")[0]  # the page lists the sets of an average
         if korean:
             (claim, paper), here, verdict = CLAIMS[claim], in_korean(here), VERDICTS[verdict]
-        lines.append(f"| [{claim}](docs/results/{row.page}) | {paper} | {here} | {verdict} |")
+        lines.append(f"| [{claim}](papers/results/{row.page}) | {paper} | {here} | {verdict} |")
     return "\n".join(lines)
 
 

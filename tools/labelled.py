@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.datasets.rows import Raw
-    from headwater.datasets.sets import Found
+    from headwater.datasets import Found, Raw
 
 # The labelled sets that a model is fine-tuned on, by language: ROWS rows of each, once for each seed. RACE, the
 # twelfth of GPT-1's sets, is not among them: its passages are longer than the context.
@@ -58,18 +57,16 @@ def fine_tune_one(
 
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
-    from headwater.finetune import baseline
-    from headwater.finetune.task_sets import run_one
-    from headwater.finetune.training import FinetuneConfig, default_epochs, peak_rate
-    from headwater.model.io.folder import load_config
-    from headwater.storage.progress import PlainProgress
+    from headwater.finetuning import BASELINE_ROWS, FinetuneConfig, default_epochs, peak_rate, run_one
+    from headwater.model import load_config
+    from headwater.storage import PlainProgress
 
     found = chatbot(data) if name == CHATBOT else published(name, data)
     ((test, tested),) = found.tests.items()
-    if all_rows and not ROWS < len(found.train) <= baseline.ROWS:
+    if all_rows and not ROWS < len(found.train) <= BASELINE_ROWS:
         raise SystemExit(
             f"{name} has {len(found.train):,} rows to train on; --all-rows needs more than {ROWS:,}, "
-            f"and at most the {baseline.ROWS:,} that the baseline reads: leave {name} out of it"
+            f"and at most the {BASELINE_ROWS:,} that the baseline reads: leave {name} out of it"
         )
     rows = found.train if all_rows else drawn(found.train, ROWS)
     found = replace(found, train=rows, tests={test: drawn(tested, limit)})
@@ -98,7 +95,7 @@ def fine_tune_one(
 
 def published(name: str, data: Sequence[Path]) -> Found:
     """Return one of GPT-1's sets with a single test part: the labelled one, else the development part."""
-    from headwater.datasets.sets import BY_NAME, find
+    from headwater.datasets import BY_NAME, find
 
     benchmark = BY_NAME[name]
     found = next(filter(None, (find(benchmark, folder / "finetune") for folder in data)), None)
@@ -114,9 +111,7 @@ def published(name: str, data: Sequence[Path]) -> Found:
 
 def chatbot(data: Sequence[Path]) -> Found:
     """Return ChatbotData's questions and their labels, each text once, so that no test row was trained on."""
-    from headwater.datasets.benchmarks import Benchmark, Test
-    from headwater.datasets.rows import Raw
-    from headwater.datasets.sets import Found
+    from headwater.datasets import Benchmark, Found, Raw, Test
 
     path = next((place for folder in data for place in folder.rglob(f"{CHATBOT}.csv")), None)
     if path is None:

@@ -6,7 +6,7 @@ The folder is replaced; `make docs` then builds build/site from it.
 
 Each command has a page made from its help, and each public name one made from its docstrings. A comment
 `<!-- source FILE OBJECT … -->` in a page is replaced by the source of these objects. The results that
-experiments wrote into `docs/results/` are listed if there are any.
+experiments wrote into `papers/results/` are listed if there are any.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def add_results(folder: Path) -> None:
-    """List every page of `docs/results/` below its index; write an index if there is none."""
+    """List every page of `papers/results/` below its index; write an index if there is none."""
     folder.mkdir(exist_ok=True)
     index = folder / "index.md"
     names = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.md") if path != index)
@@ -83,7 +83,7 @@ def add_results(folder: Path) -> None:
         with index.open("a", encoding="utf-8") as page:
             page.write(f"\n```{{toctree}}\n:hidden:\n\n{hidden}\n```\n" if names else "")
         return
-    intro = "What `headwater reproduce` wrote." if names else "None are here yet: `docs/results/` is empty."
+    intro = "What `headwater reproduce` wrote." if names else "None are here yet: `papers/results/` is empty."
     index.write_text(_index("Results", intro, names), encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """Copy the results of `headwater reproduce` into the documentation: pages, figures and numbers, but no models.
 
-python tools/publish_results.py reproduction docs/results
-python tools/publish_results.py docs/results             write the pages there again from their numbers
+python tools/publish_results.py reproduction papers/results
+python tools/publish_results.py papers/results             write the pages there again from their numbers
 
 Only results of a scale that comes with Headwater are copied, or of its first seeds: results of other settings
 cannot be compared with the published ones.
@@ -47,8 +47,8 @@ def main(arguments: list[str]) -> int:
 
 def foreign(folder: Path) -> str:
     """Return how the configuration of results differs from the scale that they name; "" if it does not."""
-    from headwater.reproduce.experiments import EXPERIMENTS
-    from headwater.reproduce.scale import Scale, load_scale, scale_names
+    from headwater_papers.experiments import EXPERIMENTS
+    from headwater_papers.scale import Scale, load_scale, scale_names
 
     results, made = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "made.json"))
     name, experiment = results["scale"], results["experiment"]
@@ -72,9 +72,8 @@ def write_pages(folder: Path) -> int:
     The manifest gets the size and hash of the new page, and the command without the folders of the machine. Its
     identity stays that of the original results.
     """
-    from headwater.reproduce.page import PAGE, page, write_index
-    from headwater.storage.files import write_text
-    from headwater.storage.provenance import MANIFEST, Manifest, record_files
+    from headwater.storage import MANIFEST, Manifest, record_files, write_text
+    from headwater_papers.page import PAGE, page, write_index
 
     for path in sorted(folder.glob("*/results.json")):
         place = path.parent

@@ -46,7 +46,7 @@ _STOP_WORDS = "whole-word.stop-words"
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
 def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Score the last word or its last token; with the filter, also the words that are generated."""
-    from headwater.evaluate.detokenize import LAMBADA
+    from headwater.evaluation import LAMBADA
 
     if ".openai." in protocol:
         texts = [json.loads(line)["text"] for line in files.lines("lambada_test_openai.jsonl")]
@@ -65,7 +65,7 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
 
 def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
     """Yield first tokens by falling probability, with the rest of each word, until one is not a function word."""
-    from headwater.evaluate.tasks.lambada import is_function_word, may_begin_function_word
+    from headwater.evaluation import is_function_word, may_begin_function_word
 
     likely = next(peer.likely(prompt[-peer.context :]))
     for token in likely.argsort(descending=True).tolist():
@@ -85,7 +85,7 @@ def stream(name: str, detokenizer: str | None, most: int = 400_000) -> Callable[
     """Return a recount of the windows of a text."""
 
     def windows(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-        from headwater.evaluate import detokenize
+        from headwater.evaluation import detokenize
 
         text = files(name).read_bytes()[:most].decode("utf-8", errors="ignore")
         if detokenizer is not None:
@@ -117,7 +117,7 @@ recounts("text8.characters")(stream("text8.test.5mb", None))
 )
 def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Score each candidate with the rest of its sentence."""
-    from headwater.evaluate.detokenize import CBT
+    from headwater.evaluation import CBT
 
     written: Callable[[str], str] = CBT.detokenize if ".detokenized" in protocol else str
     joined = " " if protocol.endswith("spaces") else "\n"

@@ -28,7 +28,7 @@ from labelled import fine_tune
 from model_card import LANGUAGES, card
 
 if TYPE_CHECKING:
-    from headwater.storage.provenance import Manifest
+    from headwater.storage import Manifest
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELF = ROOT / "src" / "headwater" / "shipped"
@@ -100,11 +100,9 @@ def ship(
     sets: the labelled ones, by default all; all_rows: those that it is also fine-tuned on with all their rows.
     """
     from headwater.convert import convert
-    from headwater.evaluate import evaluate
-    from headwater.evaluate.results import read_results
-    from headwater.language_model import load
-    from headwater.storage.progress import PlainProgress
-    from headwater.storage.provenance import open_folder
+    from headwater.evaluation import evaluate, read_results
+    from headwater.inference import load
+    from headwater.storage import PlainProgress, open_folder
 
     progress = PlainProgress()
     manifest = open_folder(run, "run")
@@ -161,10 +159,8 @@ def renew(
     all_rows: sets to fine-tune on all their rows. The weights, the other scores and the samples are those of
     `shipped`, which must not be in `shelf`.
     """
-    from headwater.evaluate import evaluate
-    from headwater.evaluate.results import read_results
-    from headwater.storage.progress import PlainProgress
-    from headwater.storage.provenance import open_folder
+    from headwater.evaluation import evaluate, read_results
+    from headwater.storage import PlainProgress, open_folder
 
     about, results = read(shipped / "about.json"), read(shipped / "results.json")
     name = about["name"]
@@ -187,7 +183,7 @@ def write(
     out: Path, model: Path, about: dict[str, Any], results: dict[str, Any], decided: Mapping[str, Any]
 ) -> Path:
     """Write the folder of a model that ships: the files of `model`, what is known of it, and its card."""
-    from headwater.storage.stage import Stage
+    from headwater.storage import Stage
 
     stage = Stage(out, kind="model", config=decided, inputs={})
     if not stage.is_complete():
@@ -221,7 +217,7 @@ def chain(run: Path) -> tuple[dict[str, Any] | None, list[Path]]:
 
     A run with `--from` follows the run of that model. The runs of a shipped model are not needed.
     """
-    from headwater.storage.provenance import read_manifest
+    from headwater.storage import read_manifest
 
     runs = [run]
     while any(entry.role == "model" for entry in read_manifest(runs[0]).inputs):
@@ -240,10 +236,9 @@ def describe(
     start: the `about.json` of the shipped model that the first run continues; its runs are counted too. SystemExit
     names a part of that model's text that is not in the corpus.
     """
-    from headwater.model import count_parameters
-    from headwater.model.io.folder import load_config
-    from headwater.storage.provenance import open_folder
-    from headwater.train.journal import read_journal
+    from headwater.model import count_parameters, load_config
+    from headwater.storage import open_folder
+    from headwater.training import read_journal
 
     config = load_config(runs[-1] / "model")
     packed, gathered = open_folder(tokens, "tokens"), open_folder(corpus, "corpus")
@@ -306,7 +301,7 @@ def tokenizer_model(packed: Manifest) -> str | None:
 
 def parts(corpus: Path, texts: Path) -> list[dict[str, Any]]:
     """Return what a corpus has of each part of the list. SystemExit names a document whose part is not in it."""
-    from headwater.corpus.folder import read_documents
+    from headwater.corpus import read_documents
 
     listed = {part.name: part for part in gather.read_list(texts)}
     found: dict[str, dict[str, Any]] = {}
@@ -342,7 +337,7 @@ def curve(journals: Sequence[Sequence[Mapping[str, Any]]], updates: int, tokens:
 
 def source_of(folder: Path, role: str) -> Path:
     """Return the input folder with this role. Raise SystemExit if it is missing or has changed."""
-    from headwater.storage.provenance import identity_of, read_manifest
+    from headwater.storage import identity_of, read_manifest
 
     entry = next(entry for entry in read_manifest(folder).inputs if entry.role == role)
     path = (folder / entry.path).resolve()

@@ -97,9 +97,9 @@ def _endings(passages: Sequence[str], limit: int) -> Iterator[str]:
 
 def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: int) -> None:
     """Write a tokens folder with `limit` held-out documents, and labels folders with as many questions."""
-    from headwater.corpus.folder import Document, write_documents
-    from headwater.pretrain.tokens.pack import pack
-    from headwater.storage.stage import Stage
+    from headwater.corpus import Document, write_documents
+    from headwater.pretraining import pack
+    from headwater.storage import Stage
 
     documents = [Document(id=f"{number:032x}", text=text) for number, text in enumerate(passages[: 4 * limit])]
     with Stage(folder / "corpus", kind="corpus", config={}, inputs={}).write() as work:
@@ -124,9 +124,8 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
 
     No model is used. If a hash changes, the protocol's scores cannot be compared with earlier ones.
     """
-    from headwater.datasets.places import DataFiles
-    from headwater.evaluate.reader import MaskedReader, Reader
-    from headwater.evaluate.tasks import TASKS
+    from headwater.datasets import DataFiles
+    from headwater.evaluation import TASKS, MaskedReader, Reader
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
@@ -152,7 +151,7 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
 
 
 def _answer(request: Any, tokenizer: Any) -> Any:
-    from headwater.evaluate.protocols import Generated, Scored
+    from headwater.evaluation import Generated, Scored
 
     tokens = getattr(request, "continuation", None)
     written = tokens is None
@@ -221,8 +220,8 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.digests:
-            from headwater.evaluate.tasks import VERSION
-            from headwater.storage.files import write_json
+            from headwater.evaluation import VERSION
+            from headwater.storage import write_json
 
             found = digests(arguments.data, Path(folder) / "stand-ins")
             write_json(arguments.digests, {"version": VERSION, "digests": found})
@@ -235,7 +234,7 @@ def main() -> int:
         for row in compare(model, arguments.data, arguments.tasks, arguments.limit, Path(folder), done):
             agree = agree and row.agrees
             if arguments.json:
-                from headwater.storage.files import write_json
+                from headwater.storage import write_json
 
                 known = read_rows(arguments.json)  # another process may have added rows
                 known.setdefault(named, {})[row.protocol] = [row.examples, row.worst]
@@ -255,8 +254,7 @@ def random_model(preset_name: str, folder: Path) -> Path:
 
     The weights are five times as large as initial ones, with which all tokens are almost equally probable.
     """
-    from headwater.model import build_model, preset
-    from headwater.model.io.folder import save_model
+    from headwater.model import build_model, preset, save_model
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
@@ -280,10 +278,7 @@ def compare(
     model: Path, data: Sequence[Path], tasks: str, limit: int, work: Path, done: Collection[str] = ()
 ) -> Iterator[Row]:
     """Compare each protocol that is not `done`; print and yield a row for it."""
-    from headwater.evaluate import evaluate
-    from headwater.evaluate.evaluation import select
-    from headwater.evaluate.results import read_examples
-    from headwater.evaluate.tasks import TASKS
+    from headwater.evaluation import TASKS, evaluate, read_examples, select
     from headwater.tokenizer import Tokenizer
 
     own = work / "stand-ins"

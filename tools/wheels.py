@@ -17,13 +17,12 @@ COMPILED = "headwater/native/_"
 
 
 def expected() -> set[str]:
-    """Return every module of the package, the files that `package-data` names, and the recipes."""
+    """Return every module of the package and the files that `package-data` names."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"]["headwater"]
     package = SOURCE / "headwater"
     files = {path for pattern in ("**/*.py", *patterns) for path in package.glob(pattern) if path.is_file()}
-    recipes = {f"headwater/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.toml")}
-    return {path.relative_to(SOURCE).as_posix() for path in files} | recipes
+    return {path.relative_to(SOURCE).as_posix() for path in files}
 
 
 def faults(wheel: Path, *, compiled: bool) -> list[str]:

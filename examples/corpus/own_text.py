@@ -1,14 +1,12 @@
 import json
 from pathlib import Path
 
-from headwater.corpus import read_documents
-from headwater.corpus.build.pipeline import build, read_funnel
-from headwater.corpus.build.recipes import load_recipe
+from headwater.corpus import build_corpus, load_recipe, read_documents, read_funnel
 
 rows = ["The river ran over the stones.", "the river  ran over the STONES.", "강물이 흐른다."]
 Path("rows.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
 
-build(["rows.jsonl"], Path("corpus"), load_recipe("plain", {"minimum_characters": 5}))
+build_corpus(["rows.jsonl"], Path("corpus"), load_recipe("plain", {"minimum_characters": 5}))
 
 # The order is kept, the first copy stays, and every removed document is counted.
 assert [document.text for document in read_documents(Path("corpus"))] == [rows[0], rows[2]]

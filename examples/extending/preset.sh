@@ -1,2 +1,2 @@
 patch -p1 < examples/extending/preset.patch
-cp examples/extending/gpt2-atto.toml recipes/
+cp examples/extending/gpt2-atto.toml src/headwater/recipes/

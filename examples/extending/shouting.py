@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.corpus.filters.steps import Step
-from headwater.corpus.folder import Document
+from headwater.corpus import Document, Step
 
 # Our own value: texts with headlines and tables are below it, whole texts in capitals far above.
 MOST = 0.5

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets.json_lines import json_lines, text_of
-from headwater.datasets.places import Source
-from headwater.evaluate.protocols import Answer, Example, Metric, Scored, Task
-from headwater.evaluate.reader import ContinuationRequest, Reader
+from headwater.datasets import Source, json_lines, text_of
+from headwater.evaluation import Answer, ContinuationRequest, Example, Metric, Reader, Scored, Task
 
 
 class Verbs(Task):

@@ -1,4 +1,4 @@
-torchrun --standalone --nproc-per-node=8 -m headwater pretrain recipes/gpt2-small.toml \
+torchrun --standalone --nproc-per-node=8 -m headwater pretrain gpt2-small \
     --tokens tokens --out run --dry-run
-torchrun --standalone --nproc-per-node=8 --max-restarts=3 -m headwater pretrain recipes/gpt2-small.toml \
+torchrun --standalone --nproc-per-node=8 --max-restarts=3 -m headwater pretrain gpt2-small \
     --tokens tokens --out run

@@ -1,1 +1,1 @@
-headwater pretrain recipes/gpt2-micro.toml --tokens tokens --out run --set epochs=8
+headwater pretrain gpt2-micro --tokens tokens --out run --set epochs=8

@@ -1,3 +1,3 @@
-headwater pretrain recipes/gpt1-nano.toml --tokens tokens --out followed \
+headwater pretrain gpt1-nano --tokens tokens --out followed \
     --evaluate dprd.substitution --evaluate-every 200 --data "$HEADWATER_DATA"
 headwater report followed --out followed.html

@@ -1,3 +1,3 @@
-headwater pretrain recipes/gpt1.toml --tokens tokens --out gpt1-run --dry-run
-headwater pretrain recipes/gpt1-nano.toml --tokens tokens --out gpt1-nano
-headwater pretrain recipes/lstm-nano.toml --tokens tokens --out lstm-nano
+headwater pretrain gpt1 --tokens tokens --out gpt1-run --dry-run
+headwater pretrain gpt1-nano --tokens tokens --out gpt1-nano
+headwater pretrain lstm-nano --tokens tokens --out lstm-nano

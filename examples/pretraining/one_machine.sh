@@ -1,3 +1,3 @@
 # one machine, four GPUs
-torchrun --standalone --nproc-per-node=4 --max-restarts=3 -m headwater pretrain recipes/gpt2-small.toml \
+torchrun --standalone --nproc-per-node=4 --max-restarts=3 -m headwater pretrain gpt2-small \
     --tokens tokens --out run

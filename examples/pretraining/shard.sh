@@ -1,2 +1,2 @@
-torchrun --standalone --nproc-per-node=8 -m headwater pretrain recipes/gpt2-xl.toml \
+torchrun --standalone --nproc-per-node=8 -m headwater pretrain gpt2-xl \
     --tokens tokens --out run --set shard=true

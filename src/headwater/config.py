@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeGuard, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from headwater.errors import UsageError, nearest
-from headwater.storage.files import read_text, write_text
+from headwater.storage import read_text, write_text
 
 # Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
 _NOT_TOML = (ValueError, RecursionError)
@@ -133,10 +133,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def recipes_folder() -> Path:
-    """Return the folder of the pre-training recipes: in the package, or in the repository."""
-    package = Path(__file__).parent
-    installed = package / "recipes"
-    return installed if installed.is_dir() else package.parents[1] / "recipes"
+    """Return the folder of the pre-training recipes in the package."""
+    return Path(__file__).parent / "recipes"
 
 
 def read_recipe(name_or_file: str | Path) -> Layer:

@@ -11,8 +11,8 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
-from headwater.evaluate.held_out import Alphabet, document_ids, read_text
-from headwater.pretrain.tokens.sampler import TokenStream
+from headwater.evaluation.held_out import Alphabet, document_ids, read_text
+from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer

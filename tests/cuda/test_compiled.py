@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from headwater.finetune.batches import Batch, ExampleSampler, inference_batches
-from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Encoded
-from headwater.finetune.objective import l3
+from headwater.finetuning.batches import Batch, ExampleSampler, inference_batches
+from headwater.finetuning.head import TaskModel
+from headwater.finetuning.inputs import Encoded
+from headwater.finetuning.objective import l3
 from headwater.model import build_model, preset
 from headwater.model.loss import IGNORE
-from headwater.pretrain.objectives import l1, masked
-from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train import compile
-from headwater.train.compile import compile_checked
-from headwater.train.loop import TrainConfig, Trainer
+from headwater.pretraining.objectives import l1, masked
+from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.training import compile
+from headwater.training.compile import compile_checked
+from headwater.training.loop import TrainConfig, Trainer
 
 DELIMITER = 5
 SMALL: dict[str, Any] = {"vocabulary": 61, "context": 12, "width": 32}

@@ -13,13 +13,13 @@ from torch.nn.attention import flex_attention
 from headwater.model import build_model, loss, preset
 from headwater.model.attention import attend, document_blocks, document_mask
 from headwater.model.backend import TORCH
-from headwater.pretrain import objectives
-from headwater.pretrain.objectives import l1
-from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train import compile
-from headwater.train.compile import compile_checked
-from headwater.train.loop import TrainConfig, Trainer
-from headwater.train.parallel import Ranks
+from headwater.pretraining import objectives
+from headwater.pretraining.objectives import l1
+from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.training import compile
+from headwater.training.compile import compile_checked
+from headwater.training.loop import TrainConfig, Trainer
+from headwater.training.parallel import Ranks
 
 END = 7
 

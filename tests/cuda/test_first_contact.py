@@ -18,11 +18,11 @@ from torch.autograd.profiler_util import FunctionEvent
 from headwater.errors import Interrupted
 from headwater.model import build_model, transformer
 from headwater.model.backend import Backend
-from headwater.pretrain import cost, forecast, pretraining
-from headwater.pretrain.recipe import PretrainConfig, resolve
+from headwater.pretraining import cost, forecast, pretraining
+from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
-from headwater.train import checkpoint, compile, machine, parallel
-from headwater.train.parallel import Ranks, process_group
+from headwater.training import checkpoint, compile, machine, parallel
+from headwater.training.parallel import Ranks, process_group
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from headwater.model import build_model, preset
-from headwater.pretrain.cost import estimate_memory
-from headwater.pretrain.objectives import l1
-from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train.loop import TrainConfig, Trainer
-from headwater.train.parallel import Ranks
+from headwater.pretraining.cost import estimate_memory
+from headwater.pretraining.objectives import l1
+from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.training.loop import TrainConfig, Trainer
+from headwater.training.parallel import Ranks
 
 
 @pytest.mark.parametrize(

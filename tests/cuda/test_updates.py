@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.finetune.batches import ExampleSampler
-from headwater.finetune.features import FrozenTaskModel
-from headwater.finetune.head import TaskModel
-from headwater.finetune.inputs import Encoded, Task
-from headwater.finetune.objective import l3
-from headwater.finetune.task_models import TaskModelName
+from headwater.finetuning.batches import ExampleSampler
+from headwater.finetuning.features import FrozenTaskModel
+from headwater.finetuning.head import TaskModel
+from headwater.finetuning.inputs import Encoded, Task
+from headwater.finetuning.objective import l3
+from headwater.finetuning.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.config import PRESETS
 from headwater.model.loss import IGNORE
-from headwater.pretrain.objectives import both_directions, l1, masked
-from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.reproduce.scale import load_scale
-from headwater.train.loop import TrainConfig, Trainer
-from headwater.train.parallel import Ranks
+from headwater.pretraining.objectives import both_directions, l1, masked
+from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.training.loop import TrainConfig, Trainer
+from headwater.training.parallel import Ranks
+from headwater_papers.scale import load_scale
 
 TRANSFORMERS = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large")
 RECURRENT: dict[str, dict[str, int]] = {"lstm": {"layers": 1}, "bilstm-mini": {"layers": 2}}

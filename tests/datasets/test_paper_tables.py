@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from evaluation import gain, gpt1_ahead, gpt2_ahead
 
+from evaluation import gain, gpt1_ahead, gpt2_ahead
 from headwater.datasets.paper_tables import TABLES, TAGS
 
 

@@ -130,7 +130,7 @@ JOURNEYS = {
             "--model gpt1 --task-set": "--model quickstart/run/model --limit 12 --set steps=2 --task-set",
             "--test test.tsv": "--test test.tsv --set steps=2",
             "--evaluate-every 200": "--evaluate-every 40",
-            # Experiments have tests of their own, in tests/reproduce.
+            # Experiments have tests of their own, in papers/tests.
             "headwater reproduce gpt1_perplexity": "true",
         },
         needs_data=True,
@@ -158,9 +158,9 @@ JOURNEYS = {
         ),
         {
             "apt-get download": "true",
-            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/korean.toml | sort -u)": "",
-            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/english.toml | sort -u)": "",
-            "python tools/gather.py recipes/texts/korean.toml --data data --packages packages-ko --out text-ko": (
+            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' tools/texts/korean.toml | sort -u)": "",
+            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' tools/texts/english.toml | sort -u)": "",
+            "python tools/gather.py tools/texts/korean.toml --data data --packages packages-ko --out text-ko": (
                 "mkdir -p text-ko/prose/a text-ko/documentation/b && cp my_texts/* text-ko/prose/a "
                 "&& cp my_texts/0.txt text-ko/documentation/b"
             ),
@@ -168,7 +168,7 @@ JOURNEYS = {
             "--vocab-size 5120": "--vocab-size 400",
             'languages=["ko"]': 'languages=["en"]',
             "--set language=true": "--set language=false",
-            "python tools/gather.py recipes/texts/english.toml --data data --packages packages --out text": (
+            "python tools/gather.py tools/texts/english.toml --data data --packages packages --out text": (
                 "mkdir -p text/books/a text/documentation/b text/prose/c && cp my_texts/* text/books/a "
                 "&& cp my_texts/* text/documentation/b && cp my_texts/0.txt text/prose/c"
             ),
@@ -259,7 +259,7 @@ JOURNEYS = {
     ),
     "readme-make": Journey(
         ("readme/quickstart.sh", "readme/ko_quickstart.sh"),
-        {"make": "make --dry-run"},  # tests/test_quickstart.py runs the command
+        {"make": "make --dry-run"},  # tests/quickstart/test_quickstart.py runs the command
         in_repository=True,
         needs=("make",),
     ),
@@ -470,7 +470,6 @@ def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
     given = ["my_texts", "quickstart", "reviews.csv", "new-reviews.csv", "train.tsv", "test.tsv", "pages", "runs"]
     for entry in (*given, "fine-tuned"):
         (folder / entry).symlink_to(home / entry)
-    (folder / "recipes").symlink_to(ROOT / "recipes")
     if journey.needs_data:
         furnish_with_korean(folder, home)
     written = "\n".join((EXAMPLES / file.rstrip("&×2")).read_text(encoding="utf-8") for file in journey.files)

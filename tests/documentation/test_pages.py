@@ -10,15 +10,15 @@ import sys
 import tomllib
 from pathlib import Path
 
-import evaluation
 import examples
 import pages
 import pytest
 
+import evaluation
 import headwater
 from headwater.cli.main import COMMANDS
 from headwater.corpus.web.links import COLUMNS
-from headwater.evaluate.results import Result, Results, Skipped
+from headwater.evaluation.results import Result, Results, Skipped
 from headwater.storage.provenance import Manifest
 
 ROOT = Path(__file__).parents[2]

@@ -87,7 +87,7 @@ def _corpus(folder: Path) -> Any:
 
 
 def _labels(folder: Path) -> Any:
-    from headwater.finetune.columns import Columns, read_rows
+    from headwater.finetuning.columns import Columns, read_rows
     from headwater.storage.provenance import describe_input
 
     rows = []
@@ -105,7 +105,7 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def _tokens(folder: Path) -> Any:
-    from headwater.pretrain.tokens.sampler import TokenStream
+    from headwater.pretraining.tokens.sampler import TokenStream
     from headwater.tokenizer import Tokenizer
 
     streams = [TokenStream(folder, part, 16) for part in ("train", "validation")]
@@ -114,14 +114,14 @@ def _tokens(folder: Path) -> Any:
 
 
 def _model(folder: Path) -> Any:
-    from headwater.language_model import load
+    from headwater.inference.language_model import load
 
     lm = load(folder)
     return {n: w.numpy().tobytes() for n, w in lm.model.state_dict().items()}, lm.tokenizer.identity
 
 
 def _tuned(folder: Path) -> Any:
-    from headwater.finetune.fine_tuned import FineTuned
+    from headwater.finetuning.fine_tuned import FineTuned
 
     tuned = FineTuned.load(folder)
     weights = {name: weight.numpy().tobytes() for name, weight in tuned.model.state_dict().items()}
@@ -129,7 +129,7 @@ def _tuned(folder: Path) -> Any:
 
 
 def _results(folder: Path) -> Any:
-    from headwater.evaluate.results import read_examples, read_results
+    from headwater.evaluation.results import read_examples, read_results
     from headwater.report.content import read_content
 
     found = read_results(folder)
@@ -169,7 +169,7 @@ WRITTEN: dict[str, Use] = {
 
 @pytest.fixture(scope="module")
 def world(campaign: Any) -> Path:
-    from headwater.evaluate.samples import write_samples
+    from headwater.evaluation.samples import write_samples
 
     world: Path = campaign.root / "world"
     write_samples(world / "model", ["The river", "A stone"], world / "samples", max_tokens=6)
@@ -217,8 +217,8 @@ def test_what_headwater_wrote_is_never_taken_for_something_else(
 def test_a_damaged_checkpoint_gives_way_and_the_run_ends_the_same(
     campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
-    from headwater.train.checkpoint import Checkpoints
-    from headwater.train.parallel import Ranks
+    from headwater.training.checkpoint import Checkpoints
+    from headwater.training.parallel import Ranks
 
     folder = tmp_path / "checkpoints"
     shutil.copytree(world / "run" / "checkpoints", folder)
@@ -300,7 +300,7 @@ def _gpt1(folder: Path) -> Any:
 
 
 def _recipe(path: Path) -> Any:
-    from headwater.pretrain.recipe import PretrainConfig
+    from headwater.pretraining.recipe import PretrainConfig
 
     return PretrainConfig.load(path).architecture
 
@@ -422,9 +422,9 @@ def _archive(path: Path) -> tuple[list[Any], list[str]]:
 def test_answers_kept_of_a_killed_evaluation_are_right_or_asked_again(
     chosen: random.Random, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
-    from headwater.evaluate.cache import AnswerCache
-    from headwater.evaluate.protocols import Scored
-    from headwater.evaluate.reader import ContinuationRequest
+    from headwater.evaluation.cache import AnswerCache
+    from headwater.evaluation.protocols import Scored
+    from headwater.evaluation.reader import ContinuationRequest
 
     path = tmp_path / ".out.answers"
     answers = {
@@ -452,8 +452,8 @@ def test_tables_that_are_no_tables_are_named(
     import pyarrow
     import pyarrow.parquet
 
-    from headwater.finetune.columns import Columns, read_rows
-    from headwater.finetune.labels import learn_labels
+    from headwater.finetuning.columns import Columns, read_rows
+    from headwater.finetuning.labels import learn_labels
 
     def read(path: Path) -> Any:
         rows = list(read_rows(path, "classify", Columns()))

@@ -21,9 +21,9 @@ from headwater.model.io.folder import save_model
 from headwater.storage.files import write_text
 from headwater.storage.provenance import MANIFEST, record_files
 from headwater.storage.stage import Stage
-from headwater.train.checkpoint import Checkpoints
-from headwater.train.journal import Journal
-from headwater.train.parallel import Ranks
+from headwater.training.checkpoint import Checkpoints
+from headwater.training.journal import Journal
+from headwater.training.parallel import Ranks
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="folders are flushed on POSIX only")
 

@@ -140,19 +140,19 @@ def warc(data: bytes) -> None:
 
 def html(data: bytes) -> None:
     """A page as bytes: its encoding, its main text; the first byte chooses what the server said of it."""
-    from headwater.corpus.extract.page_text import extract
+    from headwater.corpus.extract.page_text import extract_page
     from headwater.corpus.sources.pages import Page
 
     charsets = ("", "utf-8", "utf-16", "euc-kr", "shift_jis", "latin1", "no-such", "utf-7", "idna", "hex")
     page = data[1:_HTML_BYTES]
     charset = charsets[data[0] % len(charsets)] if data else ""
-    text = extract(Page(name="", data=page, charset=charset))
+    text = extract_page(Page(name="", data=page, charset=charset))
     text.encode("utf-8", "replace")
 
 
 def wikipedia(data: bytes) -> None:
     """MediaWiki exports and the markup in them."""
-    from headwater.corpus.extract.page_text import extract, wiki_text
+    from headwater.corpus.extract.page_text import extract_page, wiki_text
     from headwater.corpus.sources.pages import read_pages
 
     with folder() as place:
@@ -160,7 +160,7 @@ def wikipedia(data: bytes) -> None:
             (place / name).write_bytes(content)
             with suppress(HeadwaterError):
                 for page in read_pages(place / name, []):
-                    extract(page)
+                    extract_page(page)
     wiki_text(data.decode("utf-8", "replace"))
 
 
@@ -183,8 +183,8 @@ def epub(data: bytes) -> None:
 def tables(data: bytes) -> None:
     """Tables of labelled rows, and text of a user's own: CSV, TSV, JSON Lines, plain."""
     from headwater.corpus.sources.text import read_text_file
-    from headwater.finetune.columns import Columns, read_rows
-    from headwater.finetune.labels import learn_labels
+    from headwater.finetuning.columns import Columns, read_rows
+    from headwater.finetuning.labels import learn_labels
 
     with folder() as place:
         for ending in ("csv", "tsv", "jsonl"):
@@ -204,8 +204,8 @@ def tables(data: bytes) -> None:
 
 def evaluation_sets(data: bytes) -> None:
     """The official files of a zero-shot protocol: its name, then the content of each of its files."""
-    from headwater.evaluate.evaluation import read_examples
-    from headwater.evaluate.tasks import TASKS
+    from headwater.evaluation.evaluation import read_examples
+    from headwater.evaluation.tasks import TASKS
 
     name, *contents = data.split(SPLIT)
     task = TASKS.get(name.decode("utf-8", "replace"))
@@ -234,8 +234,8 @@ def task_sets(data: bytes) -> None:
     """A set of GPT-1's table: its name, what stands in every file of its training part, and in all others."""
     from headwater.datasets.hub import file_name
     from headwater.datasets.sets import BY_NAME, find
-    from headwater.finetune.check import usable
-    from headwater.finetune.labels import learn_labels
+    from headwater.finetuning.check import usable
+    from headwater.finetuning.labels import learn_labels
 
     name, train, rest = parts(data, 3)
     benchmark = BY_NAME.get(name.decode("utf-8", "replace"))
@@ -286,7 +286,7 @@ def link_dumps(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """A recipe in TOML, `--set`, and `headwater.json`."""
     from headwater.config import parse_settings
-    from headwater.pretrain.recipe import PretrainConfig
+    from headwater.pretraining.recipe import PretrainConfig
     from headwater.storage.provenance import read_manifest
 
     with folder() as place:
@@ -353,7 +353,7 @@ def _varint(value: int) -> bytes:
 def _reader() -> Any:
     """What a zero-shot protocol sees of a tiny model."""
     import headwater as hw
-    from headwater.evaluate.reader import Reader
+    from headwater.evaluation.reader import Reader
 
     return Reader(hw.Tokenizer.train(["the river runs to the sea. "], vocab_size=270), context=256)
 
@@ -365,8 +365,8 @@ def warm_up() -> None:
 
 def _answered(request: Any) -> Any:
     """What a model might say."""
-    from headwater.evaluate.protocols import Generated, Scored
-    from headwater.evaluate.reader import ContinuationRequest
+    from headwater.evaluation.protocols import Generated, Scored
+    from headwater.evaluation.reader import ContinuationRequest
 
     if isinstance(request, ContinuationRequest):
         count = len(request.continuation)
@@ -378,11 +378,11 @@ def _answered(request: Any) -> Any:
 def _server() -> Callable[[str, bytes], int]:
     """An application with a tiny model and classifier, called without sockets: (path, body) -> status."""
     import headwater as hw
-    from headwater.finetune.columns import Columns
-    from headwater.finetune.fine_tuned import FineTuned
-    from headwater.finetune.head import TaskModel
-    from headwater.finetune.labels import Labels
-    from headwater.language_model import LanguageModel
+    from headwater.finetuning.columns import Columns
+    from headwater.finetuning.fine_tuned import FineTuned
+    from headwater.finetuning.head import TaskModel
+    from headwater.finetuning.labels import Labels
+    from headwater.inference.language_model import LanguageModel
     from headwater.model import build_model, preset
     from headwater.serve.api import create_app
     from headwater.serve.limits import Limits

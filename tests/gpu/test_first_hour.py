@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.finetune.finetuning import finetune
-from headwater.finetune.training import FinetuneConfig
+from headwater.finetuning.finetuning import finetune
+from headwater.finetuning.training import FinetuneConfig
 from headwater.inference import torch_network
 from headwater.inference.engine import Engine
 from headwater.inference.request import Request
@@ -26,16 +26,16 @@ from headwater.inference.torch_network import TorchNetwork, TorchRunner
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
-from headwater.pretrain.forecast import forecast
-from headwater.pretrain.objectives import both_directions, l1, masked
-from headwater.pretrain.recipe import PretrainConfig
-from headwater.pretrain.tokens.sampler import TokenBatch
+from headwater.pretraining.objectives import both_directions, l1, masked
+from headwater.pretraining.plan import forecast
+from headwater.pretraining.recipe import PretrainConfig
+from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.storage.progress import Progress
 from headwater.tokenizer import Tokenizer
-from headwater.train.compile import compile_checked
-from headwater.train.journal import read_journal
-from headwater.train.loop import TrainConfig, Trainer
-from headwater.train.parallel import Ranks
+from headwater.training.compile import compile_checked
+from headwater.training.journal import read_journal
+from headwater.training.loop import TrainConfig, Trainer
+from headwater.training.parallel import Ranks
 
 pytestmark = [
     pytest.mark.slow,

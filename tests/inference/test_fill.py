@@ -10,8 +10,8 @@ import torch
 
 from headwater.cli.main import main
 from headwater.errors import ContextError, UsageError
-from headwater.inference.fill import MOST_MASKS, fill, hidden_scores
-from headwater.language_model import LanguageModel, load
+from headwater.inference.language_model import LanguageModel, load
+from headwater.inference.masked import MOST_MASKS, fill, hidden_scores
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.tokenizer import Tokenizer

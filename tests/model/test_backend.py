@@ -18,9 +18,9 @@ from headwater.model import build_model, preset
 from headwater.model.attention import attend_in_blocks, attend_plainly
 from headwater.model.backend import TORCH, Backend, backend_of, default_backend, processor_vendor, use_backend
 from headwater.model.loss import cross_entropy, cross_entropy_plainly
-from headwater.pretrain.objectives import l1
-from headwater.pretrain.tokens.sampler import TokenBatch
-from headwater.train.loop import TrainConfig, Trainer, choose_precision
+from headwater.pretraining.objectives import l1
+from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.training.loop import TrainConfig, Trainer, choose_precision
 
 CPU = torch.device("cpu")
 

@@ -9,13 +9,13 @@ import torch
 from torch.nn import functional
 
 from headwater.errors import UsageError
-from headwater.language_model import load
+from headwater.inference.language_model import load
 from headwater.model import build_model, count_parameters, preset
 from headwater.model.attention import padding_mask
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
-from headwater.pretrain.objectives import both_directions
-from headwater.pretrain.tokens.sampler import TokenBatch
+from headwater.pretraining.objectives import both_directions
+from headwater.pretraining.tokens.sampler import TokenBatch
 
 TINY = {"vocabulary": 50, "context": 16, "width": 8, "units": 12}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.pipeline import build_corpus
 from headwater.corpus.build.recipes import BuildConfig
-from headwater.corpus.statistics import statistics
+from headwater.corpus.measures import statistics
 from headwater.report import report
 from headwater.report.corpus import read_corpus
 
@@ -17,7 +17,9 @@ def write_corpus(folder: Path) -> Path:
     rows = [{"text": text, "url": f"http://www.nytimes.com/{day}"} for day, text in enumerate(texts)]
     rows += [rows[0], {"text": "<b>short & sweet</b>"}, {"text": f"{texts[8]} And more of the same."}]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    build([folder / "rows.jsonl"], folder / "corpus", BuildConfig(minimum_characters=50, near_duplicates=True))
+    build_corpus(
+        [folder / "rows.jsonl"], folder / "corpus", BuildConfig(minimum_characters=50, near_duplicates=True)
+    )
     return folder / "corpus"
 
 

@@ -17,10 +17,10 @@ import torch
 
 import headwater as hw
 from headwater.datasets.rows import Task
-from headwater.finetune.columns import Columns
-from headwater.finetune.fine_tuned import FineTuned
-from headwater.finetune.head import TaskModel
-from headwater.finetune.labels import Labels
+from headwater.finetuning.columns import Columns
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.head import TaskModel
+from headwater.finetuning.labels import Labels
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 

@@ -18,9 +18,9 @@ import torch
 
 import headwater as hw
 from headwater.datasets.rows import Raw
-from headwater.finetune.fine_tuned import FineTuned
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.inference.language_model import LanguageModel
 from headwater.inference.sampling import uniform
-from headwater.language_model import LanguageModel
 from headwater.tokenizer import TASK_TOKENS
 
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import headwater as hw
-from headwater.inference.fill import MOST_MASKS, fill
+from headwater.inference.masked import MOST_MASKS, fill
 from headwater.serve.api import create_app
 from headwater.serve.limits import Limits
 from headwater.serve.served import Served, open_models

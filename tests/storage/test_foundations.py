@@ -26,6 +26,7 @@ from pydantic import ConfigDict
 from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError, require_extra
+from headwater.storage.ancestry import lineage
 from headwater.storage.files import (
     atomic_write,
     intact_json_lines,
@@ -38,7 +39,6 @@ from headwater.storage.files import (
     write_json_lines,
     write_text,
 )
-from headwater.storage.lineage import lineage
 from headwater.storage.lock import folder_lock
 from headwater.storage.provenance import open_folder, read_manifest
 from headwater.storage.resources import cache_folder, find

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.cli.main import app
-from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.pipeline import build_corpus
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
@@ -304,7 +304,7 @@ def test_what_advises_a_download_can_download(made_up: Path, call: str) -> None:
     save_model(build_model(preset("gpt2-pico", layers=1, vocabulary=300), seed=1), model)
     documents = [f"{number} rivers run. " * 100 for number in range(20)]
     (made_up / "text.txt").write_text("<|endoftext|>".join(documents), encoding="utf-8")
-    build([made_up / "text.txt"], made_up / "corpus")
+    build_corpus([made_up / "text.txt"], made_up / "corpus")
 
     def use(download: bool) -> None:
         if call == "load":

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.datasets.rows import MOST_ROWS
+from headwater.datasets import MOST_ROWS
 from headwater.errors import UsageError, duration, printable
-from headwater.storage.progress import PlainProgress, Progress, figure_texts, say
+from headwater.storage import PlainProgress, Progress, figure_texts, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -78,7 +78,7 @@ def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:
 
 def read_stdin() -> str:
     """Return all of stdin as text; raise DataError if it is not UTF-8, UsageError if it is closed."""
-    from headwater.storage.decoding import decode_text
+    from headwater.storage import decode_text
 
     if sys.stdin is None:
         raise UsageError("stdin is closed", expected="the text", repair="Pipe the text into the command")

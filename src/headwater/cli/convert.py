@@ -40,7 +40,7 @@ def convert(
 ) -> None:
     """Convert a model or tokens. The kind of the source is detected from its files."""
     source = local_model(source, download)
-    from headwater.convert.token_files import convert_tokens, holds_tokens
+    from headwater.convert import convert_tokens, holds_tokens
 
     if holds_tokens(source):
         if (precision, heads, faithful) != (None, None, "code"):
@@ -57,7 +57,7 @@ def convert(
     if layout is not None:
         raise UsageError(f"{source} is not a tokens folder", expected="no --format", param="format")
     if (source / "task.json").is_file() and destination.suffix != ".gguf":
-        from headwater.finetune.export import export_classifier
+        from headwater.finetuning import export_classifier
 
         if (precision, heads, faithful, tokenizer) != (None, None, "code", None):
             raise UsageError(

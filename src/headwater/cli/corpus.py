@@ -16,9 +16,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text 
 RULES_SHOWN = 8  # for each step
 
 
-BUILD_KEYS = keys_option("headwater.corpus.build.recipes:BuildConfig")
-LINKS_KEYS = keys_option("headwater.corpus.web.links:LinksConfig")
-FETCH_KEYS = keys_option("headwater.corpus.web.fetch:FetchConfig")
+BUILD_KEYS = keys_option("headwater.corpus:BuildConfig")
+LINKS_KEYS = keys_option("headwater.corpus:LinksConfig")
+FETCH_KEYS = keys_option("headwater.corpus:FetchConfig")
 
 
 Corpus = Annotated[Path, typer.Argument(help="A corpus folder.")]
@@ -56,10 +56,8 @@ def build(
 ) -> None:
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
     from headwater.config import parse_settings
-    from headwater.corpus.build.pipeline import build as build_corpus
-    from headwater.corpus.build.pipeline import prepare_slurm, read_funnel
-    from headwater.corpus.build.recipes import load_recipe
-    from headwater.storage.remote import is_remote
+    from headwater.corpus import build_corpus, load_recipe, prepare_slurm, read_funnel
+    from headwater.storage import is_remote
 
     if engine != "ray":
         refuse_unused(context, f"--engine {engine}", "address")
@@ -98,7 +96,7 @@ def links(
 ) -> None:
     """Gather the outbound links of Reddit submissions with at least three points, as WebText did."""
     from headwater.config import parse_settings
-    from headwater.corpus.web.links import LinksConfig, gather_links
+    from headwater.corpus import LinksConfig, gather_links
 
     config = LinksConfig.build(parse_settings(settings or []), source="--set")
     found = gather_links(dumps, out, config, progress=terminal_progress())
@@ -117,8 +115,7 @@ def fetch(
 ) -> None:
     """Fetch links politely and keep the pages as WARC. Uses the network. Run again to resume."""
     from headwater.config import parse_settings
-    from headwater.corpus.web.fetch import fetch_links
-    from headwater.corpus.web.fetch_config import FetchConfig
+    from headwater.corpus import FetchConfig, fetch_links
 
     config = FetchConfig.build(parse_settings(settings or []), source="--set")
     found = fetch_links(links, out, config, progress=terminal_progress())
@@ -133,8 +130,7 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Print a corpus's documents, lengths, languages, sources and labels, and what its build removed."""
-    from headwater.corpus.build.pipeline import read_funnel
-    from headwater.corpus.statistics import statistics
+    from headwater.corpus import read_funnel, statistics
 
     found = statistics(corpus)
     text = _stats_text(corpus, found)
@@ -156,7 +152,7 @@ def labels(
     as_json: AsJson = False,
 ) -> None:
     """Make labelled data for fine-tuning from a corpus and its split."""
-    from headwater.corpus.labels.labels import make_labels
+    from headwater.quickstart import make_labels
 
     found = make_labels(corpus, task, out, validation, seed=seed, progress=terminal_progress())
     text = (
@@ -180,7 +176,7 @@ def overlap(
     as_json: AsJson = False,
 ) -> None:
     """Print the percentage of test texts' n-grams that occur in a training corpus (GPT-2, table 6)."""
-    from headwater.corpus.dedup.overlap import measure_overlap
+    from headwater.corpus import measure_overlap
 
     found = measure_overlap(train, test, own or [], words=words, progress=terminal_progress())
     emit(found, as_json=as_json, text=_overlap_text(found))

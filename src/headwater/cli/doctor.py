@@ -50,11 +50,11 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     from headwater import native, shipped
-    from headwater.storage import resources
-    from headwater.train.loop import choose_precision
-    from headwater.train.machine import (
+    from headwater.storage import RESOURCES, cache_folder
+    from headwater.training import (
         available_cores,
         available_memory,
+        choose_precision,
         matmul_rate,
         processor_name,
     )
@@ -93,9 +93,9 @@ def describe_machine() -> dict[str, Any]:
             for extra, packages in _extras().items()
         },
         "data": os.environ.get("HEADWATER_DATA"),
-        "cache": str(resources.cache_folder()),
+        "cache": str(cache_folder()),
         "models": shipped.names(),
-        "resources": {name: _available(name) for name in resources.RESOURCES},
+        "resources": {name: _available(name) for name in RESOURCES},
     }
 
 
@@ -105,11 +105,8 @@ def describe_model(folder: Path) -> dict[str, Any]:
     Only the names, shapes and offsets of the weights are read.
     """
     from headwater import shipped
-    from headwater.model import build_model
-    from headwater.model.io.folder import load_config
-    from headwater.model.io.weights import find_tensors
-    from headwater.storage.lineage import lineage
-    from headwater.storage.provenance import MANIFEST
+    from headwater.model import build_model, find_tensors, load_config
+    from headwater.storage import MANIFEST, lineage
 
     named, folder = str(folder), shipped.resolve(folder)
     config = load_config(folder)
@@ -161,10 +158,10 @@ def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
 
 
 def _available(name: str) -> bool:
-    from headwater.storage import resources
+    from headwater.storage import find_resource
 
     try:
-        resources.find(name)
+        find_resource(name)
     except ResourceError:
         return False
     return True

@@ -22,7 +22,7 @@ from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.errors import UsageError, counted
 
-KEYS = keys_option("headwater.evaluate.evaluation:EvaluateConfig")
+KEYS = keys_option("headwater.evaluation:EvaluateConfig")
 
 
 # The parameters that only scoring uses.
@@ -77,8 +77,8 @@ def evaluate(
         missing = ", ".join(option for option, value in given.items() if not value)
         raise UsageError(f"{missing} is missing", repair="See: headwater evaluate --help")
     from headwater.config import parse_settings
-    from headwater.evaluate.evaluation import EvaluateConfig
-    from headwater.evaluate.evaluation import evaluate as run
+    from headwater.evaluation import EvaluateConfig
+    from headwater.evaluation import evaluate as run
 
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
     model = local_model(model, download)
@@ -118,7 +118,7 @@ def _line(result: Any) -> str:
 
 
 def _number(value: float) -> str:
-    from headwater.report.content import EXPONENT_FROM
+    from headwater.report import EXPONENT_FROM
 
     return f"{value:.4f}" if abs(value) < EXPONENT_FROM else f"{value:.4g}"
 
@@ -126,7 +126,7 @@ def _number(value: float) -> str:
 def _compare(a: Path, b: Path, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from headwater.evaluate.compare import compare
+    from headwater.evaluation import compare
 
     found = compare(a, b, terminal_progress())
     lines = []
@@ -144,10 +144,9 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:
-    from headwater.datasets.places import DataFiles
+    from headwater.datasets import DataFiles
     from headwater.errors import HeadwaterError
-    from headwater.evaluate import select
-    from headwater.evaluate.tasks import TASKS
+    from headwater.evaluation import TASKS, select
 
     listed: list[dict[str, Any]] = []
     listing = DataFiles(data)

@@ -19,7 +19,7 @@ def fill(
     as_json: AsJson = False,
 ) -> None:
     """Fill each [MASK] of a text with the most probable tokens."""
-    from headwater.language_model import load
+    from headwater.inference import load
 
     found = load(model, tokenizer=tokenizer, device=device, download=download).fill(text, top=top)
     blanks = [[{"text": word, "probability": probability} for word, probability in blank] for blank in found]

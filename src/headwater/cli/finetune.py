@@ -22,13 +22,13 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
-from headwater.datasets.rows import MOST_ROWS
+from headwater.datasets import MOST_ROWS
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
-    from headwater.finetune.training import FinetuneConfig
+    from headwater.finetuning import FinetuneConfig
 
-KEYS = keys_option("headwater.finetune.training:FinetuneConfig")
+KEYS = keys_option("headwater.finetuning:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
 _COLUMNS = "Columns (found by name by default)"
@@ -141,7 +141,7 @@ def finetune(
     model = local_model(model, download)
     fetch_tokenizer(tokenizer, download)
     if show is not None:
-        from headwater.finetune.show import show_examples
+        from headwater.finetuning import show_examples
 
         assert train is not None
         shown = show_examples(config, model=model, train=train, tokenizer=tokenizer, count=show)
@@ -150,12 +150,12 @@ def finetune(
     assert out is not None
     common: dict[str, Any] = {"model": model, "tokenizer": tokenizer, "progress": terminal_progress()}
     if task_set is not None:
-        from headwater.finetune.task_sets import run_sets, table_text
+        from headwater.finetuning import run_sets, table_text
 
         table = run_sets(config, task_set, _sets_folder(data), out=out, download=download, **common)
         emit(table, as_json=as_json, text=table_text(table))
         return
-    from headwater.finetune.finetuning import finetune as run
+    from headwater.finetuning import finetune as run
 
     assert train is not None
     metrics = run(config, out, train=train, validation=validation, test=test, **common)
@@ -164,7 +164,7 @@ def finetune(
 
 def _sets_folder(data: Path | None) -> Path:
     """Return the folder of the sets: `data`, else that in HEADWATER_DATA."""
-    from headwater.storage.resources import data_folder
+    from headwater.storage import data_folder
 
     if data is not None:
         return data
@@ -175,7 +175,7 @@ def _sets_folder(data: Path | None) -> Path:
 
 def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
     """Raise UsageError for options of the user's `own` rows with --task-set, and for options of `sets` without."""
-    from headwater.datasets.rows import TASKS
+    from headwater.datasets import TASKS
 
     if own["task"] is not None and own["task"] not in (*TASKS, _REGRESS):
         raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join([*TASKS, _REGRESS]))
@@ -195,7 +195,7 @@ def _configuration(
 ) -> FinetuneConfig:
     """Return the defaults, changed by the options and by --set."""
     from headwater.config import option_layers, parse_settings
-    from headwater.finetune.training import FinetuneConfig
+    from headwater.finetuning import FinetuneConfig
 
     target = {}
     if task == _REGRESS:
@@ -229,7 +229,7 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
         line += f"; chance {metrics['chance']:.3f}, majority class {metrics['majority']:.3f}"
     if "macro_f1" in metrics:
         line += f"; macro-F1 {metrics['macro_f1']:.3f}"
-    from headwater.finetune.page import baseline_sentence
+    from headwater.finetuning import baseline_sentence
 
     lines = [line, baseline_sentence(metrics)]
     classes = metrics.get("classes", [])

@@ -20,12 +20,10 @@ from headwater.cli.console import (
 )
 from headwater.errors import counted, printable
 from headwater.shipped import DEFAULT
-from headwater.storage.progress import say
+from headwater.storage import say
 
 if TYPE_CHECKING:
-    from headwater.inference.engine import Generation
-    from headwater.inference.request import Event
-    from headwater.language_model import LanguageModel, Options
+    from headwater.inference import Event, Generation, LanguageModel, Options
 
 # Least to most likely, as colours of the usual 256: dark red, orange, yellow, green.
 _TINTS = (124, 166, 172, 178, 148, 112, 71)
@@ -97,7 +95,7 @@ def generate(
     prompt = _prompt(words if prompt is None else prompt, interactive)
     warn_if_shadowed(model)
     import headwater
-    from headwater.language_model import fresh_seed
+    from headwater.inference import fresh_seed
 
     lm = headwater.load(model, tokenizer=tokenizer, precision=precision, device=device, download=download)
     seed = fresh_seed() if seed is None else seed
@@ -158,7 +156,7 @@ def _prompt(given: str | None, interactive: bool) -> str:
 
 def _default_length(lm: LanguageModel, prompt: str) -> int:
     """Return the default number of tokens: 128, or fewer if that is what the context leaves."""
-    from headwater.inference.request import DEFAULT_TOKENS
+    from headwater.inference import DEFAULT_TOKENS
 
     left = lm.config.context + 1 - len(lm.encode_prompts([prompt])[0])
     return min(DEFAULT_TOKENS, left) if left > 0 else DEFAULT_TOKENS

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit
-from headwater.shipped.hub import hub_name
+from headwater.shipped import hub_name
 
 
 def lineage(
@@ -19,8 +19,8 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
-    from headwater.storage.lineage import lineage as chain
-    from headwater.storage.remote import is_remote
+    from headwater.storage import is_remote
+    from headwater.storage import lineage as chain
 
     found = chain(folder if is_remote(folder) else _folder(folder), remote=remote)
     emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))

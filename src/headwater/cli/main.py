@@ -21,7 +21,7 @@ from typer.main import get_command
 from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
-from headwater.storage.progress import say
+from headwater.storage import say
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
 # through Typer's public names, which are subclasses of them.

@@ -21,7 +21,7 @@ def pack(
     as_json: AsJson = False,
 ) -> None:
     """Encode a corpus into a training part and a held-out part."""
-    from headwater.pretrain.tokens.pack import pack as pack_corpus
+    from headwater.pretraining import pack as pack_corpus
 
     fetch_tokenizer(tokenizer, download)
     counts = pack_corpus(corpus, tokenizer, out, validation, progress=terminal_progress())

@@ -29,7 +29,7 @@ def predict(
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
     warn_if_shadowed(model)
-    from headwater.finetune.predict import predict_file
+    from headwater.finetuning import predict_file
 
     named = dict(map(_column, columns or []))
     summary = predict_file(

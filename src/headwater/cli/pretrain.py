@@ -22,9 +22,9 @@ from headwater.cli.console import (
 )
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
-from headwater.storage.progress import say
+from headwater.storage import say
 
-KEYS = keys_option("headwater.pretrain.recipe:PretrainConfig")
+KEYS = keys_option("headwater.pretraining:PretrainConfig")
 
 _FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
 _FOLLOW = "Zero-shot tasks to score during training, such as lambada.openai.last-token,sst-2.very."
@@ -67,8 +67,8 @@ def pretrain(
         os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch is imported: its profiler prints on stderr
     from headwater.config import option_layers, parse_settings, read_recipe
     from headwater.errors import UsageError
-    from headwater.pretrain.pretraining import pretrain as run_pretraining
-    from headwater.pretrain.recipe import PretrainConfig, require_one_model
+    from headwater.pretraining import PretrainConfig, require_one_model
+    from headwater.pretraining import pretrain as run_pretraining
 
     measures = {"--dry-run": dry_run, "--profile": profile, "--find-lr": find_lr}
     if len(asked := [option for option, given in measures.items() if given]) > 1:
@@ -94,15 +94,15 @@ def pretrain(
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
     is_rank_zero = os.environ.get("RANK", "0") == "0"
     if dry_run:
-        from headwater.pretrain.forecast import forecast
+        from headwater.pretraining import forecast
 
         result = forecast(config, tokens, out)
         if is_rank_zero:
             emit(result.to_dict(), as_json=as_json, text=result.as_text())
         return
     if profile:
-        from headwater.pretrain.forecast import profile as profile_run
-        from headwater.pretrain.profile import as_table
+        from headwater.pretraining import as_table
+        from headwater.pretraining import profile as profile_run
 
         shares = profile_run(config, tokens, out)
         rows = [{"part": s.part, "seconds": s.seconds, "limit": s.limit} for s in shares]
@@ -110,20 +110,19 @@ def pretrain(
             emit({"parts": rows}, as_json=as_json, text=as_table(shares))
         return
     if find_lr:
-        from headwater.pretrain.forecast import find_rate
-        from headwater.pretrain.rate_search import suggestion
+        from headwater.pretraining import find_rate, suggestion
 
         rate = suggestion(find_rate(config, tokens, out, progress=terminal_progress()))
         text = f"Suggested: --set learning_rate={rate:g}\nThe curve: {out / 'curve.svg'}"
         if is_rank_zero:
             emit({"learning_rate": rate, "out": str(out)}, as_json=as_json, text=text)
         return
-    from headwater.model.io.folder import load_config
+    from headwater.model import load_config
 
     follow, progress = None, terminal_progress()
     if evaluate:
         from headwater import shipped
-        from headwater.evaluate.during import Follower
+        from headwater.evaluation import Follower
 
         if config.shard and os.environ.get("WORLD_SIZE", "1") != "1":
             raise UsageError(
@@ -147,7 +146,7 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str,
     """Return the tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
-    from headwater.storage.provenance import input_place, read_manifest
+    from headwater.storage import input_place, read_manifest
 
     manifest = read_manifest(out)
     if manifest.kind != "run":

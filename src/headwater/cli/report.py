@@ -23,7 +23,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained HTML page about runs and results."""
-    from headwater.corpus.statistics import statistics
+    from headwater.corpus import statistics
     from headwater.report import report as write
 
     write(folders, out, title=title, measure=statistics, progress=terminal_progress())

@@ -10,7 +10,7 @@ import typer
 from headwater.cli.console import AsJson, Device, Settings, emit, terminal_progress
 from headwater.cli.keys import keys_option
 
-KEYS = keys_option("headwater.reproduce.scale:Scale")
+KEYS = keys_option("headwater_papers.scale:Scale")
 
 
 def reproduce(
@@ -39,10 +39,10 @@ def reproduce(
     """
     from headwater.config import parse_settings
     from headwater.errors import UsageError
-    from headwater.reproduce.experiments import EXPERIMENTS
-    from headwater.reproduce.reproduction import choose
-    from headwater.reproduce.scale import load_scale
-    from headwater.storage.resources import data_folder
+    from headwater.storage import data_folder
+    from headwater_papers.experiments import EXPERIMENTS
+    from headwater_papers.reproduction import choose
+    from headwater_papers.scale import load_scale
 
     if list_:
         found = [
@@ -58,7 +58,7 @@ def reproduce(
     choose(experiments)  # raises for a name that is unknown, before the data is asked for
     chosen_scale = load_scale(scale, parse_settings(settings or []))
     if plan:
-        from headwater.reproduce.plan import plan_of
+        from headwater_papers.plan import plan_of
 
         found, lines = plan_of(experiments, chosen_scale, pilot or out, required=pilot is not None)
         emit({"plans": found}, as_json=as_json, text="\n".join(lines))
@@ -68,7 +68,7 @@ def reproduce(
     folder = data or data_folder()
     if folder is None or not folder.is_dir():
         raise UsageError("reproduce needs the folder of texts and sets", repair="Give it with --data DIR")
-    from headwater.reproduce import reproduce as run
+    from headwater_papers import reproduce as run
 
     outcome = run(
         experiments,

@@ -20,7 +20,7 @@ from headwater.cli.console import (
 from headwater.cli.keys import keys_option
 from headwater.shipped import DEFAULT, split_name
 
-KEYS = keys_option("headwater.serve.limits:Limits")
+KEYS = keys_option("headwater.serve:Limits")
 
 
 def serve(
@@ -59,8 +59,8 @@ def serve(
     """
     from headwater.cli.process import return_memory
     from headwater.config import parse_settings
-    from headwater.serve.limits import Limits
-    from headwater.serve.server import serve as run
+    from headwater.serve import Limits
+    from headwater.serve import serve as run
 
     return_memory()
     limits = Limits.build(parse_settings(settings or []), source="--set")

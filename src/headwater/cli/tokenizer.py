@@ -11,7 +11,7 @@ import typer
 
 from headwater.cli.console import AsJson, Out, TokenizerDownload, emit, read_stdin, terminal_progress
 from headwater.errors import counted
-from headwater.storage.progress import say
+from headwater.storage import say
 
 if TYPE_CHECKING:
     from headwater.tokenizer import Comparison, Tokenizer
@@ -124,7 +124,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two tokenizers on a text: bytes a token, split words, unused tokens, by script."""
-    from headwater.storage.files import read_text
+    from headwater.storage import read_text
     from headwater.tokenizer import Tokenizer
     from headwater.tokenizer import compare as measure
 

@@ -1,5 +1,5 @@
 """Models from OpenAI's original releases and Hugging Face's folders, into Hugging Face's folders and GGUF."""
 
-from headwater.convert.conversion import convert
+import lazy_loader
 
-__all__ = ["convert"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

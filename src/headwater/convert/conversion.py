@@ -15,10 +15,8 @@ import torch
 from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
-from headwater.model.config import FAITHFUL, Faithful
-from headwater.model.io.folder import CONFIG, load_model, save_model
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.stage import Stage
+from headwater.model import CONFIG, FAITHFUL, Faithful, load_model, save_model
+from headwater.storage import SILENT, Progress, Stage
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

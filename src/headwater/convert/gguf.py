@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from headwater.errors import FolderError, MismatchError, UsageError, require_extra
-from headwater.model.io.folder import require_rows
-from headwater.model.io.huggingface import model_type
-from headwater.storage.files import flush_file, flush_folder, new_part, replaceable, storage_errors
+from headwater.model import model_type, require_rows
+from headwater.storage import flush_file, flush_folder, new_part, replaceable, storage_errors
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

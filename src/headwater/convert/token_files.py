@@ -20,21 +20,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
-from headwater.pretrain.tokens.pack import (
+from headwater.pretraining import (
     LAST_SHARD_TOKENS,
     MINIMUM_TOKENS,
     PARTS,
     SHARD_TOKENS,
     ShardWriter,
+    check_ids,
     finish_tokens,
+    shard_paths,
     tokens_stage,
 )
-from headwater.pretrain.tokens.sampler import check_ids, shard_paths
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
-from headwater.storage.stage import Stage
-from headwater.tokenizer import Tokenizer
-from headwater.tokenizer.vocabulary import token_dtype
+from headwater.storage import MANIFEST, SILENT, Progress, Stage, open_folder, read_manifest
+from headwater.tokenizer import Tokenizer, token_dtype
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
 MAGIC, VERSION = 20240520, 1

@@ -1,5 +1,5 @@
 """Corpora: build a folder of documents from sources, split it, and make labelled data from it."""
 
-from headwater.corpus.folder import CorpusSize, Document, measure, read_documents, write_documents
+import lazy_loader
 
-__all__ = ["CorpusSize", "Document", "measure", "read_documents", "write_documents"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, FolderError
-from headwater.storage.files import storage_errors
-from headwater.storage.remote import folder_files, open_parquet
+from headwater.storage import folder_files, open_parquet, storage_errors
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file

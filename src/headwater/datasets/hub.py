@@ -14,8 +14,7 @@ from typing import Any
 from headwater.datasets.benchmarks import HubSet
 from headwater.datasets.readers import letter_index
 from headwater.errors import DataError, HeadwaterError, ResourceError, require_extra
-from headwater.storage.files import atomic_write, storage_errors, to_json
-from headwater.storage.progress import SILENT, Progress
+from headwater.storage import SILENT, Progress, atomic_write, storage_errors, to_json
 
 
 def file_name(part: str) -> str:

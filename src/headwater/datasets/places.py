@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.errors import ResourceError
-from headwater.storage.provenance import MANIFEST, read_manifest
+from headwater.storage import MANIFEST, read_manifest
 
 _DEEPEST = 6  # levels of folders below `--data` that are searched
 

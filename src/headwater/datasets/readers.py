@@ -19,7 +19,7 @@ from typing import Any
 
 from headwater.datasets.rows import Raw
 from headwater.errors import DataError, counted
-from headwater.storage.files import parse_json
+from headwater.storage import parse_json
 
 Reader = Callable[[Path], Iterator[Raw]]
 

@@ -18,8 +18,7 @@ from headwater.datasets import hub
 from headwater.datasets.benchmarks import READERS, SETS, Benchmark, SetFiles
 from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, UsageError, counted, suggest
-from headwater.storage.arrays import connected_components
-from headwater.storage.files import MALFORMED
+from headwater.storage import MALFORMED, connected_components
 
 # A choice has a document, a question and at least two answers.
 _FEWEST_TEXTS = {"classify": 1, "entail": 2, "similarity": 2, "choice": 4}

@@ -9,14 +9,11 @@ import torch
 from headwater import native
 from headwater.errors import UsageError
 from headwater.inference.compiled import NativeNetwork, supported
-from headwater.inference.fill import require_causal
+from headwater.inference.masked import require_causal
 from headwater.inference.network import Network, Precision
 from headwater.inference.recurrent import RecurrentNetwork
 from headwater.inference.torch_network import TorchNetwork
-from headwater.model.backend import bf16_is_fast
-from headwater.model.config import ModelConfig
-from headwater.model.lstm import LSTM
-from headwater.model.transformer import Transformer
+from headwater.model import LSTM, ModelConfig, Transformer, bf16_is_fast
 
 if TYPE_CHECKING:
     from headwater.model import Model

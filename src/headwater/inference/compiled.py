@@ -21,8 +21,8 @@ from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import Pack
 from headwater.inference.torch_network import BlockWeights, Norm, TorchNetwork, final_norm_of, linears, table_dtype
-from headwater.model.transformer import Block, Embeddings, Transformer
-from headwater.native.transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
+from headwater.model import Block, Embeddings, Transformer
+from headwater.native import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
 # Positions of a prompt that one call computes while no request decodes.
 _LONE_BLOCK = 256

@@ -34,8 +34,7 @@ from headwater.inference.sampling import (
     uniform,
 )
 from headwater.inference.text import TextStream
-from headwater.model.backend import to_device
-from headwater.model.io.folder import require_rows
+from headwater.model import require_rows, to_device
 from headwater.tokenizer import TASK_TOKENS, Tokenizer
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headwater.inference.network import Network
 from headwater.inference.torch_network import TorchNetwork
-from headwater.model.attention import attend, attention_weights
+from headwater.model import attend, attention_weights
 
 Floats = npt.NDArray[np.float32]
 Head = tuple[int, int]  # (layer, head), from 0

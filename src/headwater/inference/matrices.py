@@ -19,7 +19,7 @@ from torch.nn import functional
 from headwater import native
 from headwater.errors import UsageError
 from headwater.inference.network import Matrix, Precision
-from headwater.native.matrix import PANEL, PackedMatrix, TorchMatrix, to_int8
+from headwater.native import PANEL, PackedMatrix, TorchMatrix, to_int8
 
 GROUP = PANEL  # inputs that share a scale
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from headwater.errors import ContextError, UsageError
-from headwater.model.config import ModelConfig
+from headwater.model import ModelConfig
 
 if TYPE_CHECKING:
     from headwater.inference.packing import Pack

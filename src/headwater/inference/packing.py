@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwater.model.attention import attend
+from headwater.model import attend
 
 # Rows of one pack: enough for efficient matrix products, with small results.
 PACK_ROWS = 2_048

@@ -20,7 +20,7 @@ from torch import Tensor
 from headwater.errors import UsageError
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import PACK_ROWS, Pack
-from headwater.model.lstm import LSTM
+from headwater.model import LSTM
 
 
 class RecurrentNetwork:

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from headwater.config import Config
 from headwater.errors import DataError, UsageError
-from headwater.model.backend import to_device
+from headwater.model import to_device
 
 Logits = npt.NDArray[np.float32]
 _GROUPS = 512  # of logits, for finding the k-th largest

@@ -24,7 +24,7 @@ from headwater.errors import DataError, UsageError
 from headwater.inference.network import Network, require_context, require_ids
 from headwater.inference.packing import Pack, packs
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, not_finite
-from headwater.model.io.folder import require_rows
+from headwater.model import require_rows
 from headwater.tokenizer import Tokenizer
 
 # Bytes of the logits of one chunk of scored rows.

@@ -36,10 +36,7 @@ from torch.nn import functional
 from headwater.inference.matrices import arrange, owned
 from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
 from headwater.inference.packing import BranchAttention, Pack
-from headwater.model.attention import attend
-from headwater.model.backend import to_device
-from headwater.model.config import ModelConfig
-from headwater.model.transformer import Block, Embeddings, Transformer
+from headwater.model import Block, Embeddings, ModelConfig, Transformer, attend, to_device
 
 BLOCK = 64
 GROUP = 8

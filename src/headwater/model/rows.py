@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from headwater.model import Model
+    from headwater.model.build import Model
 
 
 @torch.no_grad()

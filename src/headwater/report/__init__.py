@@ -1,5 +1,5 @@
 """Write runs and results to one self-contained HTML page with tables and plots."""
 
-from headwater.report.html import report
+import lazy_loader
 
-__all__ = ["report"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

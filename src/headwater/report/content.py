@@ -18,10 +18,17 @@ from headwater.config import read_toml
 from headwater.errors import FolderError, duration
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
-from headwater.shipped.hub import hub_name
-from headwater.storage.files import intact_json_lines, read_json
-from headwater.storage.lineage import lineage
-from headwater.storage.provenance import MANIFEST, Manifest, input_place, open_folder, read_manifest
+from headwater.shipped import hub_name
+from headwater.storage import (
+    MANIFEST,
+    Manifest,
+    input_place,
+    intact_json_lines,
+    lineage,
+    open_folder,
+    read_json,
+    read_manifest,
+)
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _Z95 = 1.96  # of the normal distribution

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.report.plots import Series, line_chart
-from headwater.storage.files import read_json
+from headwater.storage import read_json
 
 _FUNNEL = "funnel.json"
 Measure = Callable[[Path], dict[str, Any]]

@@ -18,8 +18,7 @@ from headwater.report.claims import anchor
 from headwater.report.content import EXPONENT_FROM, Content, RunSummary, ScoreRow, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
-from headwater.storage.files import storage_errors, write_text
-from headwater.storage.progress import SILENT, Progress
+from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
 _SHARES = ("accuracy", "f1")  # metrics shown in per cent

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from headwater.inference.request import Event, Request
-from headwater.inference.sampling import Alternatives
-from headwater.inference.text import TextStream
+from headwater.inference import Alternatives, Event, Request, TextStream
 from headwater.serve.schema.requests import CompletionRequest
 from headwater.tokenizer import Tokenizer
 

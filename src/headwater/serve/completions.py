@@ -15,9 +15,7 @@ from functools import partial
 from typing import Any
 
 from headwater.errors import counted
-from headwater.inference.network import require_context, require_ids
-from headwater.inference.request import Request
-from headwater.inference.text import stream_text
+from headwater.inference import Request, require_context, require_ids, stream_text
 from headwater.serve.answers import Answer, CompletionPlan, Prompt
 from headwater.serve.budget import Share
 from headwater.serve.limits import Limits

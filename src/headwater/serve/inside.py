@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.inference.inside import Floats, Inside, continue_greedily, look_inside
-from headwater.inference.sampling import uniform
-from headwater.inference.text import stream_text
+from headwater.inference import Floats, Inside, continue_greedily, look_inside, stream_text, uniform
 from headwater.serve.answers import token_name
 from headwater.serve.budget import Share
 from headwater.serve.completions import read_prompts

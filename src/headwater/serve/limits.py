@@ -11,7 +11,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.errors import FolderError, UsageError
-from headwater.storage.files import read_text
+from headwater.storage import read_text
 
 
 class Limits(Config):

@@ -19,15 +19,12 @@ from typing import TypeVar
 
 from headwater import native, shipped
 from headwater.errors import UsageError, counted
-from headwater.finetune.fine_tuned import TASK_FILE, FineTuned
-from headwater.inference.engine import Engine
-from headwater.inference.scorer import Scorer
-from headwater.language_model import LanguageModel, load
-from headwater.model.config import ModelConfig
+from headwater.finetuning import TASK_FILE, FineTuned
+from headwater.inference import Engine, LanguageModel, Scorer, load
+from headwater.model import ModelConfig
 from headwater.serve.problems import Problem, is_small, too_busy
 from headwater.serve.worker import Worker
-from headwater.train.machine import available_memory
-from headwater.train.parallel import choose_device
+from headwater.training import available_memory, choose_device
 
 T = TypeVar("T")
 # More continuations at a time add little throughput.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headwater.errors import UsageError, require_extra
 from headwater.serve.limits import Keys, Limits, is_loopback
-from headwater.storage.progress import SILENT, Progress
+from headwater.storage import SILENT, Progress
 
 # How long the event loop may keep the interpreter while the engine's thread waits for it: writing sixteen answers
 # must not delay a step.

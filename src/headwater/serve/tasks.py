@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from headwater.datasets.rows import Raw
+from headwater.datasets import Raw
 from headwater.errors import counted
-from headwater.finetune.explain import explain
-from headwater.finetune.fine_tuned import FineTuned, Prediction
-from headwater.inference import fill as masked
-from headwater.inference.network import require_context
+from headwater.finetuning import FineTuned, Prediction, explain
+from headwater.inference import evaluated, framed, require_context
+from headwater.inference import fill as fill_blanks
 from headwater.serve.answers import Prompt, token_name
 from headwater.serve.budget import Share
 from headwater.serve.completions import read_prompts, require_tokens
@@ -30,9 +29,7 @@ from headwater.serve.schema.requests import (
     TokenizeRequest,
 )
 from headwater.serve.served import Served, short_jobs
-from headwater.tokenizer import END_OF_TEXT
-from headwater.tokenizer.files import TOKENIZER_CLASSES
-from headwater.tokenizer.vocabulary import MASK
+from headwater.tokenizer import END_OF_TEXT, MASK, TOKENIZER_CLASSES
 
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
@@ -119,9 +116,9 @@ async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any
 
 def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
     tokenizer = served.lm.tokenizer
-    with masked.evaluated(served.lm.model) as model:
-        found = masked.fill(model, tokenizer, body.input, body.top)
-        ids = masked.framed(model, tokenizer, body.input, allow_special=True)
+    with evaluated(served.lm.model) as model:
+        found = fill_blanks(model, tokenizer, body.input, body.top)
+        ids = framed(model, tokenizer, body.input, allow_special=True)
     places = [place for place, token in enumerate(ids) if token == tokenizer.mask]
     return [
         {"position": place, "tokens": [candidate._asdict() for candidate in candidates]}

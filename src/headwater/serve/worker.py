@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headwater.errors import HeadwaterError
-from headwater.inference.engine import Engine, Generation
-from headwater.inference.request import Event, Request
+from headwater.inference import Engine, Event, Generation, Request
 from headwater.serve.problems import Problem, refused, too_busy
 
 logger = logging.getLogger(__name__)

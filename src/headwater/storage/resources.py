@@ -58,7 +58,7 @@ def cache_folder() -> Path:
     return (folder if folder.is_absolute() else usual) / "headwater"
 
 
-def find(name: str, *, allow_network: bool = False) -> Path:
+def find_resource(name: str, *, allow_network: bool = False) -> Path:
     """Return the path of a named file, its hash checked.
 
     Raises ResourceError if it is not found, or if every copy that was found differs from the original.

@@ -1,17 +1,5 @@
 """Text to token ids and back: the encodings of GPT-2 and GPT-1, exact, and trainable in any language."""
 
-from headwater.tokenizer.compare import Comparison, compare
-from headwater.tokenizer.gpt2 import PATTERN
-from headwater.tokenizer.tokenizer import Tokenizer, train_tokenizer
-from headwater.tokenizer.vocabulary import END_OF_TEXT, TASK_TOKENS, Kind
+import lazy_loader
 
-__all__ = [
-    "END_OF_TEXT",
-    "PATTERN",
-    "TASK_TOKENS",
-    "Comparison",
-    "Kind",
-    "Tokenizer",
-    "compare",
-    "train_tokenizer",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

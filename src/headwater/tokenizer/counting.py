@@ -21,9 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, user_files
-from headwater.storage.tables import PACKED, TABLES, decoded_blocks, unpacked_suffix
+from headwater.storage import (
+    MANIFEST,
+    PACKED,
+    SILENT,
+    TABLES,
+    Progress,
+    decoded_blocks,
+    unpacked_suffix,
+    user_files,
+)
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes
@@ -117,7 +124,7 @@ def _blocks(sources: Sources) -> Iterator[str]:
             to_bytes([source])
             yield source
         elif (source / MANIFEST).is_file():
-            from headwater.corpus.folder import read_documents
+            from headwater.corpus import read_documents
 
             yield from (document.text for document in read_documents(source))
         else:

@@ -15,7 +15,7 @@ from itertools import pairwise, repeat
 import numpy as np
 import numpy.typing as npt
 
-from headwater.storage.progress import SILENT, Progress
+from headwater.storage import SILENT, Progress
 from headwater.tokenizer import compiled
 
 _STEP = 256

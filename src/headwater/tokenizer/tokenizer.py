@@ -17,10 +17,18 @@ import numpy.typing as npt
 
 from headwater import shipped
 from headwater.errors import DataError, MismatchError, UsageError, counted
-from headwater.storage import provenance, resources
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.stage import Stage
-from headwater.storage.tables import TEXT_TABLES, unpacked_suffix
+from headwater.storage import (
+    MANIFEST,
+    SILENT,
+    TEXT_TABLES,
+    Progress,
+    Stage,
+    find_resource,
+    open_folder,
+    read_manifest,
+    unpacked_suffix,
+    user_files,
+)
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
 from headwater.tokenizer.gpt1 import WordCodec
@@ -64,7 +72,7 @@ class Tokenizer:
         """
         if isinstance(name_or_folder, str) and name_or_folder in _ORIGINALS:
             vocabulary, merges = (
-                resources.find(name, allow_network=download) for name in _ORIGINALS[name_or_folder]
+                find_resource(name, allow_network=download) for name in _ORIGINALS[name_or_folder]
             )
             original = read_pair(vocabulary, merges)
             here = Path(name_or_folder)
@@ -75,8 +83,8 @@ class Tokenizer:
                 )
             return cls(original)
         folder = shipped.find(name_or_folder, download=download)
-        if (folder / provenance.MANIFEST).is_file() and provenance.read_manifest(folder).kind == "tokenizer":
-            provenance.open_folder(folder, "tokenizer")
+        if (folder / MANIFEST).is_file() and read_manifest(folder).kind == "tokenizer":
+            open_folder(folder, "tokenizer")
         return cls(read_folder(folder))
 
     @staticmethod
@@ -310,8 +318,8 @@ def train_tokenizer(
             "learn from the texts alone, make a corpus first: headwater corpus build"
         )
     for path in paths:
-        if path.is_dir() and not (path / provenance.MANIFEST).is_file():
-            skipped = sum(map(len, provenance.user_files(path))) - len(source_files(path))
+        if path.is_dir() and not (path / MANIFEST).is_file():
+            skipped = sum(map(len, user_files(path))) - len(source_files(path))
             if skipped:
                 progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
     with stage.write() as work:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headwater.errors import UsageError, counted
-from headwater.storage.progress import SILENT, Progress
+from headwater.storage import SILENT, Progress
 from headwater.tokenizer.counting import (
     Sources,
     count_byte_words,

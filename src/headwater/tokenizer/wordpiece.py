@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.storage.files import read_json, read_object, read_text
+from headwater.storage import read_json, read_object, read_text
 from headwater.tokenizer.vocabulary import CLASSIFY, MASK, PADDING, SEPARATOR, Vocabulary
 
 UNKNOWN_WORD = "[UNK]"

@@ -19,7 +19,7 @@ from headwater.corpus.build import cluster
 from headwater.corpus.build import parts as build_parts
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build.parts import BuildPlan
-from headwater.corpus.build.pipeline import build, prepare_slurm
+from headwater.corpus.build.pipeline import build_corpus, prepare_slurm
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.errors import DataError, ResourceError, StorageError
 from headwater.storage.provenance import open_folder
@@ -84,7 +84,7 @@ def test_slurm_jobs_do_the_build(
     first, second = (tmp_path / "log").read_text().splitlines()
     assert first == "--parsable --partition=cpu tasks.slurm"
     assert second == "--dependency=afterok:4711 --partition=cpu finish.slurm"
-    build([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
 
 
@@ -176,7 +176,7 @@ def test_a_ray_cluster_that_is_not_there_is_one_message_and_no_loss(
 
     monkeypatch.setattr(build_parts, "_fill_part", once)
     with pytest.raises(StorageError):
-        build([files], tmp_path / "corpus")
+        build_corpus([files], tmp_path / "corpus")
     monkeypatch.setattr(build_parts, "_fill_part", original)
     for address, words in (
         (f"127.0.0.1:{free}", f"no Ray cluster answers at 127.0.0.1:{free}"),
@@ -221,11 +221,11 @@ def test_ray_with_a_node_that_goes_away(tmp_path: Path) -> None:
     watcher = threading.Thread(target=end_one)
     watcher.start()
     try:
-        build([files], tmp_path / "corpus", BuildConfig(near_duplicates=True), workers=2, engine="ray")
+        build_corpus([files], tmp_path / "corpus", BuildConfig(near_duplicates=True), workers=2, engine="ray")
     finally:
         parts.append(1)
         watcher.join()
         ray.shutdown()
         cluster.shutdown()
-    build([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.corpus.build import pipeline
-from headwater.corpus.build.pipeline import PACKAGES, build, read_funnel
+from headwater.corpus.build.pipeline import PACKAGES, build_corpus, read_funnel
 from headwater.corpus.build.recipes import load_recipe
 from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.errors import DataError, FolderError
@@ -29,7 +29,7 @@ def write_sources(folder: Path) -> tuple[Path, Path]:
 
 
 def test_sources_keep_their_order_and_the_first_copy_stays(tmp_path: Path) -> None:
-    build(write_sources(tmp_path), tmp_path / "corpus")
+    build_corpus(write_sources(tmp_path), tmp_path / "corpus")
     assert [d.text for d in read_documents(tmp_path / "corpus")] == [
         "The river ran.",
         "Another text.",
@@ -45,14 +45,14 @@ def test_sources_keep_their_order_and_the_first_copy_stays(tmp_path: Path) -> No
 def test_the_same_command_gives_the_same_bytes(tmp_path: Path) -> None:
     sources = write_sources(tmp_path)
     for name in ("one", "two"):
-        build(sources, tmp_path / name)
+        build_corpus(sources, tmp_path / name)
     shards = sorted((tmp_path / "one" / "documents").iterdir())
     assert shards
     for path in shards:
         assert path.read_bytes() == (tmp_path / "two" / "documents" / path.name).read_bytes()
     # As pandas.read_parquet does with a folder: any file in it that is not Parquet is an error.
     assert pyarrow.parquet.read_table(tmp_path / "one" / "documents").num_rows == 3
-    build(sources, tmp_path / "one")  # again: found complete
+    build_corpus(sources, tmp_path / "one")  # again: found complete
 
 
 def test_folders_that_headwater_wrote_are_not_read_as_text(
@@ -67,7 +67,7 @@ def test_folders_that_headwater_wrote_are_not_read_as_text(
     for command in commands * 2:
         assert main(command) == 0
     assert capsys.readouterr().err.count("is complete already") == 2
-    build([tmp_path], tmp_path / "again")
+    build_corpus([tmp_path], tmp_path / "again")
     texts = [document.text for document in read_documents(tmp_path / "again")]
     assert texts == ["the  RIVER\nran.", "A third text.", "Another text."]
     assert read_funnel(tmp_path / "again")["sources"][0]["left_out"] == ["corpus/", "made/tokenizer/"]
@@ -81,16 +81,16 @@ def test_only_the_pages_of_a_pages_folder_are_read(tmp_path: Path) -> None:
     with Stage(tmp_path / "pages", kind="pages", config={}, inputs={}).write() as work:
         (work / "pages-00000.warc.gz").write_bytes(gzip.compress(head.encode() + b"\r\n" + page + b"\r\n\r\n"))
         (work / "funnel.json").write_text('{"links": 1}')
-    build([tmp_path / "pages"], tmp_path / "corpus")
+    build_corpus([tmp_path / "pages"], tmp_path / "corpus")
     funnel = read_funnel(tmp_path / "corpus")
     assert (funnel["kept"]["documents"], funnel["set_aside"], funnel["notes"]) == (1, 0, [])
 
 
 def test_another_source_does_not_overwrite(tmp_path: Path) -> None:
     first, second = write_sources(tmp_path)
-    build([first], tmp_path / "corpus")
+    build_corpus([first], tmp_path / "corpus")
     with pytest.raises(FolderError, match="something else"):
-        build([second], tmp_path / "corpus")
+        build_corpus([second], tmp_path / "corpus")
 
 
 def test_corpora_can_be_joined(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_corpora_can_be_joined(tmp_path: Path) -> None:
     with Stage(tmp_path / "old", kind="corpus", config={}, inputs={}).write() as work:
         write_documents([labelled], work)
     first, _ = write_sources(tmp_path)
-    build([first, tmp_path / "old"], tmp_path / "corpus")
+    build_corpus([first, tmp_path / "old"], tmp_path / "corpus")
     assert list(read_documents(tmp_path / "corpus"))[-1] == labelled
 
 
@@ -108,7 +108,7 @@ def test_a_source_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
     bad.write_bytes(b"good\n" * 1000 + b"\xff")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(DataError, match="line 1001"):
-        build([first, bad], tmp_path / "corpus")
+        build_corpus([first, bad], tmp_path / "corpus")
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -127,13 +127,13 @@ def test_installed_documentation_is_kept_when_packages_change(
     (site / "alpha.py").write_text('"""' + "Alpha does a thing worth describing at some length. " * 2 + '"""\n')
     roots = pipeline.python_docs.Roots(tmp_path / "no-library", (site,))
     monkeypatch.setattr(pipeline.python_docs.Roots, "of_interpreter", lambda: roots)
-    build(["python-docs"], tmp_path / "corpus")
+    build_corpus(["python-docs"], tmp_path / "corpus")
     assert [d.labels["package"] for d in read_documents(tmp_path / "corpus")] == ["alpha"]
     listing = json.loads((tmp_path / "corpus" / PACKAGES).read_text())
     assert list(listing) == ["python"]
     monkeypatch.setattr(pipeline.python_docs, "installed_packages", lambda roots: listing | {"new": "1"})
     notes = Notes()
-    build(["python-docs"], tmp_path / "corpus", progress=notes)
+    build_corpus(["python-docs"], tmp_path / "corpus", progress=notes)
     assert any("installed packages have changed" in note for note in notes.notes)
 
 

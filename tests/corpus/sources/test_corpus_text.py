@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.build.pipeline import build, read_funnel
+from headwater.corpus.build.pipeline import build_corpus, read_funnel
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.build.tasks import Account, open_source, read_task
 from headwater.corpus.folder import Document
@@ -148,7 +148,7 @@ def test_half_a_surrogate_pair_in_json_becomes_a_replacement(tmp_path: Path) -> 
     assert (document.text, document.url) == ("a\ufffd b 😀 강", "http://a/\ufffd")
     path.write_text('{"\\ud83d": "a"}\n', encoding="utf-8")
     (tmp_path / "b.txt").write_text("A text.")
-    build([tmp_path], tmp_path / "out")  # the reason why a file is set aside names its columns
+    build_corpus([tmp_path], tmp_path / "out")  # the reason why a file is set aside names its columns
     assert "only \ufffd" in read_funnel(tmp_path / "out")["notes"][0]
 
 

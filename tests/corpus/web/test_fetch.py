@@ -27,7 +27,7 @@ pytest.importorskip("fastwarc")
 
 from headwater.cli.main import main
 from headwater.corpus.build.pipeline import read_funnel
-from headwater.corpus.extract.page_text import extract
+from headwater.corpus.extract.page_text import extract_page
 from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.pages import Page, read_pages
 from headwater.corpus.web.addresses import is_public
@@ -374,7 +374,7 @@ def test_pages_are_kept_as_they_came(tmp_path: Path, web: Any) -> None:
     urls = [web.url("a", path) for path in ("/euckr", "/packed", "/members", "/moved")]
     fetch(make_links(tmp_path, urls), tmp_path / "pages")
     pages = pages_of(tmp_path / "pages")
-    assert extract(pages[web.url("a", "/euckr")]) == "강물이 흐른다"
+    assert extract_page(pages[web.url("a", "/euckr")]) == "강물이 흐른다"
     assert pages[web.url("a", "/packed")].data == b"<p>packed</p>"
     assert pages[web.url("a", "/members")].data == web.page("a", "/members")
     assert web.url("a", "/story/moved") in pages

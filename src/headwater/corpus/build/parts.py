@@ -25,8 +25,7 @@ from headwater.corpus.dedup.near import BANDS, MinHash, write_shingles
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.errors import HeadwaterError, StorageError
-from headwater.storage.arrays import ArrayFile
-from headwater.storage.files import new_part, read_sealed, sha256_of, storage_errors, write_sealed
+from headwater.storage import ArrayFile, new_part, read_sealed, sha256_of, storage_errors, write_sealed
 
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
 WANTED, SHINGLES = "wanted.npy", "shingles.bin"

@@ -56,22 +56,24 @@ from headwater.errors import (
     counted,
     resumable,
 )
-from headwater.storage.arrays import row_counts, save_array
-from headwater.storage.destination import Destination
-from headwater.storage.files import (
+from headwater.storage import (
+    SILENT,
+    Destination,
+    Input,
+    Progress,
+    Stage,
+    folder_lock,
     new_parents,
+    place,
     read_json,
     read_sealed,
+    row_counts,
+    save_array,
     storage_errors,
+    unpacked_suffix,
     write_json,
     write_json_lines,
 )
-from headwater.storage.lock import folder_lock
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import Input
-from headwater.storage.remote import place
-from headwater.storage.stage import Stage
-from headwater.storage.tables import unpacked_suffix
 
 Engine = Literal["local", "ray"]
 
@@ -83,7 +85,7 @@ NAMED = 8  # skipped files in a note; FUNNEL lists all
 
 
 @resumable()
-def build(
+def build_corpus(
     sources: Sequence[str | Path],
     out: str | Path,
     config: BuildConfig | None = None,

@@ -27,11 +27,22 @@ from headwater.corpus.sources.text import (
 )
 from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError, ResourceError
-from headwater.storage.decoding import without_surrogates
-from headwater.storage.files import file_error
-from headwater.storage.provenance import MANIFEST, Input, check_name, read_manifest, user_files
-from headwater.storage.remote import RemoteListing, folder_files, is_remote, list_source, place
-from headwater.storage.tables import unpacked_blocks, unpacked_suffix
+from headwater.storage import (
+    MANIFEST,
+    Input,
+    RemoteListing,
+    check_name,
+    file_error,
+    folder_files,
+    is_remote,
+    list_source,
+    place,
+    read_manifest,
+    unpacked_blocks,
+    unpacked_suffix,
+    user_files,
+    without_surrogates,
+)
 
 BUILT_IN = (python_docs.SOURCE,)
 _PAGES = ".warc.gz"  # the files with pages in a folder that `corpus fetch` wrote

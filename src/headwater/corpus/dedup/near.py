@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from headwater.corpus.dedup.bloom import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes, split_words
-from headwater.storage.arrays import ArrayFile, connected_components, partitions, scramble
+from headwater.storage import ArrayFile, connected_components, partitions, scramble
 
 WORDS = 5
 BANDS, ROWS = 16, 7

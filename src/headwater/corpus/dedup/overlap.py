@@ -25,8 +25,7 @@ from headwater.corpus.dedup.bloom import BloomFilter, Hashes
 from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, UsageError
-from headwater.storage.decoding import cut_text
-from headwater.storage.progress import SILENT, Progress
+from headwater.storage import SILENT, Progress, cut_text
 
 WORDS = 8
 BOUND = 1e-8

@@ -98,7 +98,7 @@ class Extractor:
 _TIMER: int = getattr(signal, "SIGPROF", 0)
 
 
-def extract(page: Page, name: str = "resiliparse") -> str:
+def extract_page(page: Page, name: str = "resiliparse") -> str:
     """Return the text of a page, extracted in this process; empty if it has none."""
     if page.kind == "html":
         return tidy(_load(name)(decode(page.data, page.charset)))
@@ -234,13 +234,13 @@ def _whole_text(chapter: str) -> str:
 def _page_handler(name: str) -> Callable[[tuple[Page, float]], tuple[str, str]]:
     """Return what the extracting process does with a page and its processor time: (text, reason)."""
     _limit_memory()
-    extract(Page(name="", data=b"<p>load all that is needed</p>"), name)
+    extract_page(Page(name="", data=b"<p>load all that is needed</p>"), name)
 
     def handle(request: tuple[Page, float]) -> tuple[str, str]:
         page, seconds = request
         _set_timer(seconds)
         try:
-            return extract(page, name).encode("utf-8", "replace").decode(), ""
+            return extract_page(page, name).encode("utf-8", "replace").decode(), ""
         except Exception as error:  # whatever a page provokes in an extractor is its reason
             return "", f"the extractor failed: {type(error).__name__}: {error}"[:500]
         finally:

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.errors import DataError, counted, require_extra
-from headwater.storage.compressed import BodyDecoder, CompressedFile
+from headwater.storage import BodyDecoder, CompressedFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
 WIKI_BYTES = 64 * 1024**2  # for one article with its history, as XML

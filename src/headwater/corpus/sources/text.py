@@ -15,7 +15,7 @@ from typing import Any
 
 from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
-from headwater.storage.tables import (
+from headwater.storage import (
     PACKED,
     TABLES,
     TEXT_TABLES,

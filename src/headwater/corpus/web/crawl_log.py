@@ -26,7 +26,7 @@ import numpy as np
 from headwater.corpus.web.links import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
-from headwater.storage.files import flush_folder, parse_json
+from headwater.storage import flush_folder, parse_json
 
 JOURNAL = ".journal.jsonl"
 CUT_PAGE = "page, cut short"  # outcome of a link whose answer never arrived completely; its record says so

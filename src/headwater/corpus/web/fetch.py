@@ -25,12 +25,17 @@ from headwater.corpus.web.links import read_links
 from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.corpus.web.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, resumable
-from headwater.storage.destination import Destination
-from headwater.storage.files import storage_errors, write_json
-from headwater.storage.lock import folder_lock
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import check_files, record_files
-from headwater.storage.stage import Stage
+from headwater.storage import (
+    SILENT,
+    Destination,
+    Progress,
+    Stage,
+    check_files,
+    folder_lock,
+    record_files,
+    storage_errors,
+    write_json,
+)
 
 FUNNEL = "funnel.json"
 _AHEAD = 20_000  # links in memory that wait for their hosts

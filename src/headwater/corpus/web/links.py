@@ -24,15 +24,22 @@ from typing import Any
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.corpus.labels.docstring_tasks import rank
+from headwater.corpus.ordering import rank
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
-from headwater.storage.compressed import CompressedFile
-from headwater.storage.destination import Destination
-from headwater.storage.files import parse_json, write_json
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.remote import folder_files, is_remote, list_source, open_parquet
-from headwater.storage.stage import Stage
+from headwater.storage import (
+    SILENT,
+    CompressedFile,
+    Destination,
+    Progress,
+    Stage,
+    folder_files,
+    is_remote,
+    list_source,
+    open_parquet,
+    parse_json,
+    write_json,
+)
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"

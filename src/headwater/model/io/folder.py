@@ -20,15 +20,14 @@ from torch import Tensor, nn
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError
-from headwater.model import build_model
+from headwater.model.build import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io import huggingface
 from headwater.model.io.weights import WEIGHTS, Place, TensorReader, find_tensors, weight_files, write_tensors
-from headwater.storage import provenance
-from headwater.storage.files import read_json, write_json
+from headwater.storage import MANIFEST, open_folder, read_json, write_json
 
 if TYPE_CHECKING:
-    from headwater.model import Model
+    from headwater.model.build import Model
 
 CONFIG = "config.json"
 _READERS = 2  # threads: a third is hardly faster
@@ -149,8 +148,8 @@ def _check_folder(folder: Path) -> None:
         raise FolderError(
             f"{folder} is a run", expected="a model folder", repair=f"Give its model: {folder / 'model'}"
         )
-    if (folder / provenance.MANIFEST).is_file():
-        provenance.open_folder(folder)  # names an unfinished training
+    if (folder / MANIFEST).is_file():
+        open_folder(folder)  # names an unfinished training
     raise FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
 
 
@@ -160,11 +159,11 @@ def _check_in_parallel(folder: Path) -> Iterator[None]:
 
     An error of the comparison replaces one of the block, because it names the cause.
     """
-    if not (folder / provenance.MANIFEST).is_file():
+    if not (folder / MANIFEST).is_file():
         yield
         return
     with ThreadPoolExecutor(1) as pool:
-        check = pool.submit(provenance.open_folder, folder)
+        check = pool.submit(open_folder, folder)
         try:
             yield
         finally:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
-from headwater.storage.files import flush_file, flush_folder, new_part, parse_json, read_json, storage_errors
+from headwater.storage import flush_file, flush_folder, new_part, parse_json, read_json, storage_errors
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -1,0 +1,193 @@
+"""GPT-2, sections 3.4 and 3.6 to 3.8: tasks by text alone (figure 3, table 4, table 5, and figure 1 over sizes).
+
+Winograd schemas by likelihood; summaries after `TL;DR:`; translation after pairs of sentences; answers from memory
+after examples, and the most confident ones. The beginning of a prompt longer than the context is cut, which leaves
+about one pair for translation here, where the paper's context has many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.evaluation import published, read_examples
+from headwater_papers.claims import CLAIMS, Finding, judge, judge_steps
+from headwater_papers.experiment import Experiment, Findings, files_missing
+from headwater_papers.gpt2_ladder import (
+    LINES,
+    PREFIX,
+    counterpart,
+    label,
+    panels_over_sizes,
+    reference_lines,
+    rungs,
+)
+from headwater_papers.laboratory import Laboratory
+from headwater_papers.scale import Scale, trainings
+from headwater_papers.scores import Column, ScoreTable, left_out_notes
+from headwater_papers.setup import describe, parameters
+from headwater_papers.statistics import Measured, differences, over_seeds, percent
+
+READ = ("wsc273.partial", "wsc273.full")
+_SUMMARIES = ("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3")
+WRITTEN = (*_SUMMARIES, "wmt14.en-fr", "wmt14.fr-en", "coqa.greedy")
+QUESTIONS, BY_TYPE = "natural-questions.exact-match", "natural-questions.question-type"
+_CONFIDENT = "exact match, most confident 1 %"
+# The columns of the table: protocol, metric, short name.
+SHOWN = {
+    ("wsc273.partial", "accuracy"): "Winograd, partial, accuracy",
+    ("wsc273.full", "accuracy"): "Winograd, full, accuracy",
+    ("cnndm.tldr", "rouge average"): "summaries after TL;DR:, ROUGE average",
+    ("cnndm.no-hint", "rouge average"): "summaries without a hint, ROUGE average",
+    ("cnndm.lead-3", "rouge average"): "first three sentences, ROUGE average",
+    ("cnndm.random-3", "rouge average"): "three random sentences, ROUGE average",
+    ("wmt14.en-fr", "bleu"): "English to French, BLEU",
+    ("wmt14.fr-en", "bleu"): "French to English, BLEU",
+    ("coqa.greedy", "f1"): "CoQA, F1",
+    (QUESTIONS, "exact match"): "questions, exact match",
+    (QUESTIONS, _CONFIDENT): "questions, exact match, most confident 1 %",
+    (BY_TYPE, "exact match"): "questions, most common answer of each type",
+}
+# The panels of figures 1 and 3, and the divisors of the papers' values.
+PANELS = {
+    "CoQA": ("coqa.greedy", "f1"),
+    "French to English": ("wmt14.fr-en", "bleu"),
+    "summaries": ("cnndm.tldr", "rouge average"),
+    "questions": (QUESTIONS, "exact match"),
+    "Winograd": ("wsc273.partial", "accuracy"),
+}
+_DIVISORS = dict.fromkeys(PANELS, 100.0) | {"French to English": 1.0}
+_CHANCE = 0.5  # of Winograd's two candidates
+_LISTED = 5
+_Scores = Mapping[Column, Mapping[str, Measured]]
+NEEDED = {"WSC273": "eval-zeroshot/wsc/wsc273.txt", "Natural Questions": "eval-zeroshot/nq/NQ-open.dev.jsonl"}
+
+
+class TaskSettings(Config):
+    """The numbers of Winograd schemas, of texts to write, and of questions; None: all."""
+
+    read: int | None = Field(default=None, ge=1)
+    written: int | None = Field(default=None, ge=1)
+    questions: int | None = Field(default=None, ge=1)
+
+
+def pieces(scale: Scale) -> set[tuple[str, str]]:
+    """List the work: every rung once a seed: training, and scores in three parts."""
+    parts = ("winograd", "written", "questions")
+    names = trainings(scale, rungs(scale))
+    return {("pre-training", name) for name in names} | {
+        ("scores", f"{part}, {n}") for part in parts for n in names
+    }
+
+
+def run(laboratory: Laboratory) -> Findings:
+    """Score every rung on every task."""
+    scale = laboratory.scale
+    settings = scale.settings("gpt2_tasks", TaskSettings)
+    ladder = rungs(scale)
+    parts: Mapping[str, tuple[Sequence[str], int | None]] = {
+        "winograd": (READ, settings.read),
+        "written": (WRITTEN, settings.written),
+        "questions": ((QUESTIONS, BY_TYPE), settings.questions),
+    }
+    scores = ScoreTable(SHOWN)
+    answered: dict[tuple[str, int], Path] = {}
+    for rung in ladder:
+        for seed in scale.seeds:
+            for part, (protocols, limit) in parts.items():
+                name = f"{part}, {rung}, seed {seed}"
+                results, folder = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
+                scores.add(laboratory, rung, results, folder)
+                if part == "questions":
+                    answered[rung, seed] = folder
+    largest, first = ladder[-1], scale.seeds[0]
+    labels = {rung: label(laboratory, rung) for rung in ladder}
+    sizes = {rung: parameters(laboratory, rung) for rung in ladder}
+    return Findings(
+        rows=scores.rows(labels, SHOWN, lambda column, rung: _paper(column, counterpart(scale, rung))),
+        findings=_findings(scores.values, ladder),
+        setup=[
+            *describe(laboratory, ladder),
+            (
+                "prompts",
+                "those of `headwater evaluate --list`; the beginning of what is longer than the context is cut",
+            ),
+        ],
+        notes=[
+            "The first three sentences, three random ones and the most common answer of each type need no model.",
+            "Lines across figure 1 are other systems' numbers on the whole sets; ? marks an unverified number.",
+            f"The most confident answers of {largest}, seed {first}: {_most_confident(answered[largest, first])}.",
+            *left_out_notes(scores.left_out),
+        ],
+        figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores.values, sizes)},
+    )
+
+
+def _paper(column: tuple[str, str], size: str) -> float | None:
+    values = published(*column)
+    return values.get(size, values.get("paper"))
+
+
+def _most_confident(folder: Path) -> str:
+    """Return the answers of an evaluation of which the model is most confident, as in table 5."""
+    answers = sorted(read_examples(folder, QUESTIONS), key=lambda answer: -float(answer["confidence"]))
+    return "; ".join(
+        f"“{answer['text'] or '(nothing)'}” ({answer['confidence']:.1%}, "
+        f"{'right' if answer['exact match'] else 'wrong'})"
+        for answer in answers[:_LISTED]
+    )
+
+
+def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
+    """Return the findings on the tasks that were scored."""
+    smallest, largest = ladder[0], ladder[-1]
+    found: list[Finding] = []
+    if winograd := scores.get(("wsc273.partial", "accuracy")):
+        levels = [winograd[rung] for rung in ladder]
+        here = f"{over_seeds(winograd[largest]).text(1, 100)} %"
+        found += [
+            judge(CLAIMS["gpt2_tasks.winograd"], winograd[largest].linear(1.0, -_CHANCE), here=here),
+            judge_steps(CLAIMS["gpt2_tasks.winograd_ladder"], levels, here=" → ".join(map(percent, levels))),
+        ]
+    if hinted := scores.get(("cnndm.tldr", "rouge average")):
+        for claim, other in (("hint", "no-hint"), ("random", "random-3")):
+            plain = scores[f"cnndm.{other}", "rouge average"][largest]
+            found.append(judge(CLAIMS[f"gpt2_tasks.{claim}"], differences(hinted[largest], plain)))
+    if translated := scores.get(("wmt14.fr-en", "bleu")):
+        to_english, to_french = translated[largest], scores["wmt14.en-fr", "bleu"][largest]
+        here = f"{over_seeds(to_english).text(2)} and {over_seeds(to_french).text(2)} BLEU"
+        found.append(judge(CLAIMS["gpt2_tasks.translation"], differences(to_english, to_french), here=here))
+    if answered := scores.get((QUESTIONS, "exact match")):
+        first, last, confident = answered[smallest], answered[largest], scores[QUESTIONS, _CONFIDENT][largest]
+        here = f"{percent(first)} → {percent(last)}"
+        found.append(judge(CLAIMS["gpt2_tasks.questions"], differences(last, first), here=here))
+        here = f"{percent(confident)} of the most confident, {percent(last)} of all"
+        found.append(judge(CLAIMS["gpt2_tasks.confident"], differences(confident, last), here=here))
+    return found
+
+
+def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int]) -> None:
+    shown = {title: scores[column] for title, column in PANELS.items() if column in scores}
+    references = reference_lines(_DIVISORS)
+    references["Winograd"]["chance"] = _CHANCE
+    y_label = "F1, BLEU, ROUGE average, exact match, accuracy"
+    panels_over_sizes(figure, shown, sizes, y_label, rows=2, references=references)
+
+
+TASKS = Experiment(
+    name="gpt2_tasks",
+    title="Tasks by text alone: Winograd, summaries, translation, questions",
+    paper="GPT-2",
+    section="3.4, 3.6 to 3.8 (figures 1 and 3, tables 4 and 5)",
+    claim="A language model does tasks that nobody trained it for, when the text in front of it says so.",
+    models=(PREFIX,),
+    settings=TaskSettings,
+    pieces=pieces,
+    run=run,
+    lacks=lambda scale, data: files_missing(NEEDED, data),
+    paper_tables=("gpt2-text", "gpt2-table-4", "gpt2-figure-1", *LINES),
+)

@@ -1,0 +1,333 @@
+"""The results of an experiment: `results.json`, figures, and a page in Markdown and in HTML.
+
+The same folders give the same `results.json`. The commit, the command and the machine are in `made.json` and on
+the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.datasets import TABLES
+from headwater.errors import FolderError
+from headwater.report import KIND, report, save_figure
+from headwater.storage import (
+    MANIFEST,
+    Stage,
+    new_part,
+    package_versions,
+    read_json,
+    read_manifest,
+    write_json,
+    write_text,
+)
+from headwater.training import processor_name
+from headwater_papers.claims import correct_family
+from headwater_papers.experiment import Experiment, Findings
+from headwater_papers.experiments import EXPERIMENTS
+from headwater_papers.laboratory import Laboratory
+from headwater_papers.scale import Scale, shipped_scale
+from headwater_papers.statistics import RULE
+
+RESULTS = "results.json"
+MADE = "made.json"
+PAGE = "README.md"
+HTML = "report.html"
+_SMALL, _LARGE = 10, 100_000
+# The version of what experiments measure, and its changes by experiment, which the pages of earlier results list.
+# Increase it with every change of a protocol. Results before version 4 are not shown.
+VERSION = 7
+CHANGES: dict[int, dict[str, str]] = {
+    5: dict.fromkeys(
+        ("gpt1_tables", "gpt1_ablations", "objectives"),
+        "sets without official parts were split by the seed and not paired by item; 96 % of the test rows of "
+        "SciTail and 19 % of those of QNLI had a text in training",
+    ),
+    6: {
+        "gpt1_tables": "the constant answer was the most frequent class of the training rows, which has 0.473 on "
+        "RTE's measured rows; the other class has 0.527",
+        "gpt2_tasks": "the most confident answers were all wrong, and their error over the ten questions counted "
+        "as 0",
+    },
+    7: {
+        "gpt2_shuffled": "the error over passages included the differences of their lengths",
+        "gpt2_memorisation": "if no sample overlapped, the share without overlap had no error",
+    }
+    | dict.fromkeys(
+        ("gpt2_zero_shot", "gpt2_compute_optimal"),
+        "the error over texts in a claim included the differences of their lengths, and the error over LAMBADA's "
+        "answers, which were all wrong, counted as 0",
+    ),
+}
+
+
+def write_experiment(
+    experiment: Experiment, findings: Findings, laboratory: Laboratory, out: Path
+) -> dict[str, Any]:
+    """Write the folder of one experiment, replacing its earlier results; return the results."""
+    scale = laboratory.scale
+    config = {
+        "experiment": experiment.name,
+        "scale": scale.name,
+        "seeds": list(scale.seeds),
+        "settings": scale.settings(experiment.name, experiment.settings).to_dict(),
+    }
+    results = {
+        "experiment": experiment.name,
+        "version": VERSION,
+        "title": experiment.title,
+        "paper": experiment.paper,
+        "section": experiment.section,
+        "claim": experiment.claim,
+        "scale": scale.name,
+        "scale_identity": experiment.identity(scale),
+        "seeds": list(scale.seeds),
+        "rule": RULE,
+        "findings": [finding.to_dict() for finding in correct_family(findings.findings)],
+        "rows": [row.to_dict() for row in findings.rows],
+        "setup": [list(line) for line in findings.setup],
+        "notes": [*findings.notes, *_own_settings(config)],
+        "figures": list(findings.figures),
+        "paper_tables": list(experiment.paper_tables),
+    }
+    _remove_earlier(out)
+    inputs = {name: path for name, path in laboratory.used.items() if (path / MANIFEST).exists()}
+    stage = Stage(out, kind=KIND, config=config, inputs=inputs)
+    with stage.write() as work:
+        for name, draw in findings.figures.items():
+            save_figure(draw, work / f"{name}.png", (".png", ".svg"))
+        write_json(work / RESULTS, results)
+        command = ["headwater", "reproduce", experiment.name, "--scale", scale.name]
+        changed = scale.changed
+        for setting in changed or ():
+            command += ["--set", setting]
+        made = {
+            "commit": commit(),
+            "machine": machine(),
+            "versions": package_versions(),
+            "command": shlex.join(command),
+        }
+        made |= {} if changed == [] else {"scale": scale.to_dict()}
+        write_json(work / MADE, made)
+        write_text(work / PAGE, page(results, made))
+    report([out], out.with_name(f"{out.name}.html"), title=f"{experiment.paper}: {experiment.title}")
+    return results
+
+
+def _own_settings(config: Mapping[str, Any]) -> list[str]:
+    shipped = shipped_scale(config["scale"])
+    changed = changed_settings(config["experiment"], config["settings"], shipped) if shipped else ""
+    return [f"Other settings than those of the scale {config['scale']}: {changed}."] if changed else []
+
+
+def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """Return the page of one experiment as Markdown."""
+    lines = [f"# {results['paper']}, section {results['section']}: {results['title']}", "", results["claim"], ""]
+    lines += outdated(results)
+    lines += fewer_seeds(results)
+    lines += claims_table([results], linked=False)
+    for finding in results["findings"]:
+        lines += ["", f"**{finding['verdict'].capitalize()}.** {finding['claim']} {finding['sentence']}".rstrip()]
+    for name in results["figures"]:
+        lines += ["", f"![{name.replace('-', ' ')}]({name}.png)"]
+    lines += ["", "## Numbers", "", *rows_table(results["rows"])]
+    if results.get("paper_tables"):
+        lines += ["", "## The paper's tables"]
+        lines += [line for name in results["paper_tables"] for line in ("", *TABLES[name].markdown())]
+    lines += ["", "## Set-up", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
+    lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
+    lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]
+    if "scale" in made and " --set " not in made["command"]:
+        lines += [f"The scale is not one that comes with Headwater; `{MADE}` has all of it.", ""]
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    lines += [f"Commit {made['commit']}; {made['machine']}; {versions}."]
+    return "\n".join(lines) + "\n"
+
+
+def outdated(results: Mapping[str, Any]) -> list[str]:
+    """Return a sentence as Markdown if the protocol of the numbers has changed since."""
+    name = results["experiment"]
+    later = [changed for version, changed in CHANGES.items() if version > results["version"]]
+    reasons = [changed[name] for changed in later if name in changed]
+    return _list_paragraph("**These numbers are from before a change of the protocol:**", reasons)
+
+
+def fewer_seeds(results: Mapping[str, Any]) -> list[str]:
+    """Return a sentence as Markdown if the run or a claim has fewer seeds than the scale plans."""
+    scale, seeds = results["scale"], results["seeds"]
+    shipped = shipped_scale(scale)
+    planned = max(len(seeds), len(shipped.seeds) if shipped else 0)
+    short = []
+    if len(seeds) < planned:
+        short.append(f"this run has {len(seeds)} of the {planned} seeds of the scale {scale}")
+    short += [
+        f"“{finding['claim']}” has {finding['noise']['seeds']} of {planned}"
+        for finding in results["findings"]
+        if finding.get("noise") and finding["noise"]["seeds"] < len(seeds)
+    ]
+    return _list_paragraph("**Fewer seeds than planned:**", short)
+
+
+def _list_paragraph(what: str, listed: Sequence[str], separator: str = "; ") -> list[str]:
+    """Return `what` and the list as a paragraph of Markdown; no lines if the list is empty."""
+    return [f"{what} {separator.join(listed)}.", ""] if listed else []
+
+
+def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:
+    """Return a table of claims as Markdown: claim, the paper's number, the number here, verdict."""
+    lines = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
+    for one in results:
+        for finding in one["findings"]:
+            claim = _cell(finding["claim"])
+            if linked:
+                claim = f"[{claim}]({one['experiment']}/{PAGE})"
+            lines.append(
+                f"| {claim} | {_cell(finding['paper'])} | {_cell(finding['here'])} | {finding['verdict']} |"
+            )
+    return lines
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of all numbers as Markdown, with intervals and the paper's numbers."""
+    lines = ["| setting | measure | here | 95 % interval | seeds | paper | examples | note |", "|---" * 8 + "|"]
+    for row in rows:
+        interval = "–" if row["low"] is None else f"{_number(row['low'])} to {_number(row['high'])}"
+        paper = "" if row["published"] is None else _number(row["published"])
+        examples = "" if row["examples"] is None else f"{row['examples']:,}"
+        lines.append(
+            f"| {_cell(row['setting'])} | {_cell(row['measure'])} | {_number(row['value'])} | {interval} "
+            f"| {row['seeds']} | {paper} | {examples} | {_cell(row['note'])} |"
+        )
+    return lines
+
+
+def write_index(out: Path, scale: Scale | None = None) -> None:
+    """Write the claims of all experiments in `out` on one page, as README.md and report.html.
+
+    Results of another configuration than `scale` are left out and named. Results whose experiment had other
+    settings than the scale's are named. The scale is by default the one that most results name.
+    """
+    found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
+    found = [one for one in found if "scale_identity" in one]
+    if not found:
+        return
+    other = _of_another_configuration(found, scale)
+    found = [one for one in found if one["experiment"] not in other]
+    lines = ["# The papers, run again", ""]
+    named = [f"{name} ({what})" for name, what in other.items()]
+    lines += _list_paragraph("**Left out, since they are of another configuration than the rest:**", named, ", ")
+    old = [one["experiment"] for one in found if outdated(one)]
+    lines += _list_paragraph("Measured before a protocol changed (see their pages):", old, ", ")
+    most = max((len(one["seeds"]) for one in found), default=0)
+    short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
+    lines += _list_paragraph("With fewer seeds than the rest:", short, ", ")
+    lines += _list_paragraph("With other settings than the scale's:", _with_other_settings(out, found, scale))
+    lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
+    lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
+    write_text(out / PAGE, "\n".join(lines) + "\n")
+    folders = [out / one["experiment"] for one in found]
+    report(folders, out / HTML, title="The papers, run again")
+
+
+def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
+    """Return the experiments whose configuration is not that of `scale`, with their configuration.
+
+    The scale is by default the one that most of them name. An experiment may have fewer or more seeds, if those
+    that both have are the same.
+    """
+    name = scale.name if scale else Counter(one["scale"] for one in found).most_common(1)[0][0]
+    seeds = list(scale.seeds) if scale else max((one["seeds"] for one in found if one["scale"] == name), key=len)
+    reference = scale or shipped_scale(name)
+    other = {}
+    for one in found:
+        identity = one["scale_identity"]
+        if reference is not None:
+            seeded = reference.model_copy(update={"seeds": tuple(one["seeds"])})
+            identity = EXPERIMENTS[one["experiment"]].identity(seeded)
+        described = f"scale {one['scale']}, seeds {_listed(one['seeds'])}"
+        common = min(len(one["seeds"]), len(seeds))
+        if one["scale"] != name or one["seeds"][:common] != seeds[:common]:
+            other[one["experiment"]] = described
+        elif one["scale_identity"] != identity:
+            other[one["experiment"]] = f"{described}, other settings"
+    return other
+
+
+def _with_other_settings(out: Path, found: Sequence[Mapping[str, Any]], scale: Scale | None) -> list[str]:
+    """Return the experiments whose settings were not the scale's, each with the settings."""
+    other = []
+    for one in found:
+        page_scale = scale or shipped_scale(one["scale"])
+        own = read_manifest(out / one["experiment"]).config.get("settings", {})
+        changed = changed_settings(one["experiment"], own, page_scale) if page_scale else ""
+        other += [f"{one['experiment']} ({changed})"] if changed else []
+    return other
+
+
+def changed_settings(name: str, own: Mapping[str, Any], scale: Scale) -> str:
+    """Return the settings in which an experiment's results differ from the scale: `limit = 100`; "" if none.
+
+    A setting that the results do not record did not exist when they were made, and counts as its default.
+    """
+    settings = EXPERIMENTS[name].settings
+    planned = scale.settings(name, settings).to_dict()
+    there = settings.defaults() | dict(own)
+    changed = [key for key in sorted({*planned, *there}) if planned.get(key) != there.get(key)]
+    return ", ".join(f"{key} = {json.dumps(there.get(key))}" for key in changed)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
+
+
+def commit() -> str:
+    """Return the commit of the source, with `changed` for local changes; `unknown` outside its checkout."""
+    here = Path(__file__)
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], cwd=here.parent, capture_output=True, text=True, check=True
+        ).stdout
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # fails inside another project's checkout
+        name = git("rev-parse", "--short=12", "HEAD").strip()
+        return f"{name}, changed" if git("status", "--porcelain", "--untracked-files=no", ".") else name
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def machine() -> str:
+    """Return processor, cores and accelerator, without the machine's name."""
+    import torch
+
+    device = f", {torch.cuda.get_device_name(0)}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores of {processor_name()}{device}, {platform.system()}"
+
+
+def _remove_earlier(out: Path) -> None:
+    """Remove earlier results of an experiment; raise FolderError for a folder with anything else."""
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not (out / MANIFEST).exists() or read_manifest(out).kind != KIND:
+        raise FolderError(f"{out} contains something other than results", repair="Choose another --out")
+    with new_part(out, folder=True) as part:  # renamed first, so that a kill leaves all of them or none
+        out.rename(part / out.name)
+
+
+def _number(value: float) -> str:
+    if abs(value) >= _LARGE:
+        return f"{value:.3g}"
+    return f"{value:.3f}" if abs(value) < _SMALL else f"{value:.2f}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

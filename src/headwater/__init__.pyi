@@ -1,0 +1,22 @@
+from .errors import HeadwaterError
+from .finetuning.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
+from .inference.language_model import LanguageModel, load
+from .quickstart.stages import build_corpus, evaluate, pretrain, train_tokenizer
+from .tokenizer.tokenizer import Tokenizer
+
+__version__: str
+__all__ = [
+    "Classifier",
+    "Entailment",
+    "HeadwaterError",
+    "LanguageModel",
+    "MultipleChoice",
+    "Regressor",
+    "Similarity",
+    "Tokenizer",
+    "build_corpus",
+    "evaluate",
+    "load",
+    "pretrain",
+    "train_tokenizer",
+]

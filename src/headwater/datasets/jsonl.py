@@ -1,0 +1,41 @@
+"""Read a JSON Lines file with a function for each line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headwater.errors import DataError
+from headwater.storage import MALFORMED, parse_json, read_text
+
+Taken = TypeVar("Taken")
+
+
+def text_of(row: Mapping[str, Any], key: str) -> str:
+    """Return a text of a row; raise TypeError for another value, such as null."""
+    value = row[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {value!r:.60}, not text")
+    return value
+
+
+def texts_of(row: Mapping[str, Any], key: str) -> list[str]:
+    """Return a list of texts of a row; raise TypeError for another value, such as a single text."""
+    values = row[key]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{key} is {values!r:.60}, not a list of texts")
+    return values
+
+
+def json_lines(path: Path, take: Callable[[Any], Taken], expected: str) -> list[Taken]:
+    """Return `take(value)` of each line that is not empty; raise DataError for the first line that it rejects."""
+    found = []
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            found.append(take(parse_json(line)))
+        except MALFORMED as error:
+            raise DataError(f"{path} line {number:,} has another format: {error!r}", expected=expected) from None
+    return found

@@ -1,0 +1,5 @@
+"""Zero-shot evaluation: explicit protocols, figures with errors, and yardsticks without a model."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

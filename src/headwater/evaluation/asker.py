@@ -1,0 +1,97 @@
+"""Answer the requests of protocols with a language model, in batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.evaluation.cache import AnswerCache
+from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Request, Scored
+from headwater.evaluation.reader import ContinuationRequest
+from headwater.inference import LanguageModel
+
+# Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
+# evaluation is interrupted.
+REQUESTS_TOGETHER = 512
+_WRITTEN_TOGETHER = 32
+_NEVER = -1e9  # added to a logit
+
+
+@dataclass
+class Asker:
+    """Answers requests with a model, each once, and stores the answers in a cache."""
+
+    lm: LanguageModel
+    cache: AnswerCache | None = None
+    seconds: float = field(default=0.0, init=False)
+
+    def ask(self, requests: Sequence[Request]) -> dict[Request, Answer]:
+        """Return an answer for each request, from the cache if it has it."""
+        wanted = list(dict.fromkeys(requests))
+        answers = self.cache.look_up(wanted) if self.cache else {}
+        new = [request for request in wanted if request not in answers]
+        # Sorted, so that requests with a common prefix are in one batch.
+        scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
+        written = [request for request in new if isinstance(request, GenerationRequest)]
+        kinds: Sequence[tuple[Callable[[Any], list[Answer]], Sequence[Request], int]] = (
+            (self._score_hidden if self.lm.config.is_masked else self._score, scored, REQUESTS_TOGETHER),
+            (self._write, written, _WRITTEN_TOGETHER),
+        )
+        for ask, asked, size in kinds:
+            for start in range(0, len(asked), size):
+                batch = asked[start : start + size]
+                started = time.perf_counter()
+                found = dict(zip(batch, ask(batch), strict=True))
+                self.seconds += time.perf_counter() - started
+                if self.cache:
+                    self.cache.keep(found)
+                answers |= found
+        return answers
+
+    def _score(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
+        pairs = [(list(request.context), list(request.continuation)) for request in requests]
+        return [
+            Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
+            for score in self.lm.scorer.token_scores(pairs)
+        ]
+
+    def _score_hidden(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
+        before, after = self.lm.tokenizer.frame
+        longest = self.lm.config.context - len(before) - len(after)
+        asked = []
+        for request in requests:
+            text = [*request.context, *request.continuation][-longest:]  # the start of a long context is cut
+            end = len(before) + len(text)
+            asked.append(([*before, *text, *after], range(end - len(request.continuation), end)))
+        return [
+            Scored(tuple(scores.tolist()), tuple(greedy.tolist()))
+            for scores, greedy in self.lm.hidden_scores(asked)
+        ]
+
+    def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:
+        running, engine = [], self.lm.engine
+        for request in requests:
+            asked = self.lm.request(
+                request.prompt,
+                max_tokens=request.max_tokens,
+                stop=request.stop,
+                temperature=request.temperature,
+                top_k=request.top_k,
+                seed=request.seed,
+                bias=dict.fromkeys(request.excluded, _NEVER),
+                alternatives=0,
+            )
+            running.append(engine.submit(asked))
+        return [_generated(generation) for generation in running]
+
+
+def _generated(generation: Any) -> Generated:
+    """Wait for one continuation and return its answer."""
+    tokens, log_probabilities = [], []
+    for event in generation:
+        if event.token is not None:
+            tokens.append(int(event.token))
+            log_probabilities.append(float(event.alternatives.log_probability))
+    return Generated(generation.text, tuple(tokens), tuple(log_probabilities))

@@ -1,0 +1,104 @@
+"""Answers stored on disk as they are computed, so that an interrupted evaluation resumes.
+
+The key of an answer is the model's identity, the precision and the request: no answer is reused for another model
+or another text. The file is next to the results folder and is deleted when that is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Self
+
+from headwater.errors import StorageError
+from headwater.evaluation.protocols import Answer, Generated, Request, Scored
+from headwater.evaluation.reader import ContinuationRequest
+
+_DIGITS = 16  # of the hash before an answer
+_VERSION = 1  # of how requests are answered; answers of another version are not used
+
+
+class AnswerCache:
+    """Answers by request in one SQLite file; used as a context manager."""
+
+    def __init__(self, path: Path, model_identity: str, precision: str) -> None:
+        self.path = path
+        self._prefix = f"{_VERSION}\n{model_identity}\n{precision}\n"
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = self._open()
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(f"{self.path} cannot be written: {error}", repair="Choose another --out") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def look_up(self, requests: Sequence[Request]) -> dict[Request, Answer]:
+        """Return the stored answers."""
+        found: dict[Request, Answer] = {}
+        with closing(self._database.cursor()) as cursor:
+            for request in requests:
+                cursor.execute("SELECT answer FROM answers WHERE request = ?", (self._key(request),))
+                row = cursor.fetchone()
+                # An altered answer is computed again.
+                if row is not None and row[0].startswith(_digest(row[0][_DIGITS:])):
+                    found[request] = _decode(request, row[0][_DIGITS:])
+        return found
+
+    def keep(self, answers: Mapping[Request, Answer]) -> None:
+        """Write answers to disk."""
+        texts = {request: json.dumps(answer) for request, answer in answers.items()}
+        rows = [(self._key(request), _digest(text) + text) for request, text in texts.items()]
+        try:
+            with self._database:
+                self._database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
+        except sqlite3.Error as error:
+            raise StorageError(f"{self.path} cannot be written: {error}", repair="Free some space") from None
+
+    def remove(self) -> None:
+        """Delete the file, when every answer is in the results folder."""
+        self._database.close()
+        self.path.unlink(missing_ok=True)
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return _connect(self.path)
+        except sqlite3.DatabaseError:  # cut short or altered: its answers are computed again
+            self.path.unlink()
+            return _connect(self.path)
+
+    def _key(self, request: Request) -> bytes:
+        content = json.dumps([type(request).__name__, *request])
+        return hashlib.sha256((self._prefix + content).encode()).digest()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path)
+    try:
+        if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("it was altered")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS answers (request BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID"
+        )
+    except sqlite3.DatabaseError:
+        database.close()
+        raise
+    return database
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _decode(request: Request, text: str) -> Answer:
+    content = json.loads(text)
+    if isinstance(request, ContinuationRequest):
+        return Scored(tuple(content[0]), tuple(content[1]))
+    return Generated(content[0], tuple(content[1]), tuple(content[2]))

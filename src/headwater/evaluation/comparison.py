@@ -1,0 +1,122 @@
+"""Compare two evaluations example by example: the difference between two models, and its interval.
+
+Both models were asked the same examples, so differences are paired, and their error is smaller than that of two
+separate scores (Miller 2024, section 4). For scores of a text that are not a mean over examples (perplexity, bits
+per byte), the log-likelihood of each example is compared. Other scores that are not a mean (BLEU, Matthews'
+correlation) cannot be compared example by example, nor can a text that was split into different windows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import MismatchError
+from headwater.evaluation.protocols import mean_figure
+from headwater.evaluation.results import read_examples, read_results
+from headwater.storage import SILENT, Progress
+
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B minus A of one protocol and metric, over the examples that both have, with a 95 % interval."""
+
+    protocol: str
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float | None
+    high: float | None
+    count: int
+
+
+def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
+    """Return the differences of all comparable protocols that are in both results folders.
+
+    Writes to `progress` why a protocol is left out. Raises MismatchError if no protocol can be compared.
+    """
+    first, second = read_results(a), read_results(b)
+    here = {(result.protocol, result.metric) for result in first.results}
+    shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in here]
+    found: dict[tuple[str, str], Difference] = {}
+    left_out: dict[str, str] = {}
+    for protocol, metric in shared:
+        mine = {record["id"]: record for record in read_examples(a, protocol)}
+        theirs = {record["id"]: record for record in read_examples(b, protocol)}
+        pairs = [(mine[key], theirs[key]) for key in mine if key in theirs]
+        if not pairs or not all(_is_same_example(x, y) for x, y in pairs):
+            left_out[protocol] = "the examples have different texts"
+            continue
+        name, values = _values(metric, pairs)
+        if values:
+            found[protocol, name] = _difference(protocol, name, values)
+        else:
+            left_out[f"{protocol} {metric}"] = "it is not a mean over examples"
+    reasons = [f"{what}: {why}" for what, why in left_out.items()]
+    if not found:
+        why = f"; {'; '.join(reasons)}" if reasons else ""
+        raise MismatchError(
+            f"{a} and {b} have no protocol in common that can be compared{why}",
+            expected="the same tasks and data, with the same window and stride, and for windows of a text the "
+            "same tokenizer",
+            repair="Evaluate both on one task",
+        )
+    for reason in reasons:
+        progress.note(f"left out: {reason}")
+    return list(found.values())
+
+
+def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:
+    """Return whether two records with the same id are about the same text, as far as they show it.
+
+    The record of a held-out document has its tokenizer, its length in bytes and a hash of its text.
+    """
+    a, b = x["example"], y["example"]
+    if a.get("tokenizer") != b.get("tokenizer"):
+        return bool(a.get("text") == b.get("text"))  # the lengths may differ, since a tokenizer can be lossy
+    return all(a[key] == b[key] for key in a.keys() & b.keys()) and x.get("bytes") == y.get("bytes")
+
+
+def _values(
+    metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> tuple[str, list[tuple[float, float]]]:
+    """Return the metric if every example has it, else the log-likelihood of each example's text."""
+    if all(metric in record for pair in pairs for record in pair):
+        return metric, [(float(x[metric]), float(y[metric])) for x, y in pairs]
+    records = [record for pair in pairs for record in pair]
+    if any("label" in record or any("text" in one for one in record["answers"]) for record in records):
+        return metric, []
+    return "log-likelihood an example", [(_log_likelihood(x), _log_likelihood(y)) for x, y in pairs]
+
+
+def _log_likelihood(record: Mapping[str, Any]) -> float:
+    """Return the log-likelihood of a record's text in nats.
+
+    For a held-out document it is computed from the bits. With GPT-1's tokenizer they include the cost of the first
+    token, which the model was not asked for.
+    """
+    if "bits" in record:
+        return -float(record["bits"]) * math.log(2)
+    return math.fsum(math.fsum(answer["log_probabilities"]) for answer in record["answers"])
+
+
+def _difference(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
+    count = len(values)
+    change = mean_figure(metric, [y - x for x, y in values])
+    reach = None if change.stderr is None else _NORMAL_95 * change.stderr
+    return Difference(
+        protocol=protocol,
+        metric=metric,
+        a=math.fsum(x for x, _ in values) / count,
+        b=math.fsum(y for _, y in values) / count,
+        difference=change.value,
+        low=None if reach is None else change.value - reach,
+        high=None if reach is None else change.value + reach,
+        count=count,
+    )

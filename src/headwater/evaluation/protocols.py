@@ -1,0 +1,236 @@
+"""What a zero-shot task is: where its examples are, what is asked of the model, how answers become figures.
+
+A benchmark read in two ways is two protocols, each with its own full name (`lambada.openai.last-token`, never just
+"lambada"). A protocol is one small class in `tasks/`: `read` turns the official files into examples, `requests`
+returns what the model is asked for an example, and `score` turns the answers into the figures of that example.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headwater.datasets import Source
+from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.storage import Progress
+
+
+class GenerationRequest(NamedTuple):
+    """Ask for a continuation of `prompt` (token ids); `temperature` 0 always takes the most probable token.
+
+    It ends before a text of `stop`, before `<|endoftext|>`, or after `max_tokens`.
+    """
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    temperature: float = 0.0
+    top_k: int = 0
+    seed: int = 0
+    excluded: tuple[int, ...] = ()  # tokens that are never chosen
+
+
+Request = ContinuationRequest | GenerationRequest
+
+
+class Scored(NamedTuple):
+    """Answer to ContinuationRequest: each token's log-probability, and whether it was the most probable."""
+
+    log_probabilities: tuple[float, ...]
+    is_greedy: tuple[bool, ...]
+
+    @property
+    def total(self) -> float:
+        """Log-probability of all tokens together."""
+        return math.fsum(self.log_probabilities)
+
+    @property
+    def mean(self) -> float:
+        """Log-probability a token."""
+        return self.total / len(self.log_probabilities)
+
+
+class Generated(NamedTuple):
+    """Answer to GenerationRequest: its text and tokens, and the log-probability of each."""
+
+    text: str
+    tokens: tuple[int, ...]
+    log_probabilities: tuple[float, ...]
+
+
+Answer = Scored | Generated
+
+
+@dataclass(frozen=True)
+class Example:
+    """One item of a benchmark: its position in the set, its content, and the text for measuring overlap."""
+
+    id: str
+    content: Mapping[str, Any]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of one protocol over all examples; `stderr` is None if it is not defined."""
+
+    metric: str
+    value: float
+    stderr: float | None
+    count: int
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: its name, the value of random guessing, and which direction is better."""
+
+    name: str
+    chance: float | None = None
+    higher_is_better: bool = True
+
+
+class Task(ABC):
+    """One protocol, described by its class attributes.
+
+    summary: one line for a list. scored: what exactly is scored. from_paper: the choices that a paper states.
+    inferred: those that it leaves open, or where this protocol differs. For the package's own protocols these four
+    are in `tasks/protocols.toml`. masked: whether it is for masked models instead of causal ones.
+    """
+
+    benchmark: str
+    protocol: str
+    summary: str
+    scored: str = ""
+    from_paper: str = ""
+    inferred: str = ""
+    masked: bool = False
+    metrics: Sequence[Metric]
+    sources: Sequence[Source]
+
+    @abstractmethod
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return the examples, from the files of `sources` by role.
+
+        Raises DataError naming file and line if a file has another format or is cut short, or an error of
+        `storage.files.MALFORMED`, which `evaluation.read_examples` turns into one.
+        """
+
+    @abstractmethod
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """Return what is asked of the model for one example, encoded with its tokenizer.
+
+        Raises DataError if the example cannot be asked in the form of the protocol.
+        """
+
+    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
+        """Return the next requests after the answers so far; none, as by default, if the example is done."""
+        return []
+
+    @abstractmethod
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return the record of one example: each metric by name, and anything else to store."""
+
+    def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> Task:
+        """Return this task with the settings of an evaluation; by default it is unchanged."""
+        return self
+
+    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+        """Return the first `limit` examples."""
+        return examples[:limit]
+
+    def settings(self, reader: Reader) -> dict[str, Any]:
+        """Return choices that the protocol's name leaves open, such as a window, to store with the result."""
+        return {}
+
+    def is_measured(self, record: Mapping[str, Any]) -> bool:
+        """Return whether an example counts in the figures; false for one that only tunes a setting."""
+        return True
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return the figures over all examples: by default the mean of each metric with its standard error."""
+        return [
+            share_figure(metric.name, [float(record[metric.name]) for record in records])
+            for metric in self.metrics
+        ]
+
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+        """Return details that need no model, such as yardsticks on the same text."""
+        return {}
+
+    def chance(self, metric: str, examples: Sequence[Example]) -> float | None:
+        """Return the value of random guessing on the examples; None if it is not defined."""
+        return self.metric(metric).chance
+
+    def metric(self, name: str) -> Metric:
+        """Return the metric with this name, or a plain one."""
+        return next((metric for metric in self.metrics if metric.name == name), Metric(name))
+
+
+class ChoiceTask(Task):
+    """A protocol that chooses the answer with the highest log-probability, in total or as the mean over tokens."""
+
+    by_mean: bool = False
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return whether the chosen answer is the right one."""
+        values = self.values(example, [answer for answer in answers if isinstance(answer, Scored)])
+        return choose_largest(values, example.content["label"])
+
+    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
+        """Return the value of each answer."""
+        return [answer.mean if self.by_mean else answer.total for answer in answers]
+
+
+def choose_largest(values: Sequence[float], label: int) -> dict[str, Any]:
+    """Return the record of one question: the first answer with the largest value is chosen."""
+    chosen = max(range(len(values)), key=values.__getitem__)
+    return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+
+
+def mean_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
+    """Return the mean and its standard error over examples."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    return Figure(name, mean, standard_error(values, mean), count, details)
+
+
+def share_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
+    """Return the mean of values between 0 and 1, such as accuracy, with its standard error over examples.
+
+    Examples that are all wrong or all right have no spread, but the mean of all possible examples is not certain.
+    Its error is then the standard deviation of the posterior for a uniform prior.
+    """
+    figure = mean_figure(name, values, **details)
+    if figure.stderr is None or not (set(values) == {0.0} or set(values) == {1.0}):
+        return figure
+    count = figure.count
+    return replace(figure, stderr=math.sqrt((count + 1) / (count + 3)) / (count + 2))
+
+
+def perplexity(nats: float) -> float:
+    """Return e to the power of a mean loss, which is capped so that a float holds the result."""
+    return math.exp(min(nats, 700.0))  # e^710 overflows
+
+
+def standard_error(values: Sequence[float], mean: float) -> float | None:
+    """Return the standard error of a mean; None for a single value."""
+    if len(values) < 2:
+        return None
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return math.sqrt(squares / (len(values) - 1) / len(values))
+
+
+def ratio_error(amounts: Sequence[float], units: Sequence[float]) -> float | None:
+    """Return the standard error of Σ amounts / Σ units for examples of different size (linearised ratio)."""
+    count = len(amounts)
+    if count < 2:
+        return None
+    total = math.fsum(units)
+    ratio = math.fsum(amounts) / total
+    squares = math.fsum((a - ratio * u) ** 2 for a, u in zip(amounts, units, strict=True))
+    return math.sqrt(squares * count / (count - 1)) / total

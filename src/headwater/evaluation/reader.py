@@ -1,0 +1,157 @@
+"""What a protocol knows of the model: its tokenizer, its context, and how texts become requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headwater.errors import DataError, UsageError
+from headwater.model import ModelConfig
+from headwater.tokenizer import Tokenizer
+
+
+class ContinuationRequest(NamedTuple):
+    """Ask for the log-probability of each token of `continuation` after `context`; both are token ids.
+
+    A masked model gets all tokens of both, with only the scored one hidden. The start of a context that does not
+    fit the model is cut.
+    """
+
+    context: tuple[int, ...]
+    continuation: tuple[int, ...]
+
+
+class Reader:
+    """Turns the texts of a protocol into token ids; `context` is the length of the model's context.
+
+    `window` and `stride` are for scoring a long text, in tokens: by default the whole context, and half of it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, context: int, window: int | None = None, stride: int | None = None
+    ) -> None:
+        self.tokenizer, self.context = tokenizer, context
+        self.window = window or context
+        self.stride = stride or max(1, self.window // 2)
+        if not 1 <= self.stride <= self.window <= context:
+            raise UsageError(
+                f"window {self.window} and stride {self.stride} do not fit together or the model",
+                expected=f"1 ≤ stride ≤ window ≤ {context}",
+            )
+
+    @property
+    def start(self) -> int | None:
+        """The token before a text: `<|endoftext|>`; None with GPT-1's tokenizer."""
+        return self.tokenizer.end_of_text
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a text by itself."""
+        return tuple(self.tokenizer.encode(text))
+
+    def pair(self, context: str, continuation: str, *, own_tokens: bool = False) -> ContinuationRequest:
+        """Encode a context and its continuation as one text, and split the ids between them.
+
+        White space at the end of the context belongs to the continuation, as in GPT-2's tokens, and so does a
+        token that spans both. With `own_tokens`, tokens of only white space belong to the context: otherwise a
+        mean over tokens would include the newline between both, which favours short answers. An empty context
+        becomes `<|endoftext|>` or, with GPT-1's tokenizer, the first token of the continuation, which then has no
+        score.
+
+        Raises DataError if there is nothing to score, or more than the model's context.
+        """
+        asked = self._pair(context, continuation)
+        return self._checked(self._own_tokens(asked) if own_tokens else asked)
+
+    def pair_cut(
+        self, context: str, continuation: str, *, begins: bool = False, own_tokens: bool = False
+    ) -> ContinuationRequest:
+        """Encode as `pair` does, and cut the end of a continuation that does not fit.
+
+        At least half the model's context is kept. A context that `begins` a document gets `<|endoftext|>` before
+        it, if the vocabulary has it.
+        """
+        asked = self._pair(context, continuation)
+        head, tail = self._own_tokens(asked) if own_tokens else asked
+        if begins and self.start is not None and head[0] != self.start:
+            head = (self.start, *head)
+        length = max(self.context + 1 - len(head), self.context // 2)
+        return self._checked(ContinuationRequest(head, tail[:length]))
+
+    def after_start(self, ids: Sequence[int]) -> ContinuationRequest:
+        """Return a text to score from its first token; with GPT-1's tokenizer from its second."""
+        return self._checked(self._after_start(ids))
+
+    def cut(self, ids: Sequence[int], border: int) -> ContinuationRequest:
+        """Return ids to score from `border` on."""
+        return self._checked(ContinuationRequest(tuple(ids[:border]), tuple(ids[border:])))
+
+    def windows(self, ids: Sequence[int]) -> list[ContinuationRequest]:
+        """Return windows that score every token of a text once (with GPT-1's tokenizer all but the first).
+
+        The first window predicts `window` tokens, each later one the next `stride` tokens from a context of
+        `window`.
+        """
+        head, tail = self._after_start(ids)
+        whole = head + tail
+        requests = []
+        end = 1
+        while end < len(whole):
+            start = end
+            end = min(len(whole), start + (self.window if start == 1 else self.stride))
+            first = max(0, end - 1 - self.window)
+            requests.append(ContinuationRequest(whole[first:start], whole[start:end]))
+        return requests
+
+    def _pair(self, context: str, continuation: str) -> ContinuationRequest:
+        head, whole = self.tokenizer.encode_batch([context.rstrip(), context + continuation])
+        border = shared_start(head, whole)
+        if not border:
+            return self._after_start(whole)
+        return ContinuationRequest(tuple(whole[:border]), tuple(whole[border:]))
+
+    def _own_tokens(self, asked: ContinuationRequest) -> ContinuationRequest:
+        """Move the white-space tokens at the start of the continuation to the context."""
+        border = 0
+        while (
+            border < len(asked.continuation) and not self.tokenizer.token_text(asked.continuation[border]).strip()
+        ):
+            border += 1
+        return ContinuationRequest(asked.context + asked.continuation[:border], asked.continuation[border:])
+
+    def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
+        if self.start is not None:
+            return ContinuationRequest((self.start,), tuple(ids))
+        return ContinuationRequest(tuple(ids[:1]), tuple(ids[1:]))
+
+    def _checked(self, asked: ContinuationRequest) -> ContinuationRequest:
+        count = len(asked.continuation)
+        if not count:
+            raise DataError("a continuation adds no token to its context", expected="some text to score")
+        if count > self.context:
+            raise DataError(
+                f"a continuation of {count} tokens is longer than the model's context",
+                expected=f"at most {self.context}",
+            )
+        return asked
+
+
+class MaskedReader(Reader):
+    """Reader for a masked model, which needs no token before a text."""
+
+    def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
+        return ContinuationRequest((), tuple(ids))
+
+
+def reader_of(
+    tokenizer: Tokenizer, config: ModelConfig, window: int | None = None, stride: int | None = None
+) -> Reader:
+    """Return the reader of a model. A masked model's reader reserves positions for tokens that frame a text."""
+    if not config.is_masked:
+        return Reader(tokenizer, config.context, window, stride)
+    return MaskedReader(tokenizer, config.context - sum(map(len, tokenizer.frame)), window, stride)
+
+
+def shared_start(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return the length of the common prefix of two sequences."""
+    pairs = zip(a, b, strict=False)
+    return next((index for index, (left, right) in enumerate(pairs) if left != right), min(len(a), len(b)))

@@ -1,0 +1,106 @@
+"""`results.json`: the results of an evaluation, and files with every example.
+
+`results.json` has one entry for each protocol and metric, with the papers' values, and what was skipped and why.
+`examples/PROTOCOL.jsonl` has a line for each example with all its log-probabilities, from which every figure can
+be computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import FolderError
+from headwater.storage import open_folder, parse_json, read_json, write_json, write_json_lines
+
+KIND = "results"
+FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One metric of one protocol; `chance` is the value of random guessing, None if it is not defined."""
+
+    task: str
+    protocol: str
+    metric: str
+    value: float
+    stderr: float | None
+    count: int
+    seconds: float
+    published: Mapping[str, float] = field(default_factory=dict)
+    chance: float | None = None
+    higher_is_better: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A protocol that could not be evaluated, or examples of one that could not be asked."""
+
+    task: str
+    protocol: str
+    reason: str
+    examples: int | None = None  # None: all
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything one evaluation found."""
+
+    model: str
+    results: Sequence[Result]
+    skipped: Sequence[Skipped] = ()
+
+    def __repr__(self) -> str:
+        """Return the figures in one line each: settings and details of a result fill pages."""
+        lines = [f"  {r.protocol} {r.metric} {r.value:.4g} ({r.count:,} examples)" for r in self.results]
+        lines += [f"  {s.protocol} skipped: {s.reason}" for s in self.skipped if s.examples is None]
+        return "\n".join([f"Results of {self.model}:", *lines])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of results.json."""
+        return asdict(self)
+
+
+def write_results(results: Results, folder: Path) -> None:
+    """Write results.json into an open stage folder."""
+    write_json(folder / FILE, results.to_dict())
+
+
+def read_results(folder: Path) -> Results:
+    """Read a results folder; raise FolderError if it is damaged or of another kind."""
+    open_folder(folder, KIND)
+    content = read_json(folder / FILE)
+    try:
+        return Results(
+            model=content["model"],
+            results=[Result(**entry) for entry in content["results"]],
+            skipped=[Skipped(**entry) for entry in content["skipped"]],
+        )
+    except (KeyError, TypeError) as error:
+        raise FolderError(f"{folder / FILE} has another format: {error}", repair="Evaluate again") from None
+
+
+def write_examples(records: Iterable[Mapping[str, Any]], protocol: str, folder: Path) -> None:
+    """Write examples/PROTOCOL.jsonl into an open stage folder."""
+    path = examples_path(folder, protocol)
+    path.parent.mkdir(exist_ok=True)
+    write_json_lines(path, records)
+
+
+def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:
+    """Yield the stored examples of a protocol in their order; none if the folder does not have the protocol."""
+    path = examples_path(folder, protocol)
+    if path.exists():
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                yield parse_json(line)
+
+
+def examples_path(folder: Path, protocol: str) -> Path:
+    """Return the path of a protocol's examples."""
+    return folder / "examples" / f"{protocol}.jsonl"

@@ -1,0 +1,77 @@
+"""Choose an answer or an ending: RACE zero-shot as in GPT-1, and Story Cloze in the same way.
+
+GPT-1 (Radford et al. 2018, section 5): the answer with the highest mean token log-probability given document and
+question. The mean is over the answer's own tokens: the newline between question and answer is not scored. A blank
+in a RACE question ("_") is kept; the answer is on a line of its own. If document and question are longer than the
+context, the beginning of the document is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from headwater.datasets import Raw, Source, race_folder, race_lines, race_prompts, story_cloze
+from headwater.errors import DataError
+from headwater.evaluation.protocols import ChoiceTask, Example, Metric
+from headwater.evaluation.reader import ContinuationRequest, Reader
+
+
+class Answers(ChoiceTask):
+    """The right one among several answers by mean token log-probability."""
+
+    by_mean = True
+
+    def __init__(self, benchmark: str, choices: int, joined_by: str, source: Source) -> None:
+        self.benchmark, self._joined_by = benchmark, joined_by
+        self.protocol = f"{benchmark}.mean"
+        self.metrics = (Metric("accuracy", chance=1 / choices),)
+        self.sources = (source,)
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return one example a question."""
+        path = places["test"]
+        examples = []
+        for row in _reader(path)(path):
+            document, question, *answers = row.segments
+            context = f"{document}{self._joined_by}{question}" if question else document
+            label = None if row.label is None else int(row.label)
+            content = {"context": context, "answers": answers, "label": label}
+            examples.append(Example(str(row.row), content, text=context))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+        """Ask for each answer after document and question; raise DataError for an empty answer or no label."""
+        if example.content["label"] is None or not all(answer.strip() for answer in example.content["answers"]):
+            what = "the right answer is unknown" if example.content["label"] is None else "an answer is empty"
+            raise DataError(what, expected="answers and the right one")
+        context = example.content["context"] + self._joined_by
+        return [reader.pair(context, answer, own_tokens=True) for answer in example.content["answers"]]
+
+
+def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:
+    if path.suffix == ".csv":
+        return story_cloze
+    if path.is_dir():
+        return race_folder
+    with path.open(encoding="utf-8") as lines:
+        return race_prompts if '"conversation"' in lines.readline() else race_lines
+
+
+def _race(part: str, *names: str) -> Answers:
+    source = Source("test", names=names, where="RACE, cs.cmu.edu/~glai1/data/race")
+    return Answers(f"race{part}", 4, "\n", source)
+
+
+TASKS = [
+    _race("", "RACE/test/"),
+    _race("-middle", "RACE/test/middle/", "race_middle_test.jsonl"),
+    _race("-high", "RACE/test/high/", "race_high_test.jsonl"),
+    _race("-sample", "race_1000_m500_h500.jsonl"),
+    Answers(
+        "story-cloze",
+        2,
+        " ",
+        Source("test", names=("cloze_test_test__spring2016.csv",), where="cs.rochester.edu/nlp/rocstories"),
+    ),
+]

@@ -1,0 +1,116 @@
+"""The Children's Book Test (Hill et al. 2016): twenty sentences, and a sentence without a word, with ten
+candidates.
+
+GPT-2 (Radford et al. 2019, section 3.2): the probability of each candidate together with the rest of the sentence,
+given the context, on de-tokenized text; the validation part, since The Jungle Book of the test part is in WebText.
+`.spaces` joins the sentences by spaces, as in a book; the others have one sentence a line. The beginning of a
+context that does not fit is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.datasets import Source
+from headwater.errors import DataError
+from headwater.evaluation.detokenize import CBT, Detokenizer
+from headwater.evaluation.protocols import ChoiceTask, Example, Metric
+from headwater.evaluation.reader import ContinuationRequest, Reader, shared_start
+from headwater.storage import read_text
+
+BLANK = "XXXXX"
+_CANDIDATES = 10
+_SENTENCES = 20
+
+
+class ChildrensBooks(ChoiceTask):
+    """The omitted word among ten candidates."""
+
+    metrics = (Metric("accuracy", chance=1 / _CANDIDATES),)
+    benchmark = "cbt"
+
+    def __init__(self, kind: str, letters: str, detokenizer: Detokenizer | None, joined: str = "\n") -> None:
+        reading = "detokenized" if detokenizer else "tokens"
+        reading += ".spaces" if joined == " " else ""
+        self.protocol = f"cbt.{kind}.{reading}"
+        self._detokenizer, self._joined = detokenizer, joined
+        names = (f"cbtest_{letters}_valid_2000ex.txt",)
+        self.sources = (
+            Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
+        )
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return one example for each block of twenty numbered sentences and a question."""
+        examples = []
+        for number, (context, query, answer, candidates) in enumerate(read_stories(places["validation"]), start=1):
+            filled = [self._written([*context, query.replace(BLANK, candidate)]) for candidate in candidates]
+            before = self._written([*context, query.partition(BLANK)[0].rstrip()])
+            content = {"before": before, "filled": filled, "label": candidates.index(answer)}
+            examples.append(Example(str(number), content, text=" ".join([*context, query.replace(BLANK, answer)])))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+        """Return each candidate with the rest of its sentence, after the text before it."""
+        asked = []
+        for text in example.content["filled"]:
+            border = _shared(example.content["before"], text)
+            asked.append(reader.pair(text[:border], text[border:]))
+        return asked
+
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+        """Return the number of sentences that the de-tokenizer cannot invert."""
+        if self._detokenizer is None:
+            return {}
+        lines = [sentence for context, *_ in read_stories(places["validation"]) for sentence in context]
+        return self._detokenizer.count_exceptions(lines)
+
+    def _written(self, sentences: Sequence[str]) -> str:
+        if self._detokenizer is None:
+            return self._joined.join(sentences)
+        return self._joined.join(self._detokenizer.detokenize(sentence) for sentence in sentences)
+
+
+def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
+    """Return (twenty sentences, question with a blank, answer, ten candidates) of each block."""
+    found = []
+    context: list[str] = []
+    for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
+        if not line.strip():
+            if context:
+                message = f"{path} line {number}: a story ends after {len(context)} sentences"
+                raise DataError(message, expected=f"{_SENTENCES} sentences and a question")
+            continue
+        place, _, rest = line.partition(" ")
+        if place != str(len(context) + 1):
+            raise DataError(f"{path} line {number} begins with {place!r}", expected=f"sentence {len(context) + 1}")
+        if len(context) < _SENTENCES:
+            context.append(rest.strip())
+            continue
+        fields = [field.strip() for field in rest.split("\t") if field.strip()]
+        if len(fields) != 3 or BLANK not in fields[0]:
+            message = f"{path} line {number} is not a question"
+            raise DataError(message, expected="a question, an answer and candidates")
+        query, answer, listed = fields
+        candidates = listed.split("|")
+        if len(candidates) != _CANDIDATES or answer not in candidates:
+            raise DataError(f"{path} line {number} has the candidates {listed!r}", expected="ten with the answer")
+        found.append((context, query, answer, candidates))
+        context = []
+    return found
+
+
+def _shared(before: str, text: str) -> int:
+    """Return the end of the last word that the text shares with the text before the blank."""
+    end = shared_start(before, text)
+    while end > 0 and end < len(text) and not text[end].isspace() and not text[end - 1].isspace():
+        end -= 1  # the de-tokenizer joined the candidate to the word before
+    return end
+
+
+TASKS = [
+    ChildrensBooks(kind, letters, detokenizer, joined)
+    for kind, letters in (("common-nouns", "CN"), ("named-entities", "NE"))
+    for detokenizer, joined in ((None, "\n"), (CBT, "\n"), (CBT, " "))
+]

@@ -1,0 +1,129 @@
+"""Bits per byte on the held-out part of a tokens folder: the same text for a model and its yardsticks.
+
+Each document is scored by itself, after `<|endoftext|>`. Every token and the final `<|endoftext|>` are scored
+once, in windows of the model's context that advance by half of it. GPT-1's vocabulary has no end of text: there
+the first token of a document costs as much as a uniform draw from the vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from headwater.datasets import Source
+from headwater.errors import MismatchError
+from headwater.evaluation.held_out import Alphabet, counted_bytes, document_ids, read_text
+from headwater.evaluation.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
+from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.evaluation.yardsticks import NGRAM_BYTES, yardsticks
+from headwater.storage import SILENT, Progress
+from headwater.tokenizer import Tokenizer
+
+
+class HeldOut(Task):
+    """Total −log2 probability of the held-out tokens over the UTF-8 bytes of their text."""
+
+    benchmark = "heldout"
+    protocol = "heldout.bits-per-byte"
+    metrics = (Metric("bits per byte", higher_is_better=False),)
+    sources = (
+        Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
+    )
+
+    def __init__(self, yardstick_bytes: int | None = None, progress: Progress = SILENT) -> None:
+        self._yardstick_bytes, self._progress = yardstick_bytes, progress
+
+    def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> HeldOut:
+        """Return this task with yardsticks that learn from `yardstick_bytes`; 0 omits them."""
+        return HeldOut(yardstick_bytes, progress)
+
+    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+        """Return `limit` evenly spaced documents, since the start of the part may be from one source."""
+        if limit is None or limit >= len(examples):
+            return examples
+        return [examples[number * len(examples) // limit] for number in range(limit)]
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return one example a held-out document."""
+        tokens = places["tokens"]
+        tokenizer = Tokenizer.load(tokens / "tokenizer")
+        alphabet = Alphabet(tokenizer)
+        documents = document_ids(tokens, "validation")
+        sizes = [int(alphabet.lengths[d].sum()) - int((d == tokenizer.end_of_text).sum()) for d in documents]
+        # Kind gpt1 loses spaces and case; the bytes are those of the packed text.
+        scale = counted_bytes(tokens, "validation") / sum(sizes)
+        examples = []
+        for number, (document, size) in enumerate(zip(documents, sizes, strict=True)):
+            text = alphabet.decode(document).decode("utf-8", errors="ignore")  # without the 0xFF of an end of text
+            content = {
+                "ids": document,
+                "bytes": size * scale,
+                "tokenizer": tokenizer.identity,
+                "text": _digest(text),
+            }
+            examples.append(Example(str(number), content, text=text))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+        """Return the windows of one document."""
+        if example.content["tokenizer"] != reader.tokenizer.identity:
+            raise MismatchError(
+                "the tokens were made with another tokenizer than the model's",
+                expected="one tokenizer for both",
+                repair="Pack the corpus with the tokenizer in the model's folder",
+            )
+        return reader.windows(example.content["ids"].tolist())
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return bits and bytes of one document."""
+        nats = -math.fsum(answer.total for answer in answers if isinstance(answer, Scored))
+        if reader.start is None:
+            nats += math.log(reader.tokenizer.vocabulary_size)
+        count = len(example.content["ids"])
+        return {"bits": nats / math.log(2), "bytes": example.content["bytes"], "tokens": count}
+
+    def settings(self, reader: Reader) -> dict[str, Any]:
+        """Return window and stride."""
+        return {"window": reader.window, "stride": reader.stride}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return bits per byte with its error over documents, and the loss a token."""
+        bits, sizes = ([float(record[key]) for record in records] for key in ("bits", "bytes"))
+        tokens = sum(record["tokens"] for record in records)
+        loss = math.fsum(bits) * math.log(2) / tokens
+        value = math.fsum(bits) / math.fsum(sizes)
+        details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
+        return [Figure("bits per byte", value, ratio_error(bits, sizes), len(records), details)]
+
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+        """Return the number of documents, and the yardsticks on those that were scored."""
+        tokens = places["tokens"]
+        known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
+        if self._yardstick_bytes == 0:
+            return known
+        limit = self._yardstick_bytes
+        alphabet = Alphabet(Tokenizer.load(tokens / "tokenizer"))
+        held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
+        found = yardsticks(
+            read_text(tokens, "train", alphabet, NGRAM_BYTES if limit is None else limit),
+            held_out,
+            bytes_counted=round(sum(example.content["bytes"] for example in examples)),
+            limit=limit,
+            progress=self._progress,
+        )
+        return known | {
+            "training text bytes": counted_bytes(tokens, "train"),
+            "yardsticks": [asdict(yardstick) for yardstick in found],
+        }
+
+
+def _digest(text: str) -> str:
+    """Return a hash of a text's letters and digits, which all tokenizers keep."""
+    return hashlib.sha256("".join(filter(str.isalnum, text.casefold())).encode()).hexdigest()[:16]
+
+
+TASKS = [HeldOut()]

@@ -1,0 +1,209 @@
+"""LAMBADA (Paperno et al. 2016): the last word of a passage, one protocol for each text and each way to score it.
+
+Texts: `openai` is OpenAI's own file; `openai.suggested` is that file as OpenAI suggests to prepare it (straight
+double quotes, white space stripped, a newline in front; openai/gpt-2 issue 131); `original` is the authors'
+tokenised, lower-cased file; `original.detokenized` is that file through the de-tokenizer. How the answer is
+scored:
+
+`last-token`            only its last token, given all text and tokens before it;
+`whole-word`            all its tokens, greedy (`lambada_openai` in lm-evaluation-harness);
+`whole-word.stop-words` the most probable word that is not a function word: GPT-2's approximation of "must be able
+                        to end the sentence" (Radford et al. 2019, section 3.3), which gave table 3.
+
+The stop-word filter works on whole words. It takes the most probable first token and continues it greedily to the
+end of the word. If that word is a function word, it excludes that first token and takes the next most probable
+one. A capitalized function word is a name ("Will"), except "I".
+
+Perplexity is e to the mean negative log-probability of what is scored, one answer a passage.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.datasets import Source, json_lines, text_of
+from headwater.errors import DataError
+from headwater.evaluation.detokenize import LAMBADA
+from headwater.evaluation.protocols import (
+    Answer,
+    Example,
+    Figure,
+    Generated,
+    GenerationRequest,
+    Metric,
+    Request,
+    Scored,
+    Task,
+    mean_figure,
+    perplexity,
+    share_figure,
+)
+from headwater.evaluation.reader import Reader
+from headwater.storage import read_text
+
+Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
+Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]
+
+_OPENAI = Source(
+    "test",
+    names=("lambada_test_openai.jsonl", "lambada_test.jsonl"),
+    where="OpenAI's de-tokenized file, lambada_test.jsonl of the GPT-2 release",
+)
+_ORIGINAL = Source(
+    "test",
+    names=("lambada_test_plain_text.txt",),
+    where="LAMBADA's own distribution, Zenodo record 2630551",
+)
+
+# Function words of English: pronouns, determiners, prepositions, conjunctions, auxiliaries, and similar particles
+# and adverbs. The papers give no list; this one is written from the word classes.
+_WORDS = """
+I i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
+she her hers herself it its itself they them their theirs themselves one who whom whose which what
+that this these those a an the some any no each every either neither both all few many more most
+other another such own same of in on at by to from with without into onto upon about above below
+over under after before during between among through against until till since for off out up down
+near beside behind across along around and or but nor so yet if because as than while when where why
+how whether though although unless am is are was were be been being have has had having do does did
+doing will would shall should can could may might must ought not never only just very too also then
+there here again once further now even still cannot
+"""
+FUNCTION_WORDS = frozenset(_WORDS.split())
+_ENDINGS = ("n't", "'s", "'t", "'d", "'ll", "'m", "'re", "'ve")
+_FORMS = FUNCTION_WORDS | {word + ending for word in ("", *FUNCTION_WORDS) for ending in _ENDINGS}
+_FORMS |= {"won't", "can't", "shan't", "ain't"}
+_BEGINNINGS = {form[:end] for form in _FORMS for end in range(len(form) + 1)}
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|'[^\W_]+")
+_LONGEST_WORD = 8  # tokens that are generated after the first to find the end of a word
+
+
+def is_function_word(word: str) -> bool:
+    """Return whether a whole word is a function word, also with a contraction ("don't", "she'll")."""
+    return word.replace("’", "'") in _FORMS
+
+
+def may_begin_function_word(text: str) -> bool:
+    """Return whether a word that begins with this token's text can be a function word."""
+    return text.strip().replace("’", "'") in _BEGINNINGS
+
+
+def first_word(text: str) -> str:
+    """Return the word that a generated text begins with, or the empty string for punctuation."""
+    match = _WORD.match(text.strip().replace("’", "'"))
+    return match[0] if match else ""
+
+
+class Lambada(Task):
+    """The last word of each passage."""
+
+    benchmark = "lambada"
+
+    def __init__(self, text: Text, reading: Reading) -> None:
+        self.text, self.reading = text, reading
+        self.protocol = f"lambada.{text}.{reading}"
+        self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
+        accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
+        self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return one passage a line."""
+        texts = _read(places["test"], self.text)
+        examples = []
+        for number, text in enumerate(texts, start=1):
+            context, _, word = text.rpartition(" ")
+            examples.append(Example(str(number), {"context": context, "word": f" {word}"}, text=text))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """Ask for the word after its passage and, with the stop-word filter, for the most probable first token.
+
+        Raises DataError if there is no passage before the word.
+        """
+        if not example.content["context"].strip() or not example.content["word"].strip():
+            raise DataError(f"{example.text!r} does not have two words", expected="a passage")
+        asked = reader.pair(example.content["context"], example.content["word"])
+        if self.reading == "last-token":
+            ids = asked.context + asked.continuation
+            return [reader.cut(ids, len(ids) - 1)]
+        if self.reading == "whole-word":
+            return [asked]
+        return [asked, GenerationRequest(asked.context[-reader.context :], 1)]
+
+    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
+        """Ask for the rest of the word and, after a function word, for the next most probable first token.
+
+        The generated answers alternate: a first token, the rest of its word, the next first token, and so on.
+        """
+        generated = [answer for answer in answers if isinstance(answer, Generated)]
+        if not generated:
+            return []
+        firsts = [answer.tokens[0] for answer in generated[::2]]
+        asked = reader.pair(example.content["context"], example.content["word"])
+        prompt = asked.context[-reader.context :]
+        if len(generated) % 2:
+            if not may_begin_function_word(reader.tokenizer.token_text(firsts[-1])):
+                return []
+            fits = reader.context + 1 - _LONGEST_WORD
+            return [GenerationRequest((*prompt, firsts[-1])[-fits:], _LONGEST_WORD, stop=(" ", "\n"))]
+        word = first_word(reader.tokenizer.token_text(firsts[-1]) + generated[-1].text)
+        return [GenerationRequest(prompt, 1, excluded=tuple(firsts))] if is_function_word(word) else []
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return whether the predicted word is the answer, and the answer's log-probability."""
+        word = answers[0]
+        assert isinstance(word, Scored)
+        record: dict[str, Any] = {"log_probability": word.total, "accuracy": float(all(word.is_greedy))}
+        if self.reading == "whole-word.stop-words":
+            asked = reader.pair(example.content["context"], example.content["word"])
+            firsts = [answer for answer in answers if isinstance(answer, Generated)][::2]
+            chosen = firsts[-1]  # the others were rejected
+            record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
+        return record
+
+    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+        """Return the number of passages that the de-tokenizer cannot invert."""
+        if self.text != "original.detokenized":
+            return {}
+        contexts = [line.rpartition(" ")[0] for line in _read(places["test"], "original")]
+        return LAMBADA.count_exceptions(contexts)
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return accuracy, and the perplexity of what was scored."""
+        figures = [share_figure("accuracy", [record["accuracy"] for record in records])]
+        if len(self.metrics) > 1:
+            figures.append(perplexity_figure([record["log_probability"] for record in records]))
+        return figures
+
+
+def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
+    """Return e to the mean negative log-probability, with its standard error by the delta method."""
+    mean = mean_figure("perplexity", [-value for value in log_probabilities])
+    value = perplexity(mean.value)
+    return Figure("perplexity", value, None if mean.stderr is None else value * mean.stderr, mean.count)
+
+
+def _read(path: Path, text: Text) -> list[str]:
+    if text.startswith("openai"):
+        found = json_lines(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
+        return found if text == "openai" else [_suggested(passage) for passage in found]
+    lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
+    return lines if text == "original" else [_detokenized(line) for line in lines]
+
+
+def _detokenized(line: str) -> str:
+    """De-tokenize a passage, with the answer as a separate word as in the original."""
+    context, _, word = line.rpartition(" ")
+    return f"{LAMBADA.detokenize(context)} {word}"
+
+
+def _suggested(passage: str) -> str:
+    """Prepare a passage as OpenAI suggests."""
+    return "\n" + passage.replace("“", '"').replace("”", '"').strip()
+
+
+READINGS: tuple[Reading, ...] = ("last-token", "whole-word", "whole-word.stop-words")
+TEXTS: tuple[Text, ...] = ("openai", "openai.suggested", "original", "original.detokenized")
+TASKS = [Lambada(text, reading) for text in TEXTS for reading in READINGS]

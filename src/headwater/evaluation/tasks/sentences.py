@@ -1,0 +1,177 @@
+"""GPT-1's zero-shot reading of two sets of single sentences (Radford et al. 2018, section 5, figure 2).
+
+SST-2: the token *very* is appended, and the more probable of *positive* and *negative* is the answer;
+`sst-2.whole-word` also allows vocabularies that split these words. CoLA: a sentence is acceptable if its mean
+token log-probability is above a threshold. The paper does not say how it chose the threshold; here it is the one
+with the best Matthews correlation on training sentences, and it is stored with the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwater.datasets import READERS, Source, tab_separated
+from headwater.errors import DataError
+from headwater.evaluation.protocols import (
+    Answer,
+    ChoiceTask,
+    Example,
+    Figure,
+    Metric,
+    Request,
+    Scored,
+    Task,
+    share_figure,
+)
+from headwater.evaluation.reader import Reader
+from headwater.finetuning import confusion_matrix, matthews
+from headwater.storage import read_text
+
+_LABELS = ("negative", "positive")  # in the order of SST-2's labels
+_TUNED_ON = 2_000  # training sentences, enough to choose one threshold
+
+
+class Sentiment(ChoiceTask):
+    """SST-2 by the word after *very*; with `whole_word`, a word may have several tokens."""
+
+    benchmark = "sst-2"
+    metrics = (Metric("accuracy", chance=0.5),)
+    sources = (
+        Source(
+            "test",
+            names=("SST-2/dev.tsv", "sst2/glue/dev.tsv", "sst2/sentences/dev.tsv"),
+            where="GLUE's SST-2, gluebenchmark.com/tasks",
+        ),
+    )
+
+    def __init__(self, *, whole_word: bool = False) -> None:
+        self._whole_word = whole_word
+        self.protocol = "sst-2.whole-word" if whole_word else "sst-2.very"
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return the development sentences, whose labels are public."""
+        path = places["test"]
+        header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
+        text = "text_a" if "text_a" in header else "sentence"
+        named = {text, "label"} <= set(header)
+        rows = tab_separated((text,), "label", header=None if named else ("sentence", "label"))
+        return [
+            Example(
+                str(row.row),
+                {"sentence": row.segments[0].strip(), "label": _label(row.label, str(path))},
+                text=row.segments[0],
+            )
+            for row in rows(path)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """Return each label word after the sentence; raise DataError if a word has several tokens and must not."""
+        context = f"{example.content['sentence']} very"
+        asked = [reader.pair(context, f" {word}") for word in _LABELS]
+        for word, request in zip(_LABELS, asked, strict=True):
+            if not self._whole_word and len(request.continuation) != 1:
+                raise DataError(
+                    f"the word {word!r} is {len(request.continuation)} tokens in this vocabulary",
+                    expected="one, since the protocol compares two single tokens",
+                )
+        return asked
+
+
+class Acceptability(Task):
+    """CoLA by mean token log-probability and a threshold."""
+
+    benchmark = "cola"
+    protocol = "cola.mean-log-probability"
+    metrics = (Metric("matthews", chance=0.0), Metric("accuracy"))
+    sources = (
+        Source("train", names=("CoLA/train.tsv", "cola/in_domain_train.tsv"), where="nyu-mll.github.io/CoLA"),
+        Source("test", names=("CoLA/dev.tsv", "cola/in_domain_dev.tsv"), where="nyu-mll.github.io/CoLA"),
+        Source("more", names=("cola/out_of_domain_dev.tsv",), needed=False),
+    )
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return development sentences, in and out of domain, then those for tuning the threshold.
+
+        GLUE's file has both domains; only the original release has one for each.
+        """
+        found = []
+        in_parts = places["test"].name == "in_domain_dev.tsv"
+        for role in ("test", "more", "train") if in_parts else ("test", "train"):
+            if role in places:
+                for row in islice(READERS["cola"](places[role]), _TUNED_ON if role == "train" else None):
+                    label = _label(row.label, str(places[role]))
+                    content = {"sentence": row.segments[0], "label": label, "tuned": role == "train"}
+                    found.append(Example(f"{role} {row.row}", content, text=row.segments[0]))
+        return found
+
+    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+        """Return the first examples, and as many to tune on."""
+        measured = [example for example in examples if not example.content["tuned"]][:limit]
+        return measured + [example for example in examples if example.content["tuned"]][:limit]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+        """Return the whole sentence."""
+        return [reader.after_start(reader.encode(example.content["sentence"]))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return the sentence's mean token log-probability."""
+        (answer,) = answers
+        assert isinstance(answer, Scored)
+        return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
+
+    def is_measured(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record is of a development sentence."""
+        return not record["tuned"]
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return Matthews' correlation and accuracy at the tuned threshold.
+
+        Raises DataError if there are no development sentences.
+        """
+        threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
+        measured = [record for record in records if self.is_measured(record)]
+        if not measured:
+            raise DataError("there are no development sentences to measure")
+        chosen = np.array([record["value"] > threshold for record in measured], dtype=np.int64)
+        labels = np.array([record["label"] for record in measured], dtype=np.int64)
+        details = {"threshold": threshold, "matthews on the tuning sentences": tuned}
+        value = float(matthews(confusion_matrix(labels, chosen, 2)))
+        # Fisher's approximation for a correlation.
+        error = (1 - value**2) / math.sqrt(len(measured) - 1) if len(measured) > 1 else None
+        right = (chosen == labels).astype(float).tolist()
+        return [
+            Figure("matthews", value, error, len(measured), details),
+            share_figure("accuracy", right, **details),
+        ]
+
+
+def best_threshold(scored: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Return the threshold with the best correlation between "above it" and the label, and that correlation."""
+    if not scored:
+        raise DataError("there are no training sentences to tune the threshold on")
+    values, labels = np.array(sorted(scored)).T
+    last = np.append(values[1:] > values[:-1], True)  # of equal values
+    false_negative, below = np.cumsum(labels)[last], np.arange(1, len(labels) + 1)[last]
+    true_negative = below - false_negative
+    positives = labels.sum()
+    false_positive, true_positive = len(labels) - positives - true_negative, positives - false_negative
+    confusions = np.stack([true_negative, false_positive, false_negative, true_positive], axis=1)
+    correlations = matthews(confusions.reshape(-1, 2, 2))
+    value, correlation = max(zip(values[last], correlations, strict=True), key=lambda one: one[::-1])
+    above = values[values > value]
+    return float(value + (above[0] if len(above) else value)) / 2, float(correlation)
+
+
+def _label(value: Any, path: str) -> int:
+    if str(value) not in {"0", "1"}:
+        raise DataError(f"{path} has the label {value!r}", expected="0 or 1")
+    return int(value)
+
+
+TASKS: list[Task] = [Sentiment(), Sentiment(whole_word=True), Acceptability()]

@@ -1,0 +1,250 @@
+"""Generated text: answers, from a text or from memory, and translations (GPT-2 sections 3.5, 3.7, 3.8).
+
+CoQA: document, the conversation so far as `Q:` and `A:` lines, a last `A:`; greedy, up to the end of the line.
+Natural Questions: SHOTS pairs of question and answer, then the question; greedy, exact match; the most confident 1
+% are those with the highest probability of the whole answer. WMT-14: SHOTS pairs `english sentence = french
+sentence`, then `english sentence =`; greedy, the first generated sentence.
+
+The paper gives neither the number nor the source of its pairs. Here they are the last rows of the set, which are
+not scored.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.datasets import Source, json_lines, text_of, texts_of
+from headwater.errors import DataError
+from headwater.evaluation.agreement import Bleu, against_people, exact_match, normalise, word_f1
+from headwater.evaluation.protocols import (
+    Answer,
+    Example,
+    Figure,
+    Generated,
+    GenerationRequest,
+    Metric,
+    Task,
+    share_figure,
+)
+from headwater.evaluation.reader import Reader
+from headwater.storage import parse_json, read_text
+
+SHOTS = 5
+_ANSWER_TOKENS = 32
+_SENTENCE_TOKENS = 96
+_RESAMPLES = 200
+
+
+class Conversations(Task):
+    """CoQA: answers to questions on a text, after the earlier questions and answers."""
+
+    benchmark = "coqa"
+    protocol = "coqa.greedy"
+    metrics = (Metric("f1"), Metric("exact match"))
+    sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return one example a question."""
+        examples = []
+        for story in parse_json(read_text(places["dev"]))["data"]:
+            history = ""
+            more = list(story.get("additional_answers", {}).values())
+            for turn, (question, answer) in enumerate(zip(story["questions"], story["answers"], strict=True)):
+                history += f"\nQ: {text_of(question, 'input_text')}\nA:"
+                people = [text_of(said, "input_text") for said in (answer, *(other[turn] for other in more))]
+                content = {"story": story["story"].strip(), "history": history, "answers": people}
+                examples.append(Example(f"{story['id']} {turn + 1}", content, text=story["story"]))
+                history += f" {people[0]}"
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+        """Return the document, its end cut if it does not fit, and the conversation."""
+        story, history = reader.encode(example.content["story"] + "\n"), reader.encode(example.content["history"])
+        return [GenerationRequest(fitted(story, history, _ANSWER_TOKENS, reader), _ANSWER_TOKENS, stop=("\n",))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return F1 and exact match of the line."""
+        text = _line(answers)
+        people = example.content["answers"]
+        scores = {"f1": word_f1, "exact match": exact_match}
+        return {name: against_people(score, text, people) for name, score in scores.items()} | {"text": text}
+
+
+class NaturalQuestions(Task):
+    """Answers from memory."""
+
+    benchmark = "natural-questions"
+    protocol = "natural-questions.exact-match"
+    metrics = (Metric("exact match"), Metric("exact match, most confident 1 %"))
+    sources = (
+        Source(
+            "dev",
+            names=("NQ-open.dev.jsonl", "nq-dev.jsonl"),
+            where="google-research-datasets/natural-questions, nq_open",
+        ),
+    )
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return all questions but the last SHOTS, which are the examples in each prompt."""
+        pairs = json_lines(places["dev"], _question, "question and answer a line")
+        shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
+        return [
+            Example(str(number), {"prompt": f"{shown}Q: {question}?\nA:", "answers": answers}, text=question)
+            for number, (question, answers) in enumerate(pairs[:-SHOTS], start=1)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+        """Return the examples and the question."""
+        prompt = fitted((), reader.encode(example.content["prompt"]), _ANSWER_TOKENS, reader)
+        return [GenerationRequest(prompt, _ANSWER_TOKENS, stop=("\n",))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return exact match, and the probability of the whole line."""
+        (answer,) = answers
+        assert isinstance(answer, Generated)
+        text = _line(answers)
+        right = max(exact_match(text, one) for one in example.content["answers"])
+        return {"exact match": right, "confidence": math.exp(math.fsum(answer.log_probabilities)), "text": text}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return the means over all and over the most confident 1 %."""
+        most_confident = sorted(records, key=lambda record: -record["confidence"])[: max(1, len(records) // 100)]
+        everything, best = (metric.name for metric in self.metrics)
+        return [
+            share_figure(everything, [record["exact match"] for record in records]),
+            share_figure(best, [record["exact match"] for record in most_confident]),
+        ]
+
+
+class QuestionTypes(Task):
+    """The paper's baseline, without a model: the most common answer to questions of the same type."""
+
+    benchmark = "natural-questions"
+    protocol = "natural-questions.question-type"
+    metrics = (Metric("exact match"),)
+    sources = NaturalQuestions.sources
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return each question with the most common answer to the other questions of its type."""
+        pairs = json_lines(places["dev"], _question, "question and answer a line")
+        types = [(question.split() or [""])[0].lower() for question, _ in pairs]
+        counts: dict[str, Counter[str]] = {}
+        for kind, (_, answers) in zip(types, pairs, strict=True):
+            counts.setdefault(kind, Counter()).update([normalise(answers[0])])
+        examples = []
+        for number, (kind, (question, answers)) in enumerate(zip(types, pairs, strict=True), start=1):
+            others = counts[kind] - Counter([normalise(answers[0])])
+            answer = others.most_common(1)[0][0] if others else ""
+            examples.append(Example(str(number), {"text": answer, "answers": answers}, text=question))
+        return examples
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+        """Return no requests."""
+        return []
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return the exact match of the common answer."""
+        text = example.content["text"]
+        return {"exact match": max(exact_match(text, one) for one in example.content["answers"]), "text": text}
+
+
+class Translation(Task):
+    """WMT-14, newstest2014, between English and French."""
+
+    benchmark = "wmt14"
+    metrics = (Metric("bleu"),)
+    sources = tuple(
+        Source(
+            language,
+            names=(f"newstest2014.en-fr.{language}", f"newstest2014-fren-ref.{language}"),
+            where="statmt.org/wmt14/translation-task.html, newstest2014",
+        )
+        for language in ("en", "fr")
+    )
+
+    def __init__(self, direction: Literal["en-fr", "fr-en"]) -> None:
+        self.protocol = f"wmt14.{direction}"
+        self._from, self._to = direction.split("-")
+
+    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+        """Return all pairs but the last SHOTS, which are the examples in each prompt."""
+        source, target = (read_text(places[side]).rstrip("\n").split("\n") for side in (self._from, self._to))
+        if len(source) != len(target) or len(source) <= SHOTS:
+            raise DataError(
+                f"{places[self._from]} has {len(source):,} lines and {places[self._to]} {len(target):,}",
+                expected=f"the same number, above {SHOTS}",
+            )
+        pairs = list(zip(source, target, strict=True))
+        shown = "".join(f"{ours} = {theirs}\n" for ours, theirs in pairs[-SHOTS:])
+        return [
+            Example(str(number), {"prompt": f"{shown}{ours} =", "reference": theirs}, text=theirs)
+            for number, (ours, theirs) in enumerate(pairs[:-SHOTS], start=1)
+        ]
+
+    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+        """Return the pairs and the sentence."""
+        prompt = fitted((), reader.encode(example.content["prompt"]), _SENTENCE_TOKENS, reader)
+        return [GenerationRequest(prompt, _SENTENCE_TOKENS, stop=("\n",))]
+
+    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+        """Return the first sentence and its reference."""
+        return {"text": first_sentence(_line(answers)), "reference": example.content["reference"]}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return BLEU over all sentences, with its error by bootstrap."""
+        import numpy as np
+
+        texts, references = ([record[key] for record in records] for key in ("text", "reference"))
+        random = np.random.default_rng(0)
+        drawn = [
+            random.integers(0, len(records), len(records)) for _ in range(_RESAMPLES if len(records) > 1 else 0)
+        ]
+        bleu = Bleu(texts, references)
+        values = [bleu.score(some) for some in drawn]
+        error = float(np.std(values)) if values else None
+        return [Figure("bleu", bleu.score(), error, len(records))]
+
+
+def fitted(before: Sequence[int], last: Sequence[int], more: int, reader: Reader) -> tuple[int, ...]:
+    """Return a prompt that leaves `more` tokens of the context: cut the end of `before`, then the start of `last`.
+
+    Raises DataError if nothing would be left.
+    """
+    length = reader.context + 1 - more
+    if length < 1:
+        raise DataError(f"{more} tokens of answer do not fit a context of {reader.context}")
+    kept = tuple(last[-length:])
+    return (*before[: length - len(kept)], *kept)
+
+
+def _question(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+    answers = texts_of(row, "answer")
+    if not answers:
+        raise ValueError("the question has no answer")
+    return text_of(row, "question"), answers
+
+
+def first_sentence(text: str) -> str:
+    """Return the text to the first full stop, question or exclamation mark that ends a word; else all of it."""
+    found = re.search(r"[.!?][\"'»)]*(?=\s|$)", text)
+    return text[: found.end()].strip() if found else text.strip()
+
+
+def _line(answers: Sequence[Answer]) -> str:
+    (answer,) = answers
+    assert isinstance(answer, Generated)
+    return answer.text.partition("\n")[0].strip()
+
+
+TASKS: list[Task] = [
+    Conversations(),
+    Translation("en-fr"),
+    Translation("fr-en"),
+    NaturalQuestions(),
+    QuestionTypes(),
+]

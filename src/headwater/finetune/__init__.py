@@ -1,1 +1,0 @@
-"""Fine-tuning: GPT-1's method, for the paper's tasks and for users' own tables."""

@@ -1,0 +1,287 @@
+"""The baseline of every fine-tuning: a linear model on TF-IDF, trained on the same rows in seconds.
+
+A fine-tuned model that does not beat it is not worth its cost. The features are TF-IDF of words and character
+n-grams (Salton and Buckley 1988) and, for a pair or for a context and its answer, how much the two texts overlap.
+Logistic regression decides classes and answers; ridge regression decides scores.
+
+One text alone decides many pairs (Gururangan et al. 2018) and endings (Schwartz et al. 2017), the overlap decides
+others, and on skewed classes a constant answer can have the highest F1. So sets of features, strengths of the
+regularisation and constant answers are compared by cross-validation on the training rows; the best one is used.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.datasets import Metric, Task
+from headwater.finetuning.labels import Labels, class_name
+from headwater.finetuning.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix, measure_classes, measure_scores
+
+# Sets of features by task, the largest last: what is in a set, and its name.
+FEATURE_SETS: dict[Task, dict[tuple[str, ...], str]] = {
+    "classify": {
+        ("characters",): "TF-IDF of character n-grams",
+        ("characters", "words"): "TF-IDF of words and character n-grams",
+    },
+    "entail": {
+        ("cosine",): "TF-IDF cosine",
+        ("overlap",): "overlap of both texts",
+        ("overlap", "texts"): "TF-IDF and overlap of both texts",
+    },
+    "choice": {
+        ("cosine",): "TF-IDF cosine",
+        ("overlap",): "overlap of answer and context",
+        ("overlap", "second"): "TF-IDF of the answer, overlap with the context",
+    },
+}
+FEATURE_SETS["similarity"] = FEATURE_SETS["entail"]
+ADVICE = "try more rows, more epochs, another learning rate or a larger model, or use the baseline"
+# With more characters a text, rows or n-grams the baseline would take minutes.
+CHARACTERS, BASELINE_ROWS, FEATURES = 2_000, 20_000, 50_000
+# The inverse strengths of the regularisation; the rows and the folds of the cross-validation.
+STRENGTHS = (0.3, 3.0, 30.0)
+CROSS_VALIDATED, FOLDS = 3_000, 3
+_STEPS = 300  # of logistic regression; without convergence they are enough for a baseline
+_WORD = re.compile(r"\w+")
+
+ClassWeight = Literal["balanced"] | Mapping[Any, float] | None
+Segments = Sequence[tuple[str, ...]]
+Floats = npt.NDArray[np.float64]
+
+
+def compare(
+    task: Task,
+    labels: Labels,
+    metric: Metric,
+    train: tuple[Segments, Floats],
+    parts: Mapping[str, tuple[Segments, Floats]],
+    *,
+    seed: int = 1,
+    class_weight: ClassWeight = None,
+) -> dict[str, dict[str, Any]]:
+    """Fit the baseline on `train` and measure it on each part: (texts, targets) by name -> figures by name.
+
+    Rows without a target are ignored, and a part without any target is omitted.
+    """
+    baseline = Baseline(task, labels, metric=metric, class_weight=class_weight).fit(*train, seed=seed)
+    measured: dict[str, dict[str, Any]] = {}
+    for name, (segments, targets) in parts.items():
+        known = np.flatnonzero(np.isfinite(targets))
+        if not len(known):
+            continue
+        truth, decided = targets[known], baseline.decide([segments[int(n)] for n in known])
+        if labels.target == "score":
+            figures = measure_scores(truth, decided)
+        else:
+            classes = max(labels.outputs, int(max(truth.max(), decided.max())) + 1)
+            figures = measure_classes(truth.astype(np.int64), decided.astype(np.int64), classes)
+        measured[name] = {"name": baseline.name, "rows": min(len(train[0]), BASELINE_ROWS), **figures[metric]}
+    return measured
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A linear model on a set of features, or an answer that does not depend on the texts."""
+
+    features: tuple[str, ...] = ()
+    strength: float = 1.0
+    constant: float | None = None
+
+
+class Baseline:
+    """Fit on rows with known targets, then `decide` as a fine-tuned model.
+
+    metric: what the cross-validation compares; by default accuracy, or Pearson's correlation for scores.
+    name: what it chose.
+    """
+
+    def __init__(
+        self, task: Task, labels: Labels, *, metric: Metric | None = None, class_weight: ClassWeight = None
+    ) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.task, self.labels, self.class_weight = task, labels, class_weight
+        self.metric: Metric = metric or ("pearson" if labels.target == "score" else "accuracy")
+        self.name = ""
+        shared: dict[str, Any] = {"sublinear_tf": True, "max_features": FEATURES, "dtype": np.float32}
+        self._vectors = [
+            TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), **shared),
+            TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), **shared),
+        ]
+        self._chosen = _Candidate()
+        self._model: Any = None
+
+    def fit(self, segments: Segments, targets: Floats, *, seed: int = 1) -> Baseline:
+        """Learn from rows' texts and targets, each a class index, an answer's index or a score; return self."""
+        random = np.random.default_rng(seed)
+        if len(segments) > BASELINE_ROWS:
+            kept = np.sort(random.permutation(len(segments))[:BASELINE_ROWS])
+            segments, targets = _taken(segments, kept), targets[kept]
+        texts = [_cut(text) for row in segments for text in row]
+        self._vectors = [vectors for vectors in self._vectors if _fitted(vectors, texts)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # logistic regression without convergence
+            self._chosen = self._choose(segments, targets, random)
+            if self._chosen.constant is None:
+                (features,) = self._features(segments, [self._chosen.features])
+                self._model = self._linear(features, segments, targets, self._chosen.strength)
+        self.name = self._described(self._chosen)
+        return self
+
+    def decide(self, segments: Segments) -> Floats:
+        """Return (rows,): the index of the most probable class or answer, or the score."""
+        if self._chosen.constant is not None:
+            return np.full(len(segments), self._chosen.constant)
+        (features,) = self._features(segments, [self._chosen.features])
+        return self._decided(self._model, features, segments)
+
+    def _choose(self, segments: Segments, targets: Floats, random: np.random.Generator) -> _Candidate:
+        """Return the candidate with the best metric over all held-out rows of a cross-validation."""
+        sets = list(FEATURE_SETS[self.task])
+        found = [_Candidate(one, strength) for one in reversed(sets) for strength in STRENGTHS]
+        if self.labels.target != "score":
+            found += [_Candidate(constant=float(one)) for one in np.unique(targets)]
+        if len(segments) < 2 * FOLDS:
+            return _Candidate(sets[-1], STRENGTHS[1])
+        rows = random.permutation(len(segments))[:CROSS_VALIDATED]
+        segments, targets = _taken(segments, rows), targets[rows]
+        features = dict(zip(sets, self._features(segments, sets), strict=True))
+        values = [self._cross_validated(one, features, segments, targets) for one in found]
+        return found[int(np.argmax(values))]
+
+    def _cross_validated(
+        self,
+        candidate: _Candidate,
+        features: Mapping[tuple[str, ...], Any],
+        segments: Segments,
+        targets: Floats,
+    ) -> float:
+        if candidate.constant is not None:
+            return self._measured(targets, np.full(len(targets), candidate.constant))
+        whole, decided = features[candidate.features], np.empty(len(targets))
+        # Rows with the same first text are in one fold. Otherwise the words of a premise that comes with every
+        # label are evidence against the label of the row that is held out. A choice may have an empty context.
+        first = [next(filter(None, row), "") for row in segments]
+        number_of_text = {text: number for number, text in enumerate(dict.fromkeys(first))}
+        fold = np.array([number_of_text[text] % FOLDS for text in first])
+        if len(number_of_text) < FOLDS:
+            fold = np.arange(len(targets)) % FOLDS
+        answers = np.repeat(fold, self._answers(segments))  # the fold of each line of the features
+        for number in range(FOLDS):
+            inside, outside = fold == number, fold != number
+            learned = _taken(segments, np.flatnonzero(outside))
+            model = self._linear(whole[answers != number], learned, targets[outside], candidate.strength)
+            held = _taken(segments, np.flatnonzero(inside))
+            decided[inside] = self._decided(model, whole[answers == number], held)
+        return self._measured(targets, decided)
+
+    def _measured(self, truth: Floats, decided: Floats) -> float:
+        if self.metric in OF_SCORES:
+            return float(OF_SCORES[self.metric](truth, decided))
+        classes = max(self.labels.outputs, int(max(truth.max(), decided.max())) + 1)
+        return float(
+            OF_CONFUSION[self.metric](confusion_matrix(truth.astype(np.int64), decided.astype(np.int64), classes))
+        )
+
+    def _linear(self, features: Any, segments: Segments, targets: Floats, strength: float) -> Any:
+        """Return a linear model of the features, which have one line for each row or answer."""
+        from sklearn.dummy import DummyClassifier
+        from sklearn.linear_model import LogisticRegression, Ridge
+
+        if self.labels.target == "score":
+            return Ridge(alpha=1 / strength).fit(features, targets)
+        if self.task == "choice":
+            right = np.concatenate(
+                [
+                    np.arange(count) == target
+                    for count, target in zip(self._answers(segments), targets, strict=True)
+                ]
+            )
+            return LogisticRegression(C=strength, max_iter=_STEPS).fit(features, right)
+        if len(np.unique(targets)) == 1:  # logistic regression needs two classes
+            return DummyClassifier().fit(features, targets.astype(np.int64))
+        weight: Any = self.class_weight
+        if isinstance(weight, Mapping):
+            by_name = {class_name(label): value for label, value in weight.items()}
+            weight = {n: by_name.get(name, 1.0) for n, name in enumerate(self.labels.names)}
+        model = LogisticRegression(C=strength, max_iter=_STEPS, class_weight=weight)
+        return model.fit(features, targets.astype(np.int64))
+
+    def _decided(self, model: Any, features: Any, segments: Segments) -> Floats:
+        if self.task == "choice":  # the answer that is most probably right; ties go to the first
+            ends = np.cumsum(self._answers(segments))
+            parts = np.split(model.decision_function(features), ends[:-1])
+            return np.array([part.argmax() for part in parts], dtype=np.float64)
+        decided: Floats = model.predict(features).astype(np.float64)
+        if self.labels.target == "score":
+            return np.clip(decided, self.labels.levels[0], self.labels.levels[-1])
+        return decided
+
+    def _answers(self, segments: Segments) -> list[int]:
+        """Return the lines of features of each row: one, or one for each answer."""
+        return [len(row) - 2 if self.task == "choice" else 1 for row in segments]
+
+    def _features(self, segments: Segments, sets: Sequence[tuple[str, ...]]) -> list[Any]:
+        """Return (rows or answers, features) of each set, sparse; see FEATURE_SETS."""
+        from scipy.sparse import csr_matrix, hstack
+
+        if self.task == "choice":
+            pairs = [(f"{row[0]} {row[1]}", answer) for row in segments for answer in row[2:]]
+        else:
+            pairs = [(row[0], row[-1]) for row in segments]
+        none = csr_matrix((len(pairs), 1), dtype=np.float32)  # a column for texts without n-grams
+        one = self._transformed([first for first, _ in pairs])
+        blocks = {"characters": one[:1], "words": one[1:]}
+        if self.task != "classify":
+            two = self._transformed([second for _, second in pairs])
+            # TF-IDF vectors have length 1, so their product is the cosine.
+            cosines = [csr_matrix(a.multiply(b).sum(axis=1)) for a, b in zip(one, two, strict=True)]
+            blocks |= {
+                "cosine": cosines[:1],  # of character n-grams
+                "overlap": [*cosines, csr_matrix(_shared_words(pairs))],
+                "texts": [*one, *two],
+                "second": two,
+            }
+        return [hstack([none, *(block for name in names for block in blocks[name])]).tocsr() for names in sets]
+
+    def _transformed(self, texts: Sequence[str]) -> list[Any]:
+        return [vectors.transform([_cut(text) for text in texts]) for vectors in self._vectors]
+
+    def _described(self, candidate: _Candidate) -> str:
+        if candidate.constant is None:
+            return FEATURE_SETS[self.task][candidate.features]
+        answer = int(candidate.constant)
+        return f"always {self.labels.names[answer] if self.labels.names else self.labels.first_answer + answer}"
+
+
+def _taken(segments: Segments, rows: npt.NDArray[np.intp]) -> Segments:
+    return [segments[int(row)] for row in rows]
+
+
+def _fitted(vectors: Any, texts: Sequence[str]) -> bool:
+    """Fit TF-IDF vectors to texts; return False if they contain no n-gram."""
+    try:
+        vectors.fit(texts)
+    except ValueError:
+        return False
+    return True
+
+
+def _shared_words(pairs: Sequence[tuple[str, str]]) -> Floats:
+    """Return (pairs, 3): the shared words' share of the first text's, the second text's and all words."""
+    shares = []
+    for first, second in pairs:
+        one, two = set(_WORD.findall(_cut(first).lower())), set(_WORD.findall(_cut(second).lower()))
+        shares.append([len(one & two) / max(1, size) for size in (len(one), len(two), len(one | two))])
+    return np.array(shares, dtype=np.float64).reshape(-1, 3)
+
+
+def _cut(text: str) -> str:
+    return text[:CHARACTERS]

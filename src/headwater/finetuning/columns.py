@@ -1,0 +1,255 @@
+"""A task's columns of a table, and its rows as texts and labels.
+
+The user names a column, or it has the name that it had in training, or a likely name. `storage.tables` reads the
+files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headwater.config import Config
+from headwater.datasets import Raw, Task
+from headwater.errors import DataError, UsageError, nearest
+from headwater.finetuning.labels import class_name, listed
+from headwater.storage import SILENT, Progress, Row, open_table, parse_json, table_columns
+
+# Common names of columns, the likeliest first.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "text": ("text", "sentence", "document", "review", "content", "comment", "body", "message", "title"),
+    "premise": ("premise", "sentence1", "text1", "text_a", "question1", "first", "source", "question"),
+    "hypothesis": ("hypothesis", "sentence2", "text2", "text_b", "question2", "second", "target", "sentence"),
+    "context": ("context", "article", "passage", "story"),
+    "question": ("question", "query"),
+    "answers": ("answers", "options", "choices", "endings"),
+    "label": ("label", "labels", "class", "category", "gold_label", "sentiment", "score", "similarity", "answer"),
+}
+# Numbered or lettered columns of one answer each: answer1, ending0, choice_a.
+_ANSWER_STEMS = ("answer", "option", "choice", "ending")
+_ROLES: dict[Task, tuple[str, ...]] = {
+    "classify": ("text",),
+    "entail": ("premise", "hypothesis"),
+    "similarity": ("premise", "hypothesis"),
+    "choice": ("context", "question", "answers"),
+}
+_OPTIONAL = {"context", "question"}  # a story without a question, or a question without a story
+_NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
+
+
+class Columns(Config):
+    """Names of the columns to read; None to find them by name, "" for one that is not read."""
+
+    text: str | None = None
+    """Column of the text to classify."""
+    premise: str | None = None
+    """Column of the first text."""
+    hypothesis: str | None = None
+    """Column of the second text."""
+    context: str | None = None
+    """Column of the text that the question is about."""
+    question: str | None = None
+    """Column of the question."""
+    answers: list[str] | None = None
+    """Columns of the answers, or one with a list."""
+    label: str | None = None
+    """Column of the label."""
+
+
+def find_columns(
+    path: Path,
+    task: Task,
+    columns: Columns,
+    *,
+    trained: Columns | None = None,
+    need_label: bool = True,
+    limit: int | None = None,
+    option: str = "--{role} {column}",
+    progress: Progress = SILENT,
+) -> Columns:
+    """Return the columns that a task reads in a table, of which `limit` rows are read.
+
+    `columns` has the user's choices. Others have the name that they had in training (`trained`), or a likely name.
+    Without `need_label`, the label may be missing. `option` is the spelling of an option, for messages.
+
+    Raises UsageError for a choice that the task does not read, DataError for a column that the table lacks.
+    """
+    name, available, first = str(path), table_columns(path, limit), open_table(path).columns
+    if not any(available):
+        raise DataError(f"{name} is empty", expected="a table with a name for each column")
+    roles = [*_ROLES[task], "label"]
+    given = {role: value for role, value in columns.to_dict().items() if value is not None}
+    if unread := [role for role in given if role not in roles]:
+        options = [option.format(role=role, column="").rstrip(" =") for role in (unread[0], *roles)]
+        raise UsageError(
+            f"task {task} does not read the column of {options[0]}", expected=" or ".join(options[1:])
+        )
+    before = {} if trained is None else {role: value for role, value in trained.to_dict().items() if role in roles}
+    lenient = "" if need_label else before.get("label")
+    found = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
+    if "label" in found and (twice := {*_as_list(found["label"])} & _columns_of(found, "label")):
+        raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
+    for role in roles:
+        value = before.get(role)
+        if role not in found and value is not None and {*_as_list(value)} <= {*available} - _columns_of(found):
+            found[role] = value
+    for role in roles:
+        value, used = before.get(role), _columns_of(found, role)
+        optional = role in _OPTIONAL or (role == "label" and not need_label)
+        left, of_first = ([column for column in names if column not in used] for names in (available, first))
+        likely = _by_name(role, of_first) or _by_name(role, left)  # a stray key of one row comes last
+        if role == "answers" and role not in given and {*likely} > {*_as_list(found.get(role, ""))}:
+            found[role] = likely
+        if role in found:
+            continue
+        if value and optional:  # in training, so no other column is a guess at it
+            likely = []
+        if not likely and (not optional or (value and role != "label")):
+            read = f", which was {value!r} in training" if value else ""
+            column = next(column for column in available if column)
+            raise DataError(
+                f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
+                expected=f"a column with a name like {', '.join(_NAMES[role][:3])}",
+                repair=f"Name it, as with: {option.format(role=role, column=shlex.quote(column))}",
+            )
+        if value and likely:
+            progress.note(f"{name} has no column {value!r}, as in training: the {role} is read from {likely[0]!r}")
+        found[role] = likely if role == "answers" else "".join(likely)
+    return Columns.build(found)
+
+
+def _chosen(
+    role: str, value: str | list[str], available: Sequence[str], name: str, option: str, lenient: Any
+) -> str | list[str]:
+    """Return the user's choice for a role; "" for the label `lenient` if the table lacks it.
+
+    Raises DataError for any other column that it lacks, UsageError for a role that needs a column.
+    """
+    missing = [column for column in _as_list(value) if column not in available]
+    if missing and role == "label" and value == lenient:
+        return ""
+    if missing:
+        raise DataError(
+            f"{name} has no column {missing[0]!r}; it has {listed(available)}",
+            repair=nearest(missing[0], available),
+        )
+    if not value and role not in _OPTIONAL:
+        raise UsageError(f"{option.format(role=role, column='').rstrip(' =')} names no column")
+    return value
+
+
+def _columns_of(found: Mapping[str, str | list[str]], other: str = "") -> set[str]:
+    """Return the columns of all roles but `other`."""
+    return {column for role, names in found.items() if role != other for column in _as_list(names)}
+
+
+def read_rows(
+    path: Path,
+    task: Task,
+    columns: Columns,
+    *,
+    trained: Columns | None = None,
+    need_label: bool = True,
+    limit: int | None = None,
+    progress: Progress = SILENT,
+) -> Iterator[Raw]:
+    """Yield at most `limit` rows of a table; see `find_columns` and `read_columns`."""
+    found = find_columns(
+        path, task, columns, trained=trained, need_label=need_label, limit=limit, progress=progress
+    )
+    yield from islice(read_columns(path, task, found), limit)
+
+
+def read_columns(path: Path, task: Task, columns: Columns, *, keep: bool = False) -> Iterator[Raw]:
+    """Yield the rows of a table as a task's texts and label; with `keep` also all their columns.
+
+    `columns` are those that `find_columns` returned. Raises DataError naming the row for a value that is not
+    text, or a choice without its answers. Rows without any text are included, with empty segments.
+    """
+    for number, row in open_table(path).rows:
+        where = f"{path} row {number:,}"
+        segments: list[str] = []
+        for role in _ROLES[task]:
+            column = getattr(columns, role)
+            if role == "answers":
+                segments += _answers(row, column, where)
+            else:
+                segments.append(_text(row, column, where) if column else "")
+        label = _label(row, columns.label, where)
+        if task != "classify" and label == _NO_MAJORITY:
+            label = None
+        yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
+
+
+def _as_list(columns: str | list[str]) -> list[str]:
+    """Return the columns of a role as a list; "" gives an empty list."""
+    return columns if isinstance(columns, list) else [columns] if columns else []
+
+
+def _by_name(role: str, there: Sequence[str]) -> list[str]:
+    """Return the columns whose names are likely for a role: one, several for separate answers, or none."""
+    lowered = {column.strip().lower(): column for column in there}
+    for candidate in _NAMES[role]:
+        if candidate in lowered and not (
+            role == "premise" and candidate == "question" and "sentence" not in lowered
+        ):
+            return [lowered[candidate]]
+    for stem in _ANSWER_STEMS if role == "answers" else ():
+        numbered = [
+            c for c in there if c.lower().startswith(stem) and len(c) <= len(stem) + 2 and c.lower() != stem
+        ]
+        if len(numbered) >= 2:
+            return sorted(numbered, key=lambda column: (len(column), column.lower()))  # 10 after 9
+    return []
+
+
+def _text(row: Row, column: str, where: str) -> str:
+    value = row.get(column)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "" if isinstance(value, float) and not math.isfinite(value) else str(value)
+    raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
+
+
+def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
+    if len(found) > 1:
+        answers: Any = [row.get(column) for column in found]
+    else:
+        answers = row.get(found[0])
+        if isinstance(answers, str):
+            try:
+                answers = parse_json(answers)
+            except json.JSONDecodeError:
+                answers = None
+    if not isinstance(answers, list) or len(answers) < 2:
+        raise DataError(
+            f"{where}: {found[0]!r} is not a list of two or more answers",
+            expected='a list, as ["first", "second"], or one column an answer',
+        )
+    for place, answer in enumerate(answers, 1):
+        if answer is None or not str(answer).strip():
+            raise DataError(
+                f"{where}: answer {place} of {len(answers)} is missing", repair="Fill it in, or remove that row"
+            )
+    return [str(answer) for answer in answers]
+
+
+def _label(row: Row, column: str | None, where: str) -> str | int | float | None:
+    value = row.get(column) if column else None
+    if isinstance(value, str):
+        return value.strip() or None
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool):
+        return class_name(value)
+    if isinstance(value, int | float):
+        return value
+    raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")

@@ -1,0 +1,394 @@
+"""The base of the estimators, with scikit-learn's conventions.
+
+    clf = hw.Classifier(base="runs/small/model").fit(texts, labels)
+    clf.predict(texts); clf.predict_proba(texts); clf.save(folder); hw.Classifier.load(folder)
+
+Parameters are stored unchanged and learned attributes end in an underscore, so `clone`, `cross_val_score`,
+`GridSearchCV` and `Pipeline` work. scikit-learn is imported only when it asks for an estimator's tags. Texts are
+lists, NumPy arrays, pandas or polars columns.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from headwater import shipped
+from headwater.config import Config
+from headwater.datasets import Raw, Target, Task
+from headwater.errors import DataError, MismatchError, UsageError, suggest
+from headwater.finetuning import baseline, check
+from headwater.finetuning.baseline import ClassWeight
+from headwater.finetuning.fine_tuned import FineTuned, parse_part
+from headwater.finetuning.finetuning import load_tokenizer
+from headwater.finetuning.inputs import encode
+from headwater.finetuning.labels import Labels, class_name, learn_labels, number_of
+from headwater.finetuning.metrics import pearson
+from headwater.finetuning.task_models import TaskModelName
+from headwater.finetuning.training import FinetuneConfig, peak_rate, prepare_base, train_task
+from headwater.model import fingerprint, load_model
+from headwater.storage import SILENT, PlainProgress, Stage, read_json, write_json
+from headwater.training import OnUpdate, Precision, choose_device
+
+ESTIMATOR_FILE = "estimator.json"
+
+
+class _Saved(Config):
+    """The content of ESTIMATOR_FILE."""
+
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    classes: list[str | bool | int | float] = Field(default_factory=list)
+    label_type: str = "str"  # 0.1.0 writes only the type of the classes
+
+
+@dataclass(eq=False, repr=False)
+class Estimator:
+    """What the five estimators have in common. Use one of them.
+
+    base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
+    `headwater finetune`, with the paper's defaults. epochs: None means 3, or more for few rows. learning_rate:
+    None chooses by the model's width; see `learning_rate_`. validation_share: the share of the rows that choose
+    the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers. task_model:
+    what reads that mixture: "pooling", or "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`.
+    class_weight: "balanced", or weights by class. verbose: print the progress on stderr.
+    """
+
+    task: ClassVar[Task]
+    fixed_target: ClassVar[Target | None] = "class"  # None: the parameter `target`
+
+    base: Any = shipped.DEFAULT
+    _: KW_ONLY
+    epochs: float | None = None
+    learning_rate: float | None = None
+    batch_size: int = 32
+    lambda_lm: float = 0.5
+    dropout: float = 0.1
+    validation_share: float = 0.1
+    patience: int | None = None
+    freeze: bool = False
+    task_model: TaskModelName = "pooling"
+    from_scratch: bool = False
+    class_weight: ClassWeight = None
+    precision: Precision = "auto"
+    device: str = "auto"
+    verbose: bool = False
+    seed: int = 1
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, on_update: OnUpdate | None = None) -> Self:
+        """Fine-tune the base on rows X with labels y; return self.
+
+        sample_weight: the weight of each row in the loss of the labels. on_update: called after every update with
+        its step, loss, learning rate and other figures, as a dictionary.
+
+        Raises DataError, naming the row, for rows that cannot be learned from.
+        """
+        config, y = self._config(), as_list(y)
+        names, rows = _checked_labels(y, self._target()), self._rows(X)
+        _require_one_each(len(rows), len(names))
+        labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
+        usable = check.usable(labelled, self.task, "X").rows
+        labels, classes = self._learn_labels(usable, y)
+        kept, held = check.split(usable, config.validation_share, config.seed, labels, "X")
+        model, tokenizer = prepare_base(config, *self._base())
+        parts = [
+            encode(part, self.task, tokenizer, model.config.context, labels=labels, name="X")
+            for part in (kept, held)
+        ]
+        outcome = train_task(
+            config,
+            model,
+            tokenizer,
+            parts[0],
+            parts[1],
+            labels,
+            PlainProgress() if self.verbose else SILENT,
+            sample_weight=_weights(sample_weight, len(rows), kept),
+            on_update=on_update,
+        )
+        outcome.end_training()
+        self._compared = (
+            outcome.metric,
+            outcome.best_entry()[outcome.metric],
+            [([row.segments for row in part], one.targets) for part, one in zip((kept, held), parts, strict=True)],
+        )
+        self.classes_ = classes
+        self.fine_tuned_ = outcome.fine_tuned
+        self.learning_rate_ = peak_rate(config, model.config.width)
+        self.curve_ = outcome.curve
+        self.n_features_in_ = 1
+        return self
+
+    def compare(self) -> dict[str, Any]:
+        """Compare the model with a baseline, TF-IDF with a linear model, on the held-out rows of `fit`.
+
+        Returns {"metric", "model": {"value", "interval"}, "baseline": {"name", "value", "interval", "rows"},
+        "count", "beaten"}; `beaten` is False if the model is not better. Raises UsageError for an estimator that
+        was loaded.
+        """
+        fine_tuned = self._fitted()
+        if not hasattr(self, "_compared"):
+            raise UsageError(
+                f"this {type(self).__name__} was loaded from a folder",
+                repair="compare() needs the rows of fit(X, y)",
+            )
+        metric, figures, (train, held) = self._compared
+        found = baseline.compare(
+            self.task,
+            fine_tuned.labels,
+            metric,
+            train,
+            {"held-out": held},
+            seed=self.seed,
+            class_weight=self.class_weight,
+        )["held-out"]
+        return {
+            "metric": metric,
+            "model": figures,
+            "baseline": found,
+            "count": len(held[1]),
+            "beaten": figures["value"] > found["value"],
+        }
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return (rows, classes), as `classes_`; for scores (rows, levels); for choices (rows, most answers)."""
+        rows, fine_tuned = self._rows(X), self._fitted()
+        if not rows:
+            return np.zeros((0, fine_tuned.labels.outputs), dtype=np.float32)
+        return fine_tuned.probabilities(fine_tuned.encode(rows))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0."""
+        fine_tuned = self._fitted()
+        decided = fine_tuned.decide(self.predict_proba(X))
+        if fine_tuned.labels.target == "score":
+            return decided
+        chosen = decided.astype(np.int64)
+        return chosen if self.classes_ is None or fine_tuned.labels.target == "answer" else self.classes_[chosen]
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the accuracy on labelled rows; Pearson's correlation for scores."""
+        predicted, truth = self.predict(X), _checked_labels(as_list(y), self._target())
+        _require_one_each(len(predicted), len(truth))
+        if self._target() == "score":
+            return float(pearson(np.array(truth, dtype=np.float64), predicted))
+        pairs = zip(map(class_name, predicted.tolist()), map(class_name, truth), strict=True)
+        return float(np.mean([one == other for one, other in pairs]))
+
+    def save(self, folder: str | Path) -> None:
+        """Write a fine-tuned model folder, which `load` and `headwater predict` open on any machine.
+
+        Raises FolderError if the folder has other content.
+        """
+        fine_tuned = self._fitted()
+        config = self._config()  # which has NumPy's numbers inside tables as Python's
+        values = zip(self._parameter_names(), as_list(self.get_params().values()), strict=True)
+        parameters = {name: getattr(config, name, value) for name, value in values if name != "base"}
+        stage = Stage(
+            Path(folder),
+            kind="model",
+            config={"task": self.task, **parameters, "weights": fingerprint(fine_tuned.model).hex()},
+            inputs={"base": shipped.resolve(self.base)} if isinstance(self.base, str | Path) else {},
+            seed=self.seed,
+            defaults={"task_model": "pooling"},
+        )
+        if stage.is_complete():
+            return
+        with stage.write() as work:
+            fine_tuned.save(work)
+            classes = [] if self.classes_ is None else self.classes_.tolist()
+            write_json(work / ESTIMATOR_FILE, {"parameters": parameters, "classes": classes})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Return the estimator that `save` wrote, or one around a folder of `headwater finetune`.
+
+        Its `base` is the folder. Raises MismatchError if the folder was fine-tuned for another task.
+        """
+        folder = Path(folder)
+        fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
+        labels = fine_tuned.labels
+        if fine_tuned.task != cls.task or cls.fixed_target not in (None, labels.target):
+            regress = fine_tuned.task == "classify" and labels.target == "score"
+            raise MismatchError(
+                f"{folder} was fine-tuned for task {'regress' if regress else fine_tuned.task}",
+                expected=f"the task of {cls.__name__}",
+            )
+        path = folder / ESTIMATOR_FILE
+        saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
+        target = {} if cls.fixed_target else {"target": labels.target}
+        estimator = cls(folder).set_params(**saved.parameters | target)
+        estimator.fine_tuned_ = fine_tuned
+        classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
+        estimator.classes_ = np.array(classes) if classes else None
+        estimator.n_features_in_ = 1
+        return estimator
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, unchanged."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name; raise UsageError, naming the nearest, for one that does not exist."""
+        names = self._parameter_names()
+        for name, value in parameters.items():
+            if name not in names:
+                raise UsageError(f"{type(self).__name__} has no parameter {name!r}", **suggest(name, names))
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted estimator that shares the parameters: a loaded base is never changed."""
+        return type(self)(**self.get_params())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fine_tuned_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+
+        scores = self._target() == "score"
+        return Tags(
+            estimator_type="regressor" if scores else "classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=None if scores else ClassifierTags(),
+            regressor_tags=RegressorTags() if scores else None,
+            input_tags=InputTags(two_d_array=False, string=True),
+        )
+
+    def _segments(self, row: Any, number: int) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def _target(self) -> Target:
+        return self.fixed_target or getattr(self, "target")  # noqa: B009 - only `Similarity` has the attribute
+
+    def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
+        """Return what the outputs mean, and the classes as in y; answers' numbers from 0; None for scores.
+
+        Classes have the order of `np.unique`, which scikit-learn's metrics assume.
+        """
+        target = self._target()
+        if target == "answer":
+            return Labels(target="answer"), np.arange(max(y) + 1)
+        labels = learn_labels(rows, self.task, target, "y")
+        if target == "score":
+            return labels, None
+        by_name = {class_name(label): label for label in y}
+        classes, order = np.unique([by_name[name] for name in labels.names], return_index=True)
+        return labels.model_copy(update={"names": [labels.names[at] for at in order]}), classes
+
+    def _rows(self, X: Any) -> list[Raw]:
+        return [Raw(self._segments(row, number), None, number) for number, row in enumerate(as_list(X), 1)]
+
+    def _base(self) -> tuple[Any, Any]:
+        if self.base is None:
+            raise UsageError(
+                f"{type(self).__name__} has no base model",
+                repair=f'Give a model folder: {type(self).__name__}(base="runs/small/model")',
+            )
+        if isinstance(self.base, str | Path):
+            folder = shipped.resolve(self.base)
+            return load_model(folder, device=choose_device(self.device)), load_tokenizer(folder)
+        if not hasattr(self.base, "tokenizer"):
+            raise UsageError(
+                f"base is of the type {type(self.base).__name__}",
+                expected="a model folder, a model that ships, or what hw.load returned",
+            )
+        return self.base.model, self.base.tokenizer
+
+    def _config(self) -> FinetuneConfig:
+        parameters = {k: v for k, v in self.get_params().items() if k not in {"base", "verbose"} and v is not None}
+        return FinetuneConfig.build(
+            parameters | {"task": self.task, "target": self._target()}, source=type(self).__name__
+        )
+
+    def _fitted(self) -> FineTuned:
+        if not self.__sklearn_is_fitted__():
+            raise _not_fitted(type(self).__name__)
+        return self.fine_tuned_
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return list(inspect.signature(cls).parameters)
+
+
+# What each kind of label is, in words and as a test.
+_FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
+    "answer": ("the right answer's number, from 0", lambda y: isinstance(y, int) and y >= 0),
+    "score": ("a number", lambda y: number_of(y) is not None),
+    "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and y == y),
+}
+_TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
+
+
+def as_list(column: Any) -> list[Any]:
+    """Return a list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
+    if hasattr(column, "to_numpy"):
+        column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
+    values = column.tolist() if hasattr(column, "tolist") else column
+    if isinstance(values, str | bytes) or not np.iterable(values):
+        raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _require_one_each(rows: int, labels: int) -> None:
+    if not rows == labels > 0:
+        raise DataError(f"there are {rows:,} rows and {labels:,} labels", expected="one each, and at least one")
+
+
+def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
+    """Return labels as rows carry them; raise DataError naming the row of a label that does not fit the target."""
+    expected, fits = _FITTING[target]
+    for number, label in enumerate(y, 1):
+        if not fits(label):
+            raise DataError(f"y has {label!r} in row {number}", expected=expected)
+    if target != "class":
+        return y if target == "answer" else [float(label) for label in y]
+    numbers = [label for label in y if isinstance(label, int | float)]
+    if numbers and len(numbers) < len(y):
+        kinds = sorted({type(label).__name__ for label in y})
+        raise DataError(f"y mixes {' and '.join(kinds)} labels", expected="one kind")
+    if (fractional := next((label for label in numbers if not float(label).is_integer()), None)) is not None:
+        raise DataError(
+            f"y has the number {fractional!r}", expected="classes", repair="For scores use hw.Regressor"
+        )
+    return [class_name(label) for label in y]
+
+
+def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
+    if given is None:
+        return None
+    weights = np.array([number_of(weight) for weight in as_list(given)], dtype=np.float64)
+    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise DataError(
+            f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",
+            expected="a number of 0 or more for each row, not all of them 0",
+        )
+    weights = weights[[row.row - 1 for row in kept]]
+    if not weights.any():
+        raise DataError(
+            "every row to train on has the weight 0: the rows with other weights are held out or have no text",
+            repair="Give more rows a weight, or choose another seed",
+        )
+    return weights
+
+
+def _not_fitted(name: str) -> Exception:
+    """Return an error that is both scikit-learn's NotFittedError and a UsageError."""
+    from sklearn.exceptions import NotFittedError
+
+    class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
+        pass
+
+    return NotFitted(f"this {name} is not fitted", repair="Call fit(X, y) first")

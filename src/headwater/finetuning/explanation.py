@@ -1,0 +1,68 @@
+"""Which words changed a prediction: leave out each in turn and measure the change of its probability.
+
+This is occlusion (Zeiler and Fergus 2014, for images; Li et al. 2016, "erasure", for text): it needs only the
+model's predictions, with any tokenizer. Several words of a long text are left out together, so that an explanation
+costs about the same at any length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headwater.datasets import Raw
+from headwater.finetuning.fine_tuned import FineTuned
+
+# For one prediction: the most and fewest parts that are left out in turn, and about how many tokens that may cost.
+_MOST_PARTS, _FEWEST_PARTS, _TOKENS = 48, 6, 4_096
+# A word with its space; longer runs without a space, as in Chinese, are split into four characters each.
+_WORD = re.compile(r"\s*\S{1,20}(?=\s|$)|\s*\S{1,4}|\s+")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a segment; change: the answer's probability (or score) with it minus that without it."""
+
+    segment: int
+    text: str
+    change: float
+
+
+def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list[Piece]:
+    """Return the parts of the segments in order, each with its change of the probability of `output`.
+
+    Only the chosen answer of a choice is explained.
+    """
+    explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
+    whole = fine_tuned.encode([Raw(tuple(segments))])
+    most = max(_FEWEST_PARTS, min(_MOST_PARTS, _TOKENS // int(whole.lengths.sum())))
+    parts = _parts(segments, explained, most)
+    variants = [_without(segments, parts, place) for place in range(len(parts))]
+    encoded = fine_tuned.encode(Raw(variant) for variant in [tuple(segments), *variants])
+    probabilities = fine_tuned.probabilities(encoded)
+    if fine_tuned.labels.target == "score":
+        values = fine_tuned.decide(probabilities)
+    else:
+        values = probabilities[:, output].astype(np.float64)
+    changes = values[0] - values[1:]
+    return [Piece(segment, text, float(c)) for (segment, text), c in zip(parts, changes, strict=True)]
+
+
+def _parts(segments: Sequence[str], explained: Iterable[int], most: int) -> list[tuple[int, str]]:
+    """Return about `most` parts at most, (segment, text) each; adjacent words are joined if there are more."""
+    words = [(segment, _WORD.findall(segments[segment])) for segment in explained]
+    size = max(1, -(-sum(len(found) for _, found in words) // most))
+    return [
+        (segment, "".join(found[start : start + size]))
+        for segment, found in words
+        for start in range(0, len(found), size)
+    ]
+
+
+def _without(segments: Sequence[str], parts: Sequence[tuple[int, str]], left_out: int) -> tuple[str, ...]:
+    chosen = parts[left_out][0]
+    rest = "".join(text for place, (segment, text) in enumerate(parts) if segment == chosen and place != left_out)
+    return tuple(rest.strip() if number == chosen else text for number, text in enumerate(segments))

@@ -1,0 +1,216 @@
+"""A fine-tuned model: language model, head and what its outputs mean; its folder, and its predictions.
+
+The folder is a Hugging Face model folder (the language model with its three more rows, and the tokenizer) with
+`head.safetensors` and `task.json`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headwater import shipped
+from headwater.config import Config
+from headwater.datasets import TASKS, Raw, Task
+from headwater.errors import FolderError, UsageError
+from headwater.finetuning.batches import inference_batches
+from headwater.finetuning.columns import Columns
+from headwater.finetuning.features import FrozenTaskModel
+from headwater.finetuning.head import TaskModel
+from headwater.finetuning.inputs import Encoded, encode
+from headwater.finetuning.labels import Labels
+from headwater.finetuning.task_models import TaskModelName
+from headwater.model import check_finite, load_model, save_model
+from headwater.storage import MANIFEST, open_folder, read_json, write_json
+from headwater.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+Part = TypeVar("Part", bound=Config)
+TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
+# Rows that are tokenized, sorted by length and predicted together: memory stays the same for any number of rows.
+_WINDOW = 2_048
+
+
+@dataclass
+class Prediction:
+    """One row's prediction. label: class name, score, or number of the right answer, counted as in training.
+
+    probabilities: by class name, level or answer. cut: tokens of the row that did not fit the context.
+    """
+
+    row: int
+    label: str | int | float
+    probabilities: dict[str, float]
+    cut: int = 0
+
+
+@dataclass
+class FineTuned:
+    """A language model with a head for one task."""
+
+    model: TaskModel = field(repr=False)
+    tokenizer: Tokenizer
+    task: Task
+    labels: Labels
+    columns: Columns = field(default_factory=Columns)  # of the training rows
+
+    def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
+        """Encode rows for this model; see `inputs.encode`."""
+        context = self.model.model.config.context
+        return encode(rows, self.task, self.tokenizer, context, labels=labels, name=name)
+
+    def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
+        """Return P(y | x), (examples, outputs or most answers); 0 for an answer that an example does not have."""
+        return predict_and_measure(self.model, encoded, self.labels)[0]
+
+    def predict(self, rows: Iterable[Raw]) -> Iterator[Prediction]:
+        """Yield the rows' predictions in order, in constant memory."""
+        iterator = iter(rows)
+        while window := list(islice(iterator, _WINDOW)):
+            encoded = self.encode(window)
+            counts = np.diff(encoded.first)
+            found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), strict=True)
+            for row, count, share, cut in found:
+                prediction = self.prediction(row.row, share[:count] if self.task == "choice" else share)
+                yield replace(prediction, cut=cut)
+
+    def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        """Return (examples,): the index of the most probable output, or the expected score."""
+        if self.labels.target == "score":
+            return probabilities.astype(np.float64) @ np.array(self.labels.levels)
+        return probabilities.argmax(axis=1).astype(np.float64)
+
+    def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
+        """Return one row's prediction from its probabilities, (outputs or answers,)."""
+        decided = float(self.decide(share[None])[0])
+        names, first = self.labels.output_names, self.labels.first_answer
+        label: str | int | float = round(decided, 6)
+        if self.labels.target == "class":
+            label = names[int(decided)]
+        elif self.labels.target == "answer":
+            names, label = [str(first + place) for place in range(len(share))], first + int(decided)
+        return Prediction(number, label, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})
+
+    def save(self, folder: Path) -> None:
+        """Write everything into an existing folder."""
+        from safetensors.torch import save_file
+
+        save_model(self.model.model, folder, tokenizer=self.tokenizer)
+        head = {k: v.detach().float().cpu().contiguous() for k, v in self.model.head.state_dict().items()}
+        save_file(head, folder / HEAD_FILE)
+        write_json(folder / TASK_FILE, self._description())
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            # Without a key at its default, which earlier versions do not know.
+            "labels": {k: v for k, v in self.labels.to_dict().items() if k != "answer_texts" or v},
+            "columns": self.columns.to_dict(),
+            "classifier_dropout": self.model.dropout,
+            "frozen": isinstance(self.model, FrozenTaskModel),
+        } | ({"task_model": self.model.reader} if isinstance(self.model, FrozenTaskModel) else {})
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> FineTuned:
+        """Open a folder that `save` or `headwater finetune` wrote; raise FolderError for any other."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        if not (folder / TASK_FILE).is_file():
+            if (folder / MANIFEST).is_file():
+                open_folder(folder)  # names an unfinished training
+            there = shipped.find(folder).is_dir()
+            seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
+            quoted = shlex.quote(str(folder))
+            base, out = (quoted, "DIR") if there else (shipped.DEFAULT, quoted)
+            raise FolderError(
+                f"{folder} {seen}",
+                expected="a folder that fine-tuning wrote",
+                repair=f"Make one: headwater finetune --model {base} --task classify --train FILE --out {out}",
+            )
+        language_model = load_model(folder, dtype=dtype, device=device)  # compares the folder with its manifest
+        described = read_json(folder / TASK_FILE)
+        if not isinstance(described, dict) or described.get("task") not in TASKS:
+            raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASKS))
+        lacking = [key for key in ("labels", "columns", "classifier_dropout") if key not in described]
+        if lacking or not isinstance(described["classifier_dropout"], int | float):
+            raise FolderError(f"{folder / TASK_FILE} lacks {lacking[0] if lacking else 'a number as dropout'}")
+        labels = parse_part(Labels, described["labels"], folder / TASK_FILE)
+        columns = parse_part(Columns, described["columns"], folder / TASK_FILE)
+        if not labels.outputs:
+            raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
+        tokenizer = Tokenizer.load(folder)
+        model = build_task_model(
+            language_model,
+            tokenizer,
+            described["task"],
+            labels.outputs,
+            dropout=float(described["classifier_dropout"]),
+            frozen=described.get("task_model", "pooling") if described.get("frozen") is True else None,
+        )
+        try:
+            model.head.load_state_dict(load_file(folder / HEAD_FILE))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise FolderError(f"{folder / HEAD_FILE} is missing or damaged: {error}") from None
+        for name, parameter in model.head.named_parameters():
+            check_finite(name, folder / HEAD_FILE, parameter.detach())
+        model.head.to(device)
+        return cls(model.eval(), tokenizer, described["task"], labels, columns)
+
+
+def build_task_model(
+    base: Model,
+    tokenizer: Tokenizer,
+    task: Task,
+    outputs: int,
+    *,
+    dropout: float,
+    frozen: TaskModelName | None = None,
+    seed: int = 0,
+) -> TaskModel:
+    """Return the base with an untrained head; `frozen`: the task model over an unchanged base."""
+    delimiter = tokenizer.task_tokens.delimiter
+    if frozen is None:
+        return TaskModel(base, task, outputs, dropout=dropout, seed=seed, delimiter=delimiter)
+    return FrozenTaskModel(base, task, outputs, delimiter=delimiter, reader=frozen, dropout=dropout, seed=seed)
+
+
+def parse_part(kind: type[Part], described: Any, path: Path) -> Part:
+    """Parse a part of a JSON file; raise FolderError, not the UsageError of an option, if it is invalid."""
+    try:
+        return kind.build(described, source=str(path))
+    except (UsageError, AttributeError, TypeError, ValueError) as error:
+        raise FolderError(f"{path} is damaged: {error}") from None
+
+
+@torch.no_grad()
+def predict_and_measure(
+    model: TaskModel, encoded: Encoded, labels: Labels
+) -> tuple[npt.NDArray[np.float32], float]:
+    """Return (examples, outputs or most answers) probabilities, and L2 over the examples with a known label."""
+    targets = labels.probabilities(encoded)
+    probabilities = np.zeros_like(targets)
+    device = model.head.weight.device
+    loss = 0.0
+    training = model.training
+    model.eval()
+    for chosen, batch in inference_batches(encoded, targets):
+        logits = model(batch.to(device)).logits.cpu()
+        log_probabilities = logits.log_softmax(dim=1)
+        probabilities[chosen] = log_probabilities.exp().numpy()
+        loss -= float((log_probabilities * batch.targets).sum())
+    model.train(training)
+    known = int(np.isfinite(encoded.targets).sum())
+    return probabilities, loss / max(1, known)

@@ -1,0 +1,392 @@
+"""`headwater finetune` as a stage: from a model folder and labelled files to a fine-tuned model folder.
+
+The folder also has `metrics.json` (every metric with its interval, chance and the majority class), `config.toml`
+(resolved), `metrics.jsonl` (a line an update) and `report.html`. During training it has `checkpoints/`: the same
+command, run again, resumes from the newest one; they are removed at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater import shipped
+from headwater.datasets import Raw
+from headwater.errors import counted, resumable
+from headwater.finetuning import check
+from headwater.finetuning.baseline import compare
+from headwater.finetuning.columns import Columns, find_columns, read_columns, read_rows
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.inputs import Encoded, encode
+from headwater.finetuning.labels import Labels, learn_labels
+from headwater.finetuning.metrics import by_class, confusion_matrix
+from headwater.finetuning.page import page
+from headwater.finetuning.training import (
+    OUTPUTS,
+    PAPER_EPOCHS,
+    FinetuneConfig,
+    TrainingOutcome,
+    checked_metric,
+    default_epochs,
+    measure_probabilities,
+    peak_rate,
+    prepare_base,
+    resolve,
+    train_task,
+)
+from headwater.model import load_config, load_model
+from headwater.storage import (
+    SILENT,
+    Progress,
+    Stage,
+    folder_lock,
+    read_json,
+    record_files,
+    storage_errors,
+    write_json,
+    write_json_lines,
+    write_text,
+)
+from headwater.tokenizer import Tokenizer, missing_tokenizer
+from headwater.training import CHECKPOINTS, choose_device, resolve_precision
+
+METRICS_FILE, CONFIG_FILE = "metrics.json", "config.toml"
+# The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.
+Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
+
+
+@dataclass
+class Parts:
+    """The checked rows of a training, and what their labels mean. names: each part's name in messages."""
+
+    train: check.Usable
+    validation: check.Usable
+    tests: dict[str, list[Raw]]
+    labels: Labels
+    split_off: bool
+    names: dict[str, str]
+
+    @property
+    def rows(self) -> dict[str, list[Raw]]:
+        """The rows of all parts, by name."""
+        return {"train": self.train.rows, "validation": self.validation.rows, **self.tests}
+
+
+def finetune(
+    config: FinetuneConfig,
+    out: Path,
+    *,
+    model: Path,
+    train: Path,
+    validation: Path | None = None,
+    test: Path | None = None,
+    tokenizer: str | Path | None = None,
+    baseline: dict[str, Any] | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Fine-tune the model in folder `model`, or one that ships, and write `out`; return its metrics.json.
+
+    With `config.from_scratch` only the model's shape and tokenizer are used. Without `validation` a part of
+    `train` is split off. `test` is measured once, at the end. `tokenizer`: what `Tokenizer.load` takes, for a
+    model without one.
+    `baseline`: the baseline in the metrics.json of a training on the same rows without `test`; None measures it.
+    Returns at once if `out` is complete, and resumes a training that was stopped there. Raises DataError for
+    tables that cannot be learned from, FolderError for folders, UsageError for configuration.
+    """
+    files = {"train": train, "validation": validation, "test": test}
+    given = {role: path for role, path in files.items() if path is not None}
+    columns = find_columns(train, config.task, config.columns, limit=config.limit)
+    tables: dict[str, tuple[str, Iterable[Raw]]] = {
+        role: (
+            str(path),
+            read_rows(
+                path,
+                config.task,
+                config.columns,
+                trained=columns,
+                need_label=role != "test",
+                limit=config.limit,
+                progress=progress,
+            ),
+        )
+        for role, path in given.items()
+        if role != "train"
+    }
+    tables["train"] = str(train), islice(read_columns(train, config.task, columns), config.limit)
+    known = None if baseline is None else {"validation": baseline}
+    return run_stage(
+        config,
+        out,
+        tables,
+        columns=columns,
+        model=model,
+        tokenizer=tokenizer,
+        inputs=given,
+        baselines=known,
+        progress=progress,
+    )
+
+
+def run_stage(
+    config: FinetuneConfig,
+    out: Path,
+    tables: Tables,
+    *,
+    columns: Columns | None = None,
+    model: Path,
+    tokenizer: str | Path | None,
+    inputs: Mapping[str, Path],
+    baselines: dict[str, dict[str, Any]] | None = None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from.
+
+    `columns` are the training rows' columns; they are saved for `predict`.
+    """
+    model = shipped.resolve(model)
+    rate = peak_rate(config, load_config(model).width)
+    if config.learning_rate is None:
+        reason = "for a frozen base" if config.freeze else "by the width of the model"
+        progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another)")
+        config = config.model_copy(update={"learning_rate": rate})
+    folders = {"model": model} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
+    stage = Stage(
+        out,
+        kind="model",
+        config=config.deciding(),
+        inputs=folders | dict(inputs),
+        seed=config.seed,
+        grows=True,
+        defaults=FinetuneConfig.defaults(),
+    )
+    if stage.is_complete():
+        _remove_checkpoints(out)  # left by a kill just before their removal
+        progress.note(f"{out} is complete already")
+        return dict(read_json(out / METRICS_FILE))
+    device = choose_device(config.device)
+    config = resolve_precision(config, _begun(stage), device)
+    parts = arrange_parts(config, tables)
+    base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
+
+    context = base.config.context
+    encoded = {  # the tests too: an error in them comes before the training
+        part: encode(rows, config.task, extended, context, labels=parts.labels, name=parts.names[part])
+        for part, rows in parts.rows.items()
+    }
+    for name, rows in parts.tests.items():  # a row without text is not measured
+        empty = [check.is_empty(row, config.task) for row in rows]
+        encoded[name].targets[empty] = np.nan
+        if lacking := int(np.isnan(encoded[name].targets).sum()):
+            progress.note(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
+    train, validation = encoded["train"], encoded["validation"]
+    checked_metric(config, parts.labels)
+    epochs = default_epochs(len(train), config.batch_size)
+    if config.steps is None and config.epochs is None and epochs > PAPER_EPOCHS:
+        progress.note(f"{epochs} epochs, because there are few rows (--epochs for another number)")
+    config = resolve(config, width=base.config.width, examples=len(train))
+    figures, notes = check.report(parts.train, parts.validation, parts.labels)
+    notes += _truncation("training", parts.train.rows, train)
+    notes += _truncation("validation", parts.validation.rows, validation)
+    for note in notes:
+        progress.note(note)
+    stage.begin()
+    with resumable(), folder_lock(out):
+        config.save(out / CONFIG_FILE)
+        outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
+        outcome.fine_tuned.columns = columns or Columns()
+        metrics = summarise(outcome, train, validation, parts, figures)
+        metrics |= _compared(config, outcome, parts, encoded, baselines, progress)
+        with _moved_into(out) as work:
+            for name, rows in parts.tests.items():
+                shares = outcome.fine_tuned.probabilities(encoded[name])
+                write_predictions(outcome.fine_tuned, name, rows, shares, work)
+                metrics["tests"][name] |= _measured(outcome.fine_tuned, encoded[name], shares)
+            shares = outcome.probabilities
+            write_predictions(outcome.fine_tuned, "validation", parts.validation.rows, shares, work)
+            outcome.end_training()
+            report = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, shares)
+            write_text(work / "report.html", report)
+            outcome.fine_tuned.save(work)
+            write_json(work / METRICS_FILE, metrics)
+            made = {path.name for path in work.iterdir()}
+        stage.finish(record_files(out, only={CONFIG_FILE, *made}))
+        _remove_checkpoints(out)
+    return metrics
+
+
+def _remove_checkpoints(out: Path) -> None:
+    for name in (CHECKPOINTS, OUTPUTS):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+def _begun(stage: Stage) -> FinetuneConfig | None:
+    found = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
+    return FinetuneConfig.load(stage.out / CONFIG_FILE) if found else None
+
+
+@contextmanager
+def _moved_into(out: Path) -> Iterator[Path]:
+    """Yield a folder inside `out`; its files are moved into `out` if the block raises nothing."""
+    work = out / ".export"
+    shutil.rmtree(work, ignore_errors=True)
+    with storage_errors(out):
+        work.mkdir()
+        yield work
+        for path in work.iterdir():
+            path.replace(out / path.name)
+        work.rmdir()
+
+
+def write_predictions(
+    fine_tuned: FineTuned, part: str, rows: Sequence[Raw], probabilities: npt.NDArray[np.float32], work: Path
+) -> None:
+    """Write predictions-PART.jsonl: one line a row, with its texts, label, prediction and probabilities."""
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for row, share in zip(rows, probabilities, strict=True):
+            answers = len(row.segments) - 2 if fine_tuned.task == "choice" else len(share)
+            prediction = fine_tuned.prediction(row.row, share[:answers])
+            yield {
+                "row": row.row,
+                "texts": list(row.segments),
+                "label": row.label,
+                "prediction": prediction.label,
+                "probabilities": prediction.probabilities,
+            }
+
+    write_json_lines(work / f"predictions-{part}.jsonl", lines())
+
+
+def _measured(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """Return the metrics of a test part, on its rows with text and label; only the counts if there is none."""
+    known = np.isfinite(encoded.targets)
+    figures: dict[str, Any] = {"count": len(encoded), "labelled": int(known.sum())}
+    if known.any():
+        figures |= measure_probabilities(fine_tuned, encoded.targets[known], probabilities[known])
+    return figures
+
+
+def _compared(
+    config: FinetuneConfig,
+    outcome: TrainingOutcome,
+    parts: Parts,
+    encoded: Mapping[str, Encoded],
+    baselines: dict[str, dict[str, Any]] | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Return the baseline of each part, the metrics of each class, and warnings for the user."""
+    taken = {part: ([row.segments for row in rows], encoded[part].targets) for part, rows in parts.rows.items()}
+    labels = outcome.fine_tuned.labels
+    if baselines is None:
+        progress.start("baseline")  # it takes minutes with many classes
+        baselines = compare(
+            config.task,
+            labels,
+            outcome.metric,
+            taken.pop("train"),
+            taken,
+            seed=config.seed,
+            class_weight=config.class_weight,
+        )
+        progress.finish(str(baselines["validation"]["name"]))
+    found: dict[str, Any] = {
+        "baseline": baselines["validation"],
+        "tests": {name: {"baseline": baselines[name]} if name in baselines else {} for name in parts.tests},
+        "warnings": [],
+    }
+    if labels.target != "class":
+        return found
+    truth = encoded["validation"].targets.astype(np.int64)
+    decided = outcome.fine_tuned.decide(outcome.probabilities).astype(np.int64)
+    found["classes"] = by_class(confusion_matrix(truth, decided, labels.outputs), labels.names)
+    if len(set(decided.tolist())) == 1 and len(set(truth.tolist())) > 1:
+        found["warnings"].append(
+            f"the model predicts {labels.names[decided[0]]!r} for all {len(decided):,} validation rows; "
+            "try more epochs, a larger --learning-rate or --set class_weight=balanced"
+        )
+    return found
+
+
+def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:
+    """Check all rows, learn the labels from the training rows, and split off validation if there is none."""
+    names = {part: name for part, (name, _) in tables.items()}
+    unread = {part: rows for part, (_, rows) in tables.items()}
+    usable = check.usable(unread.pop("train"), config.task, names["train"])
+    labels = learn_labels(usable.rows, config.task, config.target, names["train"])
+    validation = unread.pop("validation", None)
+    read_tests = {part: list(rows) for part, rows in unread.items()}
+    if validation is not None:
+        held = check.usable(validation, config.task, names["validation"])
+        return Parts(usable, held, read_tests, labels, split_off=False, names=names)
+    kept, split_off = check.split(usable.rows, config.validation_share, config.seed, labels, names["train"])
+    sides = check.Usable(kept, usable.empty, usable.unlabelled), check.Usable(split_off, 0, 0)
+    return Parts(*sides, read_tests, labels, split_off=True, names=names | {"validation": names["train"]})
+
+
+def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:
+    """Return the tokenizer in a model folder, or the `given` one if it has none.
+
+    Raises MismatchError if there is neither, if both differ, or if the size of `given` does not fit the model.
+    """
+    tokenizer = Tokenizer.of_model(model, load_config(model).vocabulary, given)
+    if tokenizer is None:
+        raise missing_tokenizer(model)
+    return tokenizer
+
+
+def summarise(
+    outcome: TrainingOutcome, train: Encoded, validation: Encoded, parts: Parts, figures: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the content of metrics.json, without the baseline and the tests."""
+    best = outcome.best_entry()
+    labels = outcome.fine_tuned.labels
+    summary: dict[str, Any] = {
+        "task": outcome.fine_tuned.task,
+        "metric": outcome.metric,
+        **best[outcome.metric],
+        "count": len(validation),
+        "selected_on_validation": len(outcome.curve) > 1,
+    }
+    if labels.target != "score":
+        majority = Counter(train.targets.astype(np.int64).tolist()).most_common(1)[0][0]
+        summary["accuracy"] = best["accuracy"]["value"]
+        summary["accuracy_interval"] = best["accuracy"]["interval"]
+        summary["majority"] = float((validation.targets == majority).mean())
+        if labels.target == "class":
+            summary["macro_f1"] = best["macro_f1"]["value"]
+            summary["chance"] = 1 / labels.outputs
+            summary["majority_class"] = labels.names[majority]
+        else:
+            summary["chance"] = float(np.mean(1 / np.diff(validation.first)))
+            summary["majority_class"] = str(labels.first_answer + majority)
+    return summary | {
+        "best_step": outcome.best_step,
+        "steps": outcome.steps,
+        "counts": {"train": len(train), "validation": len(validation)},
+        "validation_split_off": parts.split_off,
+        "data": figures,
+        "truncated": {
+            name: {"examples": int(np.count_nonzero(part.cut)), "tokens": int(part.cut.sum())}
+            for name, part in (("train", train), ("validation", validation))
+        },
+        "curve": outcome.curve,
+    }
+
+
+def _truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:
+    shortened = np.flatnonzero(encoded.cut)
+    if not len(shortened):
+        return []
+    return [
+        f"{part}: {len(shortened):,} of {len(rows):,} rows are longer than the model's context and were "
+        f"shortened, by {encoded.cut.sum():,} tokens in all; the first is row {rows[shortened[0]].row:,}"
+    ]

@@ -1,0 +1,208 @@
+"""The four input transformations: how a task's texts become sequences that a language model can read.
+
+GPT-1 (Radford et al. 2018), section 3.3 and figure 1. With start, delimiter `$` and extract tokens:
+
+    classify    start text extract
+    entail      start premise $ hypothesis extract
+    similarity  start first $ second extract  and  start second $ first extract
+    choice      start context question $ answer extract, one sequence an answer
+
+A sequence longer than the model's context loses tokens from the end of its longest segment first, never start,
+delimiter, extract, the question or an answer; all answers of a question keep the same context. `columns` reads
+tables, `batches` makes batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.datasets import Raw, Task
+from headwater.errors import DataError
+
+if TYPE_CHECKING:
+    from headwater.finetuning.labels import Labels
+    from headwater.tokenizer import TaskTokens, Tokenizer
+
+# Rows that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
+_CHUNK = 1_024
+
+
+class Arranged(NamedTuple):
+    """The sequences of one row, and how many tokens were cut from it."""
+
+    sequences: list[list[int]]
+    cut: int
+
+
+def arrange(task: Task, segments: Sequence[Sequence[int]], tokens: TaskTokens, context: int) -> Arranged:
+    """Return the sequences of one row from its tokenized segments, none longer than `context`.
+
+    Raises DataError if not even a shortened row fits, as when an answer alone fills the context.
+    """
+    if task == "choice":
+        return _arrange_answers(segments[0], segments[1], segments[2:], tokens, context)
+    free = context - len(segments) - 1
+    if free < 1:
+        raise DataError("the model's context is too short for a text and the task tokens")
+    kept = shorten([len(text) for text in segments], free)
+    texts = [text[:length] for text, length in zip(segments, kept, strict=True)]
+    cut = sum(map(len, segments)) - sum(kept)
+    if task == "classify":
+        return Arranged([[tokens.start, *texts[0], tokens.extract]], cut)
+    first, second = texts
+    # Two similar texts have no natural order: both are read, and the two extract vectors are added before the
+    # head.
+    orders = [(first, second), (second, first)] if task == "similarity" else [(first, second)]
+    return Arranged([_pair(*order, tokens) for order in orders], cut)
+
+
+def _arrange_answers(
+    story: Sequence[int],
+    question: Sequence[int],
+    answers: Sequence[Sequence[int]],
+    tokens: TaskTokens,
+    context: int,
+) -> Arranged:
+    fixed = 3 + len(question) + max(len(answer) for answer in answers)
+    if fixed > context:
+        raise DataError(
+            f"question and answer have {fixed - 3:,} tokens",
+            expected=f"at most {context - 3:,}, the model's context without its three task tokens",
+            repair="Shorten them, or use a model with a longer context",
+        )
+    kept = min(len(story), context - fixed)
+    before = [*story[:kept], *question]
+    return Arranged([_pair(before, answer, tokens) for answer in answers], len(story) - kept)
+
+
+def _pair(first: Sequence[int], second: Sequence[int], tokens: TaskTokens) -> list[int]:
+    return [tokens.start, *first, tokens.delimiter, *second, tokens.extract]
+
+
+def shorten(lengths: Sequence[int], total: int) -> list[int]:
+    """Return lengths that sum to at most `total`: cut tokens one by one from the longest, the last of equals."""
+    kept = list(lengths)
+    excess = sum(kept) - total
+    while excess > 0:
+        longest = max(kept)
+        ties = [place for place, length in enumerate(kept) if length == longest]
+        below = max((length for length in kept if length < longest), default=0)
+        taken = min(excess, (longest - below) * len(ties))
+        each, extra = divmod(taken, len(ties))
+        for rank, place in enumerate(reversed(ties)):
+            kept[place] -= each + (rank < extra)
+        excess -= taken
+    return kept
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows as sequences of ids, flat, so that half a million of them fit in memory.
+
+    ids: int32, all sequences one after another; starts: (sequences + 1,) int64, where each begins; first:
+    (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, NaN where unknown;
+    cut: (examples,) int32, the tokens that each lost to fit the context; outputs: (tokens, layers + 1, width)
+    float16, a frozen base's output for each token (`features`).
+    """
+
+    ids: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.float64]
+    cut: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    outputs: npt.NDArray[np.float16] | None = None
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """(sequences,) tokens of each sequence."""
+        return np.diff(self.starts)
+
+    @property
+    def longest(self) -> npt.NDArray[np.int64]:
+        """(examples,) tokens of each example's longest sequence."""
+        if not len(self):
+            return np.zeros(0, dtype=np.int64)
+        return np.maximum.reduceat(self.lengths, self.first[:-1])
+
+    def sequence(self, number: int) -> list[int]:
+        """Return the ids of one sequence."""
+        return self.ids[self.starts[number] : self.starts[number + 1]].tolist()
+
+
+def encode(
+    rows: Iterable[Raw],
+    task: Task,
+    tokenizer: Tokenizer,
+    context: int,
+    *,
+    labels: Labels | None = None,
+    name: str = "",
+) -> Encoded:
+    """Tokenize and arrange rows for a model with this context; with `labels` also read their targets.
+
+    Raises DataError naming the row that cannot be used, and its table if that has a `name`.
+    """
+    tokens = tokenizer.task_tokens
+    parts = [np.zeros(0, dtype=np.int32)]
+    lengths, candidates = [0], [0]
+    targets: list[float | None] = []
+    cut: list[int] = []
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, _CHUNK)):
+        targets += [labels.target_of(row, name) if labels is not None else None for row in chunk]
+        encoded = iter(_tokenized(chunk, task, tokenizer, name))
+        flat: list[int] = []
+        for row in chunk:
+            segments = [next(encoded) for _ in row.segments]
+            try:
+                arranged = arrange(task, segments, tokens, context)
+            except DataError as error:
+                raise _in_row(error, row, name) from None
+            cut.append(arranged.cut)
+            for sequence in arranged.sequences:
+                flat += sequence
+                lengths.append(len(sequence))
+            candidates.append(len(arranged.sequences))
+        parts.append(np.array(flat, dtype=np.int32))
+    return Encoded(
+        ids=np.concatenate(parts),
+        starts=np.cumsum(lengths, dtype=np.int64),
+        first=np.cumsum(candidates, dtype=np.int64),
+        targets=np.array(targets, dtype=np.float64),
+        cut=np.array(cut, dtype=np.int32),
+    )
+
+
+def _tokenized(chunk: list[Raw], task: Task, tokenizer: Tokenizer, name: str) -> list[list[int]]:
+    """Return the ids of all texts of the rows, in order; raise DataError naming the row of an invalid text."""
+    try:
+        return tokenizer.encode_batch([text for row in chunk for text in _texts(row, task, tokenizer.kind)])
+    except DataError:
+        for row in chunk:
+            for text in row.segments:
+                try:
+                    tokenizer.encode(text)
+                except DataError as error:
+                    raise _in_row(error, row, name) from None
+        raise
+
+
+def _in_row(error: DataError, row: Raw, name: str) -> DataError:
+    where = f"{name} row {row.row:,}".lstrip()
+    return DataError(f"{where}: {error.seen}", expected=error.expected, repair=error.repair)
+
+
+def _texts(row: Raw, task: Task, kind: str) -> Iterable[str]:
+    """Yield the texts to tokenize; a byte-level tokenizer needs an explicit space between context and question."""
+    for place, text in enumerate(row.segments):
+        glued = task == "choice" and place == 1 and kind == "gpt2" and text and row.segments[0]
+        yield f" {text}" if glued else text

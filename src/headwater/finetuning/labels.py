@@ -1,0 +1,242 @@
+"""What a task's labels mean.
+
+Class names are kept unchanged; a score becomes soft labels over integer levels (STS-B as GPT-1's code encodes it,
+after Tai et al. 2015, section 4.2).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.datasets import Raw, Target, Task
+from headwater.errors import DataError
+
+if TYPE_CHECKING:
+    from headwater.finetuning.inputs import Encoded
+
+# Scores that span more integer levels than this are spread over six, as STS-B's.
+_MOST_LEVELS = 21
+# Ratings are small: a larger number is a mistake, and float32 cannot distinguish integers above 2^24.
+_LARGEST_SCORE = 1e6
+_LISTED = 20
+_WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
+
+
+class Labels(Config):
+    """What a model's outputs mean.
+
+    names: class names in order of output; levels: ascending scores; first_answer: the number of a choice's first
+    answer in numeric labels; answer_texts: whether a choice's labels are the texts of its answers.
+    """
+
+    target: Target
+    names: list[str] = Field(default_factory=list)
+    levels: list[float] = Field(default_factory=list)
+    first_answer: int = 0
+    answer_texts: bool = False
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs of the head: one for a choice, whose softmax runs over the answers."""
+        return {"class": len(self.names), "score": len(self.levels), "answer": 1}[self.target]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the head's outputs: classes, or levels of a score; none for a choice."""
+        return self.names or [f"{level:.12g}" for level in self.levels]
+
+    def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
+        """Return (examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
+
+        A row is 0 if its label is unknown.
+        """
+        known = np.isfinite(encoded.targets)
+        targets = np.where(known, encoded.targets, 0)
+        columns = int(np.diff(encoded.first).max(initial=1)) if self.target == "answer" else self.outputs
+        result = np.zeros((len(targets), columns), dtype=np.float32)
+        rows = np.arange(len(targets))
+        if self.target != "score":
+            result[rows, targets.astype(np.int64)] = known
+            return result
+        levels = np.array(self.levels)
+        below = np.clip(np.searchsorted(levels, targets, side="right") - 1, 0, len(levels) - 2)
+        share = (targets - levels[below]) / (levels[below + 1] - levels[below])
+        result[rows, below] = (1 - share) * known
+        result[rows, below + 1] = share * known
+        return result
+
+    def target_of(self, row: Raw, name: str) -> float | None:
+        """Return a row's target: the index of its class or answer, or its score; None if it has no label.
+
+        Raises DataError naming the row, of the table `name`, if training did not have the label.
+        """
+        if row.label is None:
+            return None
+        where = f"{name} row {row.row:,}"
+        if self.target == "answer":
+            return float(self._answer_index(row, where))
+        if self.target == "score":
+            score = number_of(row.label)
+            if score is None:
+                raise DataError(f"{where} has the score {row.label!r}", expected="a number")
+            if not self.levels[0] <= score <= self.levels[-1]:
+                raise DataError(
+                    f"{where} has the score {score:g}",
+                    expected=f"one from {self.levels[0]:g} to {self.levels[-1]:g}, as in training",
+                )
+            return score
+        label = class_name(row.label)
+        if label in self.names:
+            return float(self.names.index(label))
+        numeric = number_of(row.label) is not None
+        if numeric not in {number_of(name) is not None for name in self.names}:
+            kinds = ("a number", "words") if numeric else ("a word", "numbers")
+            raise DataError(
+                f"{where} has the label {label!r}, {kinds[0]}, but the training labels are {kinds[1]}: "
+                f"{listed(self.names)}",
+                repair="Write the labels of both files in the same way",
+            )
+        raise DataError(
+            f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
+            repair="Correct it, or add rows with that label to the training file",
+        )
+
+    def matches(self, row: Raw, answer: str | int | float) -> bool:
+        """Return whether a row's label is a model's answer: a class, or an answer's number, letter or text."""
+        if self.target != "answer":
+            return class_name(row.label) == class_name(answer)
+        try:
+            return self._answer_index(row, "") + self.first_answer == answer
+        except DataError:  # the label is none of the answers
+            return False
+
+    def _answer_index(self, row: Raw, where: str) -> int:
+        answers, label = row.segments[2:], class_name(row.label)
+        index = _numbered(row, self.first_answer)
+        if label in answers and (self.answer_texts or number_of(row.label) is None):
+            return answers.index(label)
+        letter = len(label) == 1 and label.isascii() and label.isalpha()
+        if letter and (place := ord(label.upper()) - ord("A")) < len(answers):
+            return place
+        if index is None:
+            raise DataError(
+                f"{where}: the label {row.label!r} is none of the {len(answers)} answers",
+                expected=f"{self.first_answer} to {self.first_answer + len(answers) - 1}, a letter, or the answer "
+                "itself",
+            )
+        return index
+
+
+def _numbered(row: Raw, first_answer: int) -> int | None:
+    """Return the index of the answer whose number is the row's label; None if no answer has that number."""
+    number = number_of(row.label)
+    if number is None or not number.is_integer():
+        return None
+    index = int(number) - first_answer
+    return index if 0 <= index < len(row.segments) - 2 else None
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in quotes, for messages; at most 20."""
+    names = list(names)
+    shown = [repr(name) for name in names[:_LISTED]] + (["…"] if len(names) > _LISTED else [])
+    return ", ".join(shown) or "none"
+
+
+def learn_labels(rows: Sequence[Raw], task: Task, target: Target | None, name: str) -> Labels:
+    """Return what the labels of the training rows mean; raise DataError if all are one class or one score."""
+    known = [row for row in rows if row.label is not None]
+    if not known:
+        raise DataError(f"{name} has no labelled row", expected="a label for each row")
+    if task == "choice":
+        return _answer_labels(known, name)
+    numbers = [number_of(row.label) for row in known]
+    if target is None:
+        graded = len(set(numbers)) > 2 or any(n is not None and not n.is_integer() for n in numbers)
+        target = "score" if task == "similarity" and None not in numbers and graded else "class"
+    if target == "score":
+        return Labels(target="score", levels=_levels(known, name))
+    names = {class_name(row.label): row for row in known}
+    if len(names) < 2:
+        only = next(iter(names))
+        raise DataError(
+            f"{name} has only one class: all {len(known):,} labelled rows are {only!r}",
+            expected="rows of at least two classes",
+        )
+    return Labels(target="class", names=sorted(names, key=class_order))
+
+
+def _levels(rows: Sequence[Raw], name: str) -> list[float]:
+    scores = []
+    for row in rows:
+        score = number_of(row.label)
+        if score is None or abs(score) > _LARGEST_SCORE:
+            raise DataError(
+                f"{name} row {row.row:,} has the score {str(row.label)[:40]!r}",
+                expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
+            )
+        scores.append(score)
+    if len(set(scores)) == 1:
+        raise DataError(f"{name} has only one score: {scores[0]:g}", expected="scores that differ")
+    low, high = math.floor(min(scores)), math.ceil(max(scores))
+    if high - low == 1:  # fractions
+        return np.linspace(low, high, 6).round(6).tolist()
+    if high - low + 1 > _MOST_LEVELS:
+        return np.linspace(low, high, 6).tolist()
+    return [float(x) for x in range(low, high + 1)]
+
+
+def _answer_labels(rows: Sequence[Raw], name: str) -> Labels:
+    """Return what a choice's labels mean: texts of answers if all are, else numbers and letters."""
+    by_number = Labels(target="answer", first_answer=_first_answer(rows))
+    texts = [(row, class_name(row.label)) for row in rows]
+    if not all(text in row.segments[2:] for row, text in texts):
+        return by_number
+    places = [
+        (row, _numbered(row, by_number.first_answer), row.segments.index(text, 2) - 2) for row, text in texts
+    ]
+    if any(number is None for _, number, _ in places):
+        return Labels(target="answer", answer_texts=True)
+    if unclear := [row for row, number, text in places if number != text]:
+        raise DataError(
+            f"{name} row {unclear[0].row:,} has the label {unclear[0].label!r}, which is the text of one answer "
+            "and the number of another",
+            repair="Label with letters: A is the first answer",
+        )
+    return by_number
+
+
+def _first_answer(rows: Sequence[Raw]) -> int:
+    """Return 1 if numeric labels count answers from 1 (none is 0, and one is the number of answers), else 0."""
+    numbers = [(number_of(row.label), len(row.segments) - 2) for row in rows]
+    return int(all(number != 0 for number, _ in numbers) and any(number == count for number, count in numbers))
+
+
+def class_name(label: str | int | float | None) -> str:
+    """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged; True is "true"."""
+    if isinstance(label, bool):
+        return str(label).lower()
+    return _WHOLE.sub(r"\1", str(label))
+
+
+def number_of(label: Any) -> float | None:
+    """Return a label as a finite number, or None if it is not one."""
+    try:
+        number = float(label)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def class_order(name: str) -> tuple[float, str]:
+    """Return a sort key: numbers first, by value, then words."""
+    number = number_of(name)
+    return (math.inf if number is None else number, name)

@@ -1,0 +1,168 @@
+"""The metrics of the paper's tasks, each with a 95 % interval.
+
+Accuracy is a share and has Wilson's interval, which has a width even if all predictions are right. The others have
+a bootstrap interval. F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples
+draws that matrix from a multinomial: exact, and fast for any number of examples. If every resample gives the same
+value (all predictions right, all wrong, or all of one class), matrices are drawn from the posterior of
+`_without_spread` instead. Pearson's and Spearman's correlations resample examples.
+GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.report import wilson
+
+Floats = npt.NDArray[np.float64]
+
+RESAMPLES = 1_000
+CONFIDENCE = 0.95
+# Cells of the confusion matrices that are drawn at a time: 8 MB for any number of classes.
+_CELLS = 1 << 20
+
+
+def confusion_matrix(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Floats:
+    """Return (classes, classes) counts: the row is the true class, the column the predicted one."""
+    return np.bincount(truth * classes + chosen, minlength=classes**2).reshape(classes, classes).astype(float)
+
+
+def accuracy(confusion: Floats) -> Floats:
+    """Return the share of correct predictions: (…, classes, classes) -> (…)."""
+    return np.trace(confusion, axis1=-2, axis2=-1) / confusion.sum(axis=(-2, -1))
+
+
+def f1(confusion: Floats) -> Floats:
+    """Return the F1 of the second of two classes, else the mean over classes; 0 for a class that never occurs."""
+    each = _f1_of_each(confusion)
+    return each[..., -1] if confusion.shape[-1] == 2 else each.mean(axis=-1)
+
+
+def macro_f1(confusion: Floats) -> Floats:
+    """Return the unweighted mean of the F1 of each class."""
+    return _f1_of_each(confusion).mean(axis=-1)
+
+
+def _f1_of_each(confusion: Floats) -> Floats:
+    """(…, classes, classes) -> (…, classes)."""
+    right = np.diagonal(confusion, axis1=-2, axis2=-1)
+    both = confusion.sum(axis=-1) + confusion.sum(axis=-2)
+    return np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
+
+
+def by_class(confusion: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0."""
+    right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    each = _f1_of_each(confusion)
+    return [
+        {
+            "class": name,
+            "precision": float(right[n] / max(predicted[n], 1)),
+            "recall": float(right[n] / max(true[n], 1)),
+            "f1": float(each[n]),
+            "count": int(true[n]),
+            "predicted": int(predicted[n]),
+        }
+        for n, name in enumerate(names)
+    ]
+
+
+def matthews(confusion: Floats) -> Floats:
+    """Return Matthews' correlation for any number of classes (Gorodkin 2004); 0 where it is undefined."""
+    total = confusion.sum(axis=(-2, -1))
+    truth, chosen = confusion.sum(axis=-1), confusion.sum(axis=-2)
+    covariance = np.trace(confusion, axis1=-2, axis2=-1) * total - (truth * chosen).sum(axis=-1)
+    scale = np.sqrt((total**2 - (truth**2).sum(axis=-1)) * (total**2 - (chosen**2).sum(axis=-1)))
+    return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
+
+
+def pearson(first: Floats, second: Floats) -> Floats:
+    """Return the correlation along the last axis; 0 if one side is constant."""
+    first = first - first.mean(axis=-1, keepdims=True)
+    second = second - second.mean(axis=-1, keepdims=True)
+    scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
+    product = (first * second).sum(axis=-1)
+    return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
+
+
+def spearman(first: Floats, second: Floats) -> Floats:
+    """Return the correlation of the ranks of two (examples,) arrays."""
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(first), rankdata(second))
+
+
+OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
+OF_SCORES = {"pearson": pearson, "spearman": spearman}
+
+
+def measure_classes(
+    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int
+) -> dict[str, dict[str, Any]]:
+    """Return {metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
+    confusion = confusion_matrix(truth, chosen, classes)
+    value, interval = float(accuracy(confusion)), list(wilson(int(np.trace(confusion)), len(truth)))
+    measured: dict[str, dict[str, Any]] = {"accuracy": {"value": value, "interval": interval}}
+    shares = (confusion / confusion.sum()).ravel()
+    random = np.random.default_rng(0)
+    others = {name: metric for name, metric in OF_CONFUSION.items() if name != "accuracy"}
+    resampled = _resample(others, classes, lambda size: random.multinomial(len(truth), shares, size))
+    if any(np.ptp(values) == 0 for values in resampled.values()):
+        posterior = _without_spread(confusion)
+        drawn = _resample(others, classes, lambda size: random.dirichlet(posterior, size))
+    for name, metric in others.items():
+        value, values = float(metric(confusion)), resampled[name]
+        if np.ptp(values) == 0:
+            values = drawn[name]
+        low, high = _interval(values)
+        measured[name] = {"value": value, "interval": [min(low, value), max(high, value)]}
+    return measured
+
+
+def _resample(
+    metrics: Mapping[str, Callable[[Floats], Floats]], classes: int, draw: Callable[[int], npt.NDArray[Any]]
+) -> dict[str, Floats]:
+    """Return {metric: (RESAMPLES,)} of confusion matrices that `draw` returns, (size, classes²)."""
+    found: dict[str, list[Floats]] = {name: [] for name in metrics}
+    together = max(1, _CELLS // classes**2)
+    for start in range(0, RESAMPLES, together):
+        matrices = draw(min(together, RESAMPLES - start)).reshape(-1, classes, classes).astype(float)
+        for name, metric in metrics.items():
+            found[name].append(metric(matrices))
+    return {name: np.concatenate(values) for name, values in found.items()}
+
+
+def _without_spread(confusion: Floats) -> Floats:
+    """Return the parameters of a Dirichlet posterior of the cells' shares, (classes²,).
+
+    Goutte and Gaussier (2005) derive F1's distribution from such a posterior. The prior counts one right and one
+    wrong prediction, each divided evenly over its cells, so the share of errors has a uniform prior. If none of n
+    predictions is wrong, the one-sided 95 % bound of that share is then 3/n, the rule of three (Jovanovic and Levy
+    1997), and the two-sided bound is near Wilson's.
+    """
+    classes = len(confusion)
+    right = np.eye(classes)
+    prior = right / classes + (1 - right) / max(1, classes * (classes - 1))
+    return (confusion + prior).ravel()
+
+
+def measure_scores(truth: Floats, predicted: Floats) -> dict[str, dict[str, Any]]:
+    """Return {metric: {value, interval}} for pearson and spearman."""
+    random = np.random.default_rng(0)
+    resampled = np.empty((RESAMPLES, len(OF_SCORES)))
+    for number in range(RESAMPLES):
+        rows = random.integers(0, len(truth), len(truth))
+        resampled[number] = [metric(truth[rows], predicted[rows]) for metric in OF_SCORES.values()]
+    return {
+        name: {"value": float(metric(truth, predicted)), "interval": _interval(resampled[:, column])}
+        for column, (name, metric) in enumerate(OF_SCORES.items())
+    }
+
+
+def _interval(values: Floats) -> list[float]:
+    tail = 100 * (1 - CONFIDENCE) / 2
+    return np.percentile(values, [tail, 100 - tail]).tolist()

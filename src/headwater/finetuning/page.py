@@ -1,0 +1,112 @@
+"""`report.html` of a fine-tuning: curves, confusion matrix, the most confident mistakes and their explanations.
+
+The template, `report.html.j2`, is one file without scripts or external resources, which follows the reader's light
+or dark mode. It escapes all text from the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from headwater.datasets import Raw
+from headwater.finetuning.baseline import ADVICE
+from headwater.finetuning.explanation import explain
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.inputs import Encoded
+from headwater.finetuning.metrics import confusion_matrix
+from headwater.report import Series, line_chart, template
+
+# Wrong and right predictions shown, and the most classes of a printed confusion matrix.
+_MISTAKES, _RIGHT, _MOST_CLASSES = 12, 4, 24
+
+
+def page(
+    fine_tuned: FineTuned,
+    metrics: Mapping[str, Any],
+    rows: Sequence[Raw],
+    encoded: Encoded,
+    probabilities: npt.NDArray[np.float32],
+) -> str:
+    """Return the page, about the validation rows and their predicted probabilities."""
+    labels, curve, name = fine_tuned.labels, metrics["curve"], metrics["metric"]
+    losses = [
+        Series("training loss", [(p["step"], p["training_loss"]) for p in curve], marked=True),
+        Series("validation loss", [(p["step"], p["validation_loss"]) for p in curve], marked=True),
+    ]
+    measured = [Series(f"validation {name}", [(p["step"], p[name]["value"]) for p in curve], marked=True)]
+    confusion: list[tuple[str, list[int]]] = []
+    if labels.target == "class" and labels.outputs <= _MOST_CLASSES:
+        truth, chosen = encoded.targets.astype(np.int64), probabilities.argmax(axis=1).astype(np.int64)
+        counts = confusion_matrix(truth, chosen, labels.outputs).astype(int).tolist()
+        confusion = list(zip(labels.names, counts, strict=True))
+    wrong, right = _shown(fine_tuned, encoded, probabilities)
+    return template(Path(__file__).with_name("report.html.j2")).render(
+        task=fine_tuned.task,
+        metrics=metrics,
+        baseline=baseline_sentence(metrics),
+        losses=losses,
+        loss_chart=Markup(line_chart(losses, "updates", "loss")),
+        measured_metric=measured,
+        metric_chart=Markup(line_chart(measured, "updates", name)),
+        confusion=confusion,
+        is_score=labels.target == "score",
+        wrong=[_case(fine_tuned, rows[n], probabilities[n]) for n in wrong],
+        right=[_case(fine_tuned, rows[n], probabilities[n]) for n in right],
+    )
+
+
+def baseline_sentence(metrics: Mapping[str, Any]) -> str:
+    """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
+    baseline = metrics["baseline"]
+    low, high = baseline["interval"]
+    shown = f"Baseline ({baseline['name']}): {metrics['metric']} {baseline['value']:.3f} [{low:.3f}, {high:.3f}]"
+    if metrics["value"] > baseline["value"]:
+        return f"{shown}."
+    return f"{shown}. The model does not beat it: {ADVICE}."
+
+
+def _shown(
+    fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the most confident mistakes and right answers; for scores the largest and smallest errors."""
+    decided = fine_tuned.decide(probabilities)
+    if fine_tuned.labels.target == "score":
+        order = np.argsort(-np.abs(decided - encoded.targets), kind="stable")
+        return order[:_MISTAKES], order[::-1][:_RIGHT]
+    order = np.argsort(-probabilities.max(axis=1), kind="stable")
+    hit = decided[order] == encoded.targets[order]
+    return order[~hit][:_MISTAKES], order[hit][:_RIGHT]
+
+
+def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """Return one row with its prediction, and its text in pieces with the tint of each."""
+    prediction, labels, output = fine_tuned.prediction(row.row, share), fine_tuned.labels, int(share.argmax())
+    is_score = labels.target == "score"
+    largest = max(labels.levels) - min(labels.levels) if is_score else 1.0
+    pieces, segment = [], 0
+    for piece in explain(fine_tuned, row.segments, output):
+        pieces.append(
+            {
+                "text": piece.text,
+                "change": piece.change,
+                "tint": _tint(piece.change / largest),
+                "new_segment": piece.segment != segment,
+            }
+        )
+        segment = piece.segment
+    predicted = prediction.label if is_score else f"{prediction.label} ({share[output]:.0%})"
+    return {"row": row.row, "predicted": predicted, "label": row.label, "pieces": pieces}
+
+
+def _tint(change: float) -> str:
+    """Return the background of a word that changes the answer by this share; empty for a small change."""
+    strength = min(0.6, 0.6 * abs(change))
+    if strength < 0.03:
+        return ""
+    return f"rgba(var({'--for' if change > 0 else '--against'}), {strength:.2f})"

@@ -1,0 +1,41 @@
+"""Rows as the model reads them: what `finetune --show N` prints."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from headwater import shipped
+from headwater.finetuning.columns import read_rows
+from headwater.finetuning.finetuning import load_tokenizer
+from headwater.finetuning.inputs import encode
+from headwater.finetuning.training import FinetuneConfig
+from headwater.model import load_config
+
+
+def show_examples(
+    config: FinetuneConfig, *, model: Path, train: Path, tokenizer: str | Path | None = None, count: int
+) -> list[dict[str, Any]]:
+    """Return the first `count` rows as sequences: [{row, label, cut, sequences: [{text, tokens, ids}]}]."""
+    model = shipped.resolve(model)
+    extended = load_tokenizer(model, tokenizer).with_task_tokens()
+    context = load_config(model).context
+    names = {index: name for name, index in extended.special_tokens.items()}
+    shown = []
+    for row in read_rows(train, config.task, config.columns, need_label=False, limit=count):
+        encoded = encode([row], config.task, extended, context)
+        sequences = []
+        for number in range(len(encoded.lengths)):
+            ids = encoded.sequence(number)
+            sequences.append({"text": _readable(ids, names, extended), "tokens": len(ids), "ids": ids})
+        shown.append({"row": row.row, "label": row.label, "cut": int(encoded.cut[0]), "sequences": sequences})
+    return shown
+
+
+def _readable(ids: list[int], names: dict[int, str], tokenizer: Any) -> str:
+    parts = []
+    for is_name, group in groupby(ids, names.__contains__):
+        run = list(group)
+        parts += [f"[{names[token].strip('_')}]" for token in run] if is_name else [tokenizer.decode(run)]
+    return " ".join(parts)

@@ -1,0 +1,35 @@
+from .engine import Engine, Generation
+from .inside import Floats, Inside, continue_greedily, look_inside
+from .language_model import LanguageModel, Options, fresh_seed, load
+from .masked import evaluated, fill, framed
+from .network import require_context, require_ids
+from .request import DEFAULT_TOKENS, Event, Request
+from .sampling import Alternatives, uniform
+from .scorer import Scorer
+from .text import TextStream, stream_text
+
+__all__ = [
+    "DEFAULT_TOKENS",
+    "Alternatives",
+    "Engine",
+    "Event",
+    "Floats",
+    "Generation",
+    "Inside",
+    "LanguageModel",
+    "Options",
+    "Request",
+    "Scorer",
+    "TextStream",
+    "continue_greedily",
+    "evaluated",
+    "fill",
+    "framed",
+    "fresh_seed",
+    "load",
+    "look_inside",
+    "require_context",
+    "require_ids",
+    "stream_text",
+    "uniform",
+]

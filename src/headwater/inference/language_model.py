@@ -1,0 +1,384 @@
+"""The object that `hw.load` returns: a model with its tokenizer, to generate and score text.
+
+The computation is in `inference`; this module chooses folder, precision and defaults.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+
+from headwater import shipped
+from headwater.errors import FolderError, UsageError
+from headwater.inference import masked
+from headwater.inference.backends import choose_precision, open_network
+from headwater.inference.engine import Engine, Generation
+from headwater.inference.network import Network, Precision, require_ids
+from headwater.inference.request import Request
+from headwater.inference.scorer import Scorer, logits_of
+from headwater.model import fingerprint, load_config, model_reader, save_model
+from headwater.storage import Stage
+from headwater.tokenizer import Tokenizer, missing_tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from headwater.model import Model
+
+
+class GenerateOptions(TypedDict, total=False):
+    """The keyword arguments of `generate`."""
+
+    max_tokens: int | None
+    min_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    filters: Literal["usual", "original"]
+    stop: str | Sequence[str]
+    seed: int | None
+    sample: int
+    beyond_context: Literal["refuse", "shift"]
+
+
+class Options(GenerateOptions, total=False):
+    """The keyword arguments of `submit` and `request`; see `inference.request` and `inference.sampling`."""
+
+    presence_penalty: float
+    frequency_penalty: float
+    bias: Mapping[int, float]
+    alternatives: int | None
+
+
+def fresh_seed() -> int:
+    """Return a random seed that is short enough to type."""
+    return secrets.randbelow(1_000_000)
+
+
+def load(
+    model: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    precision: Precision | str = "fp32",
+    device: str = "auto",
+    slots: int = 8,
+    download: bool = False,
+) -> LanguageModel:
+    """Open a model folder, Headwater's or Hugging Face's, a shipped model, or a hub name.
+
+    tokenizer: a folder, "gpt2" or "gpt1", for a model folder without a tokenizer. Without one, only `logits`
+    works; calls with text raise MismatchError.
+    precision: "fp32", "bf16", "int8", "int4" (only weights) or "auto"; see `inference.backends`.
+    device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
+    slots: the number of continuations at the same time; each has a context of keys and values.
+    download: download a hub name or a tokenizer that is not on this machine.
+
+    Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
+    available, MismatchError for a tokenizer that does not fit the model.
+    """
+    import torch
+
+    from headwater.training import choose_device
+
+    folder = shipped.resolve(model, download=download)
+    place = choose_device(device, training=False)
+    config = load_config(folder)
+    precision = choose_precision(precision, config, place)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    read = model_reader(folder, dtype=dtype, device=place)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
+        opened = read()
+    return LanguageModel(opened, found.result(), precision=precision, slots=slots, reload=read)
+
+
+class LanguageModel:
+    """A model and its tokenizer. Calls are thread-safe.
+
+    All calls compute with one `network`: the weights at `precision`. After a change of the weights of `model`, the
+    next call reads them again.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer | None,
+        *,
+        precision: Precision | str = "fp32",
+        slots: int = 8,
+        reload: Callable[[], Model] | None = None,
+    ) -> None:
+        """Join both. `reload` reads the same model again; with it, the weights of `model` may be consumed."""
+        if slots < 1:
+            raise UsageError(f"{slots} slots", expected="at least 1")
+        self.config, self._tokenizer, self.slots = model.config, tokenizer, slots
+        self.precision = choose_precision(precision, model.config, model.tokens.weight.device)
+        self._model: Model | None = model
+        self._reload = reload
+        self._handed_out = reload is None  # whether a caller may have the module, and change it
+        self._read: bytes | None = None  # fingerprint of the module when the network read it
+        self._lock = threading.RLock()
+        self._network: Network | None = None
+        self._scorer: Scorer | None = None
+        self._engine: Engine | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; raises MismatchError for a model that was opened without one."""
+        if self._tokenizer is None:
+            raise missing_tokenizer("this model")
+        return self._tokenizer
+
+    @property
+    def model(self) -> Model:
+        """The module itself, which may be trained or changed; later calls use its new weights."""
+        with self._lock:
+            model = self._whole_model()
+            if not self._handed_out:
+                self._handed_out = True
+                self._read = fingerprint(model) if self._network else None
+            return model
+
+    @property
+    def network(self) -> Network:
+        """The weights at `precision` that all calls compute with; see `inference.network`."""
+        with self._lock:
+            if self._network is not None and self._handed_out and fingerprint(self._whole_model()) != self._read:
+                self._network = self._scorer = self._engine = None
+            if self._network is None:
+                model = self._whole_model()
+                self._read = fingerprint(model) if self._handed_out else None
+                self.config = model.config
+                self._network = open_network(model, self.precision, consume=not self._handed_out)
+                if not self._handed_out:
+                    self._model = None
+            return self._network
+
+    @property
+    def scorer(self) -> Scorer:
+        """Log-probabilities, logits and states: see `inference.scorer`; raises UsageError for a masked model."""
+        masked.require_causal(self.config)
+        with self._lock:
+            network = self.network
+            if self._scorer is None:
+                self._scorer = Scorer(network, self.tokenizer)
+            return self._scorer
+
+    @property
+    def engine(self) -> Engine:
+        """Continuations: see `inference.engine`; raises UsageError for a masked model."""
+        masked.require_causal(self.config)
+        with self._lock:
+            network = self.network
+            if self._engine is None:
+                self._engine = Engine(network.runner(self.slots), self.tokenizer)
+            return self._engine
+
+    def _whole_model(self) -> Model:
+        """Return the module; read it again from its folder if its weights were consumed."""
+        if self._model is None:
+            assert self._reload is not None
+            self._model = self._reload()
+        return self._model
+
+    @overload
+    def generate(self, prompt: str, **options: Unpack[GenerateOptions]) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def generate(self, prompt: Sequence[str], **options: Unpack[GenerateOptions]) -> list[str]: ...
+
+    def generate(
+        self,
+        prompt: str | Sequence[str],
+        *,
+        max_tokens: int | None = None,
+        min_tokens: int = 0,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        filters: Literal["usual", "original"] = "usual",
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        sample: int = 0,
+        beyond_context: Literal["refuse", "shift"] = "refuse",
+    ) -> str | list[str]:
+        """Continue a prompt, or each of several; return the text after it.
+
+        The same prompt, seed and options give the same text, alone or next to others. An empty prompt starts a
+        new text, after `<|endoftext|>`.
+
+        max_tokens: the most tokens to generate; None is 128, or what the context leaves.
+        min_tokens: the fewest tokens to generate.
+        temperature: lower is safer, higher more varied; 0 always takes the most probable token.
+        top_k: choose among the k most probable tokens; 0 is all.
+        top_p: choose among the most probable tokens whose probabilities add up to p.
+        repetition_penalty: above 1 makes tokens that occurred less probable.
+        filters: two versions of top-p; see `inference.sampling`.
+        stop: texts before which the continuation ends.
+        seed: the seed of the random choices; None is a new one at each call.
+        sample: the index of the continuation among those of one prompt and seed.
+        beyond_context: "refuse" raises UsageError for more tokens than the context holds; "shift" drops its
+            older half whenever it is full.
+        """
+        options: GenerateOptions = {
+            "max_tokens": max_tokens,
+            "min_tokens": min_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "repetition_penalty": repetition_penalty,
+            "filters": filters,
+            "stop": stop,
+            "seed": seed,
+            "sample": sample,
+            "beyond_context": beyond_context,
+        }
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        requests = [self.request(text, **options) for text in prompts]
+        engine = self.engine
+        running: list[Generation] = []
+        try:
+            for request in requests:
+                running.append(engine.submit(request))
+            texts = [generation.wait().text for generation in running]
+        except BaseException:
+            engine.cancel(*running)  # also on Ctrl-C: later calls would compute them
+            raise
+        return texts[0] if isinstance(prompt, str) else texts
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int | None = None,
+        min_tokens: int = 0,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        filters: Literal["usual", "original"] = "usual",
+        stop: str | Sequence[str] = (),
+        seed: int | None = None,
+        sample: int = 0,
+        beyond_context: Literal["refuse", "shift"] = "refuse",
+    ) -> Iterator[str]:
+        """Yield the text of `generate` in pieces of whole characters. Leaving the loop cancels it.
+
+        The continuation is queued by this call. Deleting the iterator cancels it too.
+        """
+        generation = self.submit(
+            prompt,
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            filters=filters,
+            stop=stop,
+            seed=seed,
+            sample=sample,
+            beyond_context=beyond_context,
+        )
+        pieces = _pieces(generation)
+        next(pieces)  # enter its `try`: closing a generator that was never started runs no `finally`
+        return pieces
+
+    def submit(self, prompt: str, **options: Unpack[Options]) -> Generation:
+        """Start a continuation; iterate over it for tokens, log-probabilities and text.
+
+        The defaults are those of `inference.request` and `inference.sampling`: temperature 1, no filter, seed 0.
+        """
+        return self.engine.submit(self.request(prompt, **options))
+
+    def request(self, prompt: str | Sequence[int], **given: Unpack[Options]) -> Request:
+        """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
+        ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
+        options: dict[str, Any] = dict(given)
+        if "seed" in options and options["seed"] is None:
+            options["seed"] = fresh_seed()
+        if isinstance(options.get("stop"), str):
+            options["stop"] = (options["stop"],)
+        return Request.build({"prompt": tuple(ids), **options}, source="the request")
+
+    def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
+        encoded = self.tokenizer.encode_batch(prompts)
+        start = self.tokenizer.end_of_text
+        if start is None and not all(encoded):
+            raise UsageError(
+                "the prompt is empty, and this tokenizer has no <|endoftext|> to begin a text with",
+                repair="Give a prompt of at least one word",
+            )
+        return [ids if start is None else ids or [start] for ids in encoded]
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
+        """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
+        return self.scorer.score(pairs)
+
+    def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
+        """Return, for each `[MASK]` in the text, the `top` most probable tokens as (text, probability).
+
+        For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
+        """
+        with self._lock, masked.evaluated(self._whole_model()) as model:
+            found = masked.fill(model, self.tokenizer, text, top)
+        return [[(candidate.text, candidate.probability) for candidate in blank] for blank in found]
+
+    def hidden_scores(self, asked: Sequence[tuple[list[int], Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:
+        """Return the scores of hidden tokens by a masked model; see `inference.masked.hidden_scores`."""
+        with self._lock, masked.evaluated(self._whole_model()) as model:
+            return masked.hidden_scores(model, self.tokenizer, asked)
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Return next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
+        import torch
+
+        ids = torch.as_tensor(ids)
+        if ids.dim() != 2 or ids.dtype != torch.int64:
+            raise UsageError(
+                f"ids have shape {tuple(ids.shape)} and dtype {ids.dtype}", expected="(batch, time) int64"
+            )
+        if not self.config.is_masked:
+            return logits_of(self.network, ids)
+        require_ids(ids.flatten().tolist(), self.config.vocabulary)
+        with self._lock, masked.evaluated(self._whole_model()) as model, torch.inference_mode():
+            return model(ids.to(model.tokens.weight.device))
+
+    def save(self, folder: str | Path) -> None:
+        """Write model and tokenizer as a new model folder, which transformers can open too.
+
+        Raises FolderError if the folder is not empty.
+        """
+        stage = Stage(Path(folder), kind="model", config=self.config.to_dict(), inputs={})
+        if stage.find() is not None:
+            raise FolderError(f"{folder} already contains a model", repair="Choose another folder")
+        with stage.write() as work, self._lock:
+            save_model(self._whole_model(), work, tokenizer=self._tokenizer)
+            if self._network is not None and not self._handed_out:
+                self._model = None
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"LanguageModel({config.layers} layers × {config.width}, vocabulary {config.vocabulary:,}, "
+            f"context {config.context:,}, {self.precision})"
+        )
+
+
+def _pieces(generation: Generation) -> Iterator[str]:
+    """Yield an empty text, then the text of each event. Cancel the generation at the end."""
+    try:
+        yield ""
+        for event in generation:
+            if event.text:
+                yield event.text
+    finally:
+        if not sys.is_finalizing():  # then what `cancel` needs may be gone
+            generation.cancel()

@@ -1,0 +1,157 @@
+"""Fill blanks and score text with a masked model (BERT, Devlin et al. 2019).
+
+A masked model predicts each masked token from the text on both sides. It does not define the probability of a
+text; the sum of the log-probabilities of its tokens, each masked in turn, is used instead (pseudo-log-likelihood,
+Salazar et al. 2020, "Masked Language Model Scoring", equation 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headwater.errors import UsageError
+from headwater.inference.network import require_context
+from headwater.inference.sampling import not_finite
+from headwater.model import ModelConfig, padding_mask
+from headwater.tokenizer import MASK
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+    from headwater.tokenizer import Tokenizer
+
+MOST_MASKS = 64  # blanks of one text
+# Why a model does not fill blanks: one that is causal, and one that is not (ELMo).
+_READS = {
+    True: "has causal attention and does not fill blanks",
+    False: "has an LSTM in each direction (ELMo): it gives features; it neither writes nor fills blanks",
+}
+_FEATURES = "Learn a task with it: headwater finetune --freeze"
+_BATCH_TOKENS = 4_096  # tokens of one batch
+
+
+class Candidate(NamedTuple):
+    """A token that may fill a blank, its text, and its probability there."""
+
+    token: int
+    text: str
+    probability: float
+
+
+def require_masked(config: ModelConfig) -> None:
+    """Raise UsageError for a model that does not fill blanks."""
+    if not config.is_masked:
+        repair = "Continue a text with it: headwater generate" if config.is_causal else _FEATURES
+        raise UsageError(
+            f"this model {_READS[config.is_causal]}", expected="a masked model, as BERT", repair=repair
+        )
+
+
+def require_causal(config: ModelConfig) -> None:
+    """Raise UsageError for a model that does not continue a text."""
+    if not config.is_causal:
+        expected = "a model with causal attention, as GPT-1 or GPT-2"
+        if not config.is_masked:
+            raise UsageError(f"this model {_READS[False]}", expected=expected, repair=_FEATURES)
+        raise UsageError(
+            "this model has full attention: it fills blanks and cannot read a text from left to right",
+            expected=expected,
+            repair='Fill a blank with it: headwater fill "The [MASK] is blue."',
+        )
+
+
+@contextmanager
+def evaluated(model: Model) -> Iterator[Model]:
+    """Put a model in evaluation mode within a `with` block."""
+    training = model.training
+    try:
+        yield model.eval()
+    finally:
+        model.train(training)
+
+
+@torch.inference_mode()
+def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[list[Candidate]]:
+    """Return the `top` most probable tokens of each `[MASK]` in `text`, most probable first.
+
+    Raises UsageError for a model that is not masked, a text without `[MASK]` or with more than MOST_MASKS, and a
+    `top` that is not positive; ContextError for a text longer than the context.
+    """
+    require_masked(model.config)
+    if not 1 <= top <= tokenizer.vocabulary_size:
+        raise UsageError(f"top = {top}", expected=f"1 to {tokenizer.vocabulary_size}")
+    ids = framed(model, tokenizer, text, allow_special=True)
+    blanks = [place for place, token in enumerate(ids) if token == tokenizer.mask]
+    if not 1 <= len(blanks) <= MOST_MASKS:
+        seen = f"the text has {len(blanks)} {MASK}" if blanks else f"the text has no {MASK}"
+        raise UsageError(seen, expected=f"1 to {MOST_MASKS}", repair=f'As in: "The {MASK} is blue."')
+    device = model.tokens.weight.device
+    hidden = model.hidden(torch.tensor([ids], device=device))[0, blanks]  # (blanks, width)
+    # Rows beyond the vocabulary, as GPT-1's code has them for positions, are not words.
+    logits = _finite(model.logits(hidden)[:, : tokenizer.vocabulary_size])
+    probabilities, tokens = logits.softmax(dim=-1).topk(top)
+    return [
+        [
+            Candidate(token, tokenizer.token_text(token), probability)
+            for token, probability in zip(*row, strict=True)
+        ]
+        for row in zip(tokens.tolist(), probabilities.tolist(), strict=True)
+    ]
+
+
+@torch.inference_mode()
+def hidden_scores(
+    model: Model, tokenizer: Tokenizer, asked: Sequence[tuple[list[int], Sequence[int]]]
+) -> list[tuple[Tensor, Tensor]]:
+    """Return, for each (ids, places), the score of the token at each place, hidden alone.
+
+    A score is its log-probability, (places,) float64, and whether no token was more probable, (places,) bool.
+    Raises UsageError for a model that is not masked.
+    """
+    require_masked(model.config)
+    assert tokenizer.mask is not None
+    device = model.tokens.weight.device
+    scores = [
+        (torch.zeros(len(places), dtype=torch.float64), torch.zeros(len(places), dtype=torch.bool))
+        for _, places in asked
+    ]
+    # (request, number of the place in it); rows of similar length together: little padding
+    rows = [(number, which) for number, (_, places) in enumerate(asked) for which in range(len(places))]
+    rows.sort(key=lambda row: len(asked[row[0]][0]))
+    while rows:
+        count = max(1, _BATCH_TOKENS // len(asked[rows[-1][0]][0]))
+        batch, rows = rows[-count:], rows[:-count]
+        texts = [asked[number][0] for number, _ in batch]
+        lengths = torch.tensor([len(ids) for ids in texts], device=device)
+        time = int(lengths.max())
+        padded = torch.tensor([ids + [0] * (time - len(ids)) for ids in texts], device=device)
+        at = torch.tensor([asked[number][1][which] for number, which in batch], device=device)
+        numbers = torch.arange(len(batch), device=device)
+        truth = padded[numbers, at]
+        padded[numbers, at] = tokenizer.mask
+        hidden = model.hidden(padded, mask=padding_mask(lengths, time))[numbers, at]  # (batch, width)
+        log_probabilities = _finite(model.logits(hidden)[:, : tokenizer.vocabulary_size]).log_softmax(dim=-1)
+        found = log_probabilities.gather(1, truth[:, None])[:, 0]
+        greedy = found >= log_probabilities.amax(dim=1)
+        for (number, which), score, best in zip(batch, found.tolist(), greedy.tolist(), strict=True):
+            scores[number][0][which], scores[number][1][which] = score, best
+    return scores
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """Return the logits; raise DataError if one is not a finite number."""
+    if not bool(logits.isfinite().all()):
+        raise not_finite(float(logits.abs().max()))
+    return logits
+
+
+def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool = False) -> list[int]:
+    """Return the ids of a text as the model reads it, between `[CLS]` and `[SEP]` if it has them."""
+    before, after = tokenizer.frame
+    ids = [*before, *tokenizer.encode(text, allow_special), *after]
+    require_context(len(ids), model.config.context)
+    return ids

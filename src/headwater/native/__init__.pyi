@@ -1,0 +1,24 @@
+from .dispatch import available, check, chosen, extension
+from .elementwise import AdamStep, Kernels, kernels
+from .matrix import PANEL, PackedMatrix, TorchMatrix, to_int8
+from .transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
+
+__all__ = [
+    "PAGE",
+    "PANEL",
+    "AdamStep",
+    "Affine",
+    "Forward",
+    "Kernels",
+    "LayerTensors",
+    "PackedMatrix",
+    "Shape",
+    "TorchMatrix",
+    "TransformerWeights",
+    "available",
+    "check",
+    "chosen",
+    "extension",
+    "kernels",
+    "to_int8",
+]

@@ -1,1 +1,0 @@
-"""Pre-training: objectives, packed tokens, the run, and what it will cost before it is spent."""

@@ -1,0 +1,191 @@
+"""Estimate the cost of a run: operations, memory, and the time of a few real updates.
+
+Floating-point operations a token: 6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers · width
+· context for attention's two matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022, appendix B); a
+causal kernel computes half of that. The output matrix is used once for each predicted token.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwater.errors import UsageError
+from headwater.model import PRESETS, ModelConfig, backend_of, preset, workspace_bytes
+from headwater.pretraining.masking import CHOSEN
+from headwater.training import Ranks, Trainer, available_memory, bytes_a_parameter
+
+# The first updates also choose kernels and allocate memory; timing short updates needs many of them.
+_WARMUP = (2, 1.0)  # the fewest updates and seconds
+_TIMED = (5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes by purpose, for one rank."""
+
+    weights: int  # what the model computes with
+    optimizer: int  # float32 masters, if they differ from the weights, and both moments
+    gradients: int  # and, for several ranks, the copy that is reduced
+    activations: int  # kept for the backward pass of one micro-batch
+    workspace: int  # temporary: the loss's logits
+
+    @property
+    def total(self) -> int:
+        """The sum."""
+        return self.weights + self.optimizer + self.gradients + self.activations + self.workspace
+
+
+# Tokens of a micro-batch on a CPU: enough for efficient matmuls, few enough for small activations.
+_CPU_TOKENS = 8_192
+# Bytes that a block keeps for the backward pass, a token and a dimension: 34 in 16 bits (Korthikanti et al. 2022,
+# equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual stream.
+_KEPT_A_WIDTH = 40
+# Share of the free memory for activations; the rest is for logits, workspaces and fragmentation.
+_SHARE = 0.6
+_MOST_TOKENS = 65_536  # more are not faster
+
+
+def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
+    """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two."""
+    if ranks.device.type == "cpu":
+        return _CPU_TOKENS
+    free = _SHARE * max(0, available_memory(ranks.device) - _state_bytes(config, ranks, sharded))
+    tokens = int(free / (_KEPT_A_WIDTH * config.width * config.layers))
+    fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
+    return int(ranks.minimum(fits))
+
+
+def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimizer: str) -> None:
+    """Raise UsageError, naming what would fit, if a GPU's memory is too small for weights and optimizer."""
+    if ranks.device.type != "cuda":
+        return
+    needed, free = _state_bytes(config, ranks, sharded), available_memory(ranks.device)
+    if needed <= free:
+        return
+    alike = (config.architecture, config.norm, config.attention)
+    shapes = {name: preset(name) for name in PRESETS}
+    fitting = [
+        name
+        for name, shape in shapes.items()
+        if (shape.architecture, shape.norm, shape.attention) == alike
+        and _state_bytes(shape, Ranks(), False) < _SHARE * free
+    ]
+    largest = max(fitting, key=lambda name: inner_weights(shapes[name]), default=None)
+    fits = f" (the preset {largest} fits)" if largest else ""
+    ranks_needed = math.ceil(_state_bytes(config, Ranks(), False) / (_SHARE * free))
+    raise UsageError(
+        f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
+        repair=f"Train a smaller model{fits}, or use {sharding(optimizer)} over {ranks_needed} ranks",
+    )
+
+
+def sharding(optimizer: str) -> str:
+    """Return the options that shard a run with this optimizer; Muon cannot be sharded."""
+    return "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")
+
+
+def state_bytes(parameters: int, dtype: torch.dtype, ranks: Ranks, sharded: bool) -> int:
+    """Return the bytes of weights, optimizer and gradients on each rank."""
+    copied = 4 if ranks.count > 1 and not sharded else 0  # the gradients that all ranks add
+    return (bytes_a_parameter(dtype) + copied) * parameters // (ranks.count if sharded else 1)
+
+
+def _state_bytes(config: ModelConfig, ranks: Ranks, sharded: bool) -> int:
+    parameters = inner_weights(config) + config.vocabulary * config.width
+    return state_bytes(parameters, torch.bfloat16, ranks, sharded)
+
+
+def training_flops_a_token(config: ModelConfig, context: int) -> int:
+    """Return the floating-point operations of forward and backward pass, a token of a window of `context`."""
+    width = config.width
+    attention = 0 if config.is_recurrent else 12 * config.layers * width * context
+    return round(6 * (inner_weights(config) + predictions_a_token(config) * config.vocabulary * width)) + attention
+
+
+def predictions_a_token(config: ModelConfig) -> float:
+    """Return how many predictions the loss has for each token that is read."""
+    if config.is_masked:
+        return CHOSEN
+    return 2 if config.architecture == "bilstm" else 1  # one a direction
+
+
+def inner_weights(config: ModelConfig) -> int:
+    """Return the number of weights between the embeddings and the head."""
+    width = config.width
+    units = config.units or 0
+    if config.architecture == "bilstm":
+        return 2 * config.layers * units * (4 * (width + units) + width)
+    if config.architecture == "lstm":
+        gates = sum(4 * units * ((width if layer == 0 else units) + units) for layer in range(config.layers))
+        return gates + units * width
+    return 12 * config.layers * width**2
+
+
+def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
+    """Return the memory of a run with micro-batches of `sequences` sequences, measured on a batch of one or more.
+
+    Weights, optimizer and gradients are the tensors' sizes; activations are what the backward pass keeps of one
+    and of two sequences, extrapolated, because some of it is constant.
+    """
+    optimizer = trainer.optimizer
+    model: Any = trainer.model
+    ranks = trainer.ranks.count if trainer.sharded else 1
+    weights = sum(p.nbytes for p in optimizer.parameters)
+    masters = sum(m.nbytes for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p)
+    parameters = sum(master.numel() for master in optimizer.masters)
+
+    def kept(count: int) -> int:
+        return _bytes_kept(lambda: trainer.objective(model, batch.first(count))[0], optimizer.parameters)
+
+    first = kept(1)
+    growth = kept(2) - first if len(batch.ids) > 1 else first
+    copies = 2 if trainer.ranks.count > ranks else 1
+    matrix = model.output_matrix().detach()
+    return Memory(
+        weights=weights // ranks,
+        optimizer=(masters + 8 * parameters) // ranks,
+        gradients=4 * parameters * copies // ranks,
+        activations=first + growth * (sequences - 1),
+        workspace=workspace_bytes(matrix, sequences * batch.ids.shape[1], backend_of(model)),
+    )
+
+
+def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
+    """Return the median seconds of an update over a few real ones, the same number on every rank."""
+    step = 0
+    seconds: list[float] = []
+    for updates, least in (_WARMUP, _TIMED):
+        seconds = []
+        # Ranks decide together: if one stopped before the others, they would wait for it.
+        while trainer.ranks.any(len(seconds) < updates or sum(seconds) < least):
+            batches = read(step)
+            started = time.perf_counter()
+            trainer.update(batches)
+            seconds.append(time.perf_counter() - started)
+            step += 1
+    return statistics.median(seconds)
+
+
+def _bytes_kept(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> int:
+    """Return the bytes of distinct storage, without parameters, that `forward` keeps for its backward pass."""
+    own = {p.untyped_storage()._cdata for p in parameters}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
+        return tensor.detach()  # keeping the tensor itself would keep its graph forever
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = forward()  # alive until all is counted: freed memory would be counted again
+    del loss
+    return sum(kept.values())

@@ -1,0 +1,240 @@
+"""Forecasts of a pre-training run: its cost, its learning rate, and a profile.
+
+`headwater pretrain --dry-run` builds the run's model and trains it for a few real updates on the real tokens;
+nothing is written. It does not try what cannot fit: weights and optimizer are counted first. `--find-lr` runs a
+range test and draws its curve. `--profile` measures the time of each part of an update.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headwater.errors import byte_size
+from headwater.model import count_parameters
+from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_bytes, time_updates
+from headwater.pretraining.pretraining import build_run, run_inputs
+from headwater.pretraining.profiling import TimeShare, profile_updates
+from headwater.pretraining.rate_search import Point, search_rate, suggestion
+from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.report import require_matplotlib, save_figure
+from headwater.storage import SILENT, Progress, Stage, read_text, write_text
+from headwater.training import (
+    CHANGEABLE,
+    Ranks,
+    Run,
+    arithmetic,
+    available_cores,
+    available_memory,
+    compile_checked,
+    cores_in_use,
+    process_group,
+)
+
+_BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
+_POINTS = "points.jsonl"  # of a range test
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The cost of a run. Memory in bytes, for one rank; times in seconds."""
+
+    preset: str  # or the trained model that the run continues from
+    parameters: int
+    precision: str
+    tokens_an_update: int
+    updates: int
+    tokens: int
+    micro_batch: int
+    available: int
+    advice: str
+    memory: Memory | None = None  # None if not even the weights fit
+    next_lower: tuple[int, int] | None = None  # micro-batch, and the bytes it would take in all
+    peak: int | None = None  # of this process, measured
+    tokens_per_second: float | None = None
+    seconds: float | None = None
+    cores_in_use: float = 0.0  # by other programs, before anything was measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        plain = asdict(self)
+        if self.memory is not None:
+            plain["memory"]["total"] = self.memory.total
+        return plain
+
+    def as_text(self) -> str:
+        """Return a table to print."""
+        rows = [
+            ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
+            ("an update", f"{self.tokens_an_update:,} tokens"),
+            ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
+        ]
+        if self.memory is not None:
+            memory = self.memory
+            rows += [
+                ("weights", byte_size(memory.weights)),
+                ("optimizer", byte_size(memory.optimizer)),
+                ("gradients", byte_size(memory.gradients)),
+                ("activations", f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}"),
+                ("loss", f"{byte_size(memory.workspace)} temporarily"),
+                ("total", f"{byte_size(memory.total)} of {byte_size(self.available)} available"),
+            ]
+        if self.next_lower is not None:
+            micro_batch, size = self.next_lower
+            rows.append(("lower", f"{byte_size(size)} at micro_batch = {micro_batch}"))
+        if self.peak is not None:
+            rows.append(("this process", f"{byte_size(self.peak)} at its peak, measured"))
+        if self.tokens_per_second is not None and self.seconds is not None:
+            hours = self.seconds / 3600
+            duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
+            rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
+        if self.cores_in_use >= _BUSY and self.tokens_per_second is not None:
+            others = f"other programs use {self.cores_in_use:.1f} of {available_cores()} cores"
+            rows.append(("warning", f"the machine is busy: {others}. The run is faster without them"))
+        rows.append(("advice", self.advice))
+        return "\n".join(f"{name:14}{value}" for name, value in rows)
+
+
+def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
+    """Return the cost of the run `pretrain(config, tokens, out)`."""
+    with process_group(config.device) as ranks:
+        return _forecast(resolve(config, tokens, ranks), tokens, out, ranks)
+
+
+def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
+    assert config.micro_batch is not None
+    # The first rank's: all ranks must decide the same, or some would wait for others.
+    available = int(ranks.broadcast(available_memory(ranks.device)))
+    busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
+    parameters = count_parameters(config.architecture)
+    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+    tokens_an_update = config.batch_size * config.window
+    found = Forecast(
+        preset=config.init_from or config.preset,
+        parameters=parameters,
+        precision=config.precision,
+        tokens_an_update=tokens_an_update,
+        updates=config.steps,
+        tokens=config.steps * tokens_an_update,
+        micro_batch=config.micro_batch,
+        available=available,
+        cores_in_use=busy,
+        advice="It fits",
+    )
+    state = state_bytes(parameters, dtype, ranks, config.shard)
+    if state > available:
+        more = "more ranks" if config.shard else f"{sharding(config.optimizer)} over several ranks"
+        advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
+        advice += f"Train a smaller model, or use {more}"
+        return replace(found, advice=advice)
+    run = build_run(config, tokens, out, ranks, SILENT)
+    memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
+    found = replace(found, memory=memory, next_lower=_next_lower(config.micro_batch, memory))
+    if memory.total > available:
+        fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
+        advice = "It does not fit. "
+        advice += (
+            f"Use --set micro_batch={fits}"
+            if fits >= 1
+            else "Train a smaller model, or use a smaller --set context"
+        )
+        return replace(found, advice=advice)
+    with _computing_as_the_run(run, config):
+        update = time_updates(run.trainer, run.read)
+        started = time.perf_counter()
+        run.validate()
+        validation = time.perf_counter() - started
+    measurements = -(-config.steps // config.validate_every)
+    return replace(
+        found,
+        peak=_peak(ranks),
+        tokens_per_second=tokens_an_update / update,
+        seconds=config.steps * update + measurements * validation,
+    )
+
+
+def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> list[Point]:
+    """Return a learning-rate range test of this recipe, or the existing one in the folder `out`.
+
+    The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
+    """
+    require_matplotlib()  # before the test
+    with process_group(config.device) as ranks:
+        config = resolve(config, tokens, ranks)
+        progress = progress if ranks.is_first else SILENT
+        inputs = run_inputs(config, tokens)
+        stage = Stage(
+            out,
+            kind="rate-search",
+            config=config.deciding(),
+            inputs=inputs,
+            seed=config.seed,
+            measured=[*CHANGEABLE, "init_from"],  # which earlier versions wrote
+        )
+        if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
+            progress.note(f"{out} is complete already")
+            return [Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()]
+        run = build_run(config, tokens, out, ranks, SILENT)
+        with _computing_as_the_run(run, config):
+            found = search_rate(run.trainer, run.read, progress=progress)
+        if ranks.is_first:
+            with stage.write() as work:
+                lines = [json.dumps(point._asdict()) + "\n" for point in found]
+                write_text(work / _POINTS, "".join(lines))
+                save_figure(partial(_draw, found), work / "curve.svg")
+    return found
+
+
+def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
+    """Return the time of each part of this recipe's updates on this machine; nothing is written."""
+    with process_group(config.device) as ranks:
+        config = resolve(config, tokens, ranks)
+        run = build_run(config, tokens, out, ranks, SILENT)
+        with _computing_as_the_run(run, config):
+            return profile_updates(run.trainer, run.read, config.architecture, config.window)
+
+
+@contextmanager
+def _computing_as_the_run(run: Run, config: PretrainConfig) -> Iterator[None]:
+    """Within the block, compute as the run does: compiled if it is, with its precision of float32 matmuls."""
+    with arithmetic(run.trainer.ranks.device, deterministic=config.deterministic):
+        compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
+        yield
+
+
+def _draw(points: list[Point], figure: Any) -> None:
+    axes = figure.subplots()
+    rates, best = [point.learning_rate for point in points], suggestion(points)
+    axes.semilogx(rates, [point.loss for point in points], color="0.8", label="loss")
+    axes.semilogx(rates, [point.smoothed for point in points], label="smoothed")
+    axes.axvline(best, linestyle=":", color="0.3", label=f"suggested: {best:g}")
+    axes.set(xlabel="learning rate", ylabel="loss (nats a token)")
+    axes.legend()
+
+
+def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:
+    if micro_batch == 1:
+        return None
+    half = micro_batch // 2
+    return half, memory.total - memory.activations + memory.activations * half // micro_batch
+
+
+def _peak(ranks: Ranks) -> int | None:
+    """Return the peak memory of this process: on the GPU if there is one, else in main memory."""
+    if ranks.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(ranks.device)
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,234 @@
+"""Pre-training: from a recipe and a tokens folder to a run folder.
+
+`objectives` has the losses. A run folder has `config.toml` (resolved), `metrics.jsonl`, `checkpoints/` and, at the
+end, `model/`: the weights with the lowest held-out loss. The same command, run again, resumes from the last
+checkpoint; ranks, micro-batch, device and compilation may change then, keys that decide the result may not.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headwater import shipped
+from headwater.errors import HeadwaterError, resumable
+from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_model
+from headwater.pretraining.cost import training_flops_a_token
+from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
+from headwater.pretraining.objectives import both_directions, l1, masked
+from headwater.pretraining.recipe import PretrainConfig, end_of_text_of, resolve, start_from, tokenizer_of
+from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.storage import (
+    MANIFEST,
+    SILENT,
+    Progress,
+    Stage,
+    check_files,
+    folder_lock,
+    read_manifest,
+    record_files,
+)
+from headwater.training import (
+    BatchSource,
+    Measurement,
+    Objective,
+    OnUpdate,
+    Ranks,
+    Run,
+    Trainer,
+    Watch,
+    process_group,
+)
+
+# (model, step) -> figures for the journal
+Follow = Callable[[Any, int], dict[str, float]]
+
+
+def pretrain(
+    config: PretrainConfig,
+    tokens: Path,
+    out: Path,
+    *,
+    follow: Follow | None = None,
+    on_update: OnUpdate | None = None,
+    progress: Progress = SILENT,
+) -> Path:
+    """Train, or resume training, and write `out`; return the model folder `out/model`.
+
+    `follow` is called with the model and the step after every update, on the first rank, and returns figures for
+    metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
+    metrics.jsonl.
+
+    Under torchrun every rank calls this; the first one writes. Raises TrainingError if the loss is not finite (the
+    state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is
+    written first).
+    """
+    with process_group(config.device) as ranks:
+        config = resolve(config, tokens, ranks, _begun(out))
+        # Ranks on different machines use the first one's precision.
+        config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
+        stage = Stage(
+            out,
+            kind="run",
+            config=config.deciding(),
+            inputs=run_inputs(config, tokens),
+            seed=config.seed,
+            defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
+            alternative=lambda: _continuation(config, tokens, out),
+        )
+        model_folder = out / "model"
+        if not ranks.is_first:
+            if not ranks.broadcast(None):
+                _train(config, tokens, out, ranks, SILENT)
+            return model_folder
+        found = stage.begin()
+        if found.complete:
+            check_files(out, found)
+            progress.note(f"{out} is complete already")
+        ranks.broadcast(found.complete)
+        if found.complete:
+            return model_folder
+        with resumable(), folder_lock(out):
+            config.save(out / "config.toml")
+            progress.note(f"computes in {config.precision}")
+            _train(config, tokens, out, ranks, progress, follow, on_update)
+            # Only these: users and trackers may write other files there, such as a log of this process.
+            stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
+        return model_folder
+
+
+def _begun(out: Path) -> PretrainConfig | None:
+    """Return the recipe of an unfinished run in `out`, or None if there is no run."""
+    recipe = out / "config.toml"
+    if not recipe.exists() or not (out / MANIFEST).exists() or read_manifest(out).kind != "run":
+        return None
+    return PretrainConfig.load(recipe)
+
+
+def _continuation(config: PretrainConfig, tokens: Path, out: Path) -> str:
+    """Return how to train the model in `out` further with this recipe; nothing if they do not fit."""
+    try:
+        start_from(config, str(out), tokens)
+    except HeadwaterError:
+        return ""
+    return f"To train its model further with the new settings: --from {shlex.quote(str(out))} --out NEW"
+
+
+def run_inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
+    """Return the folders that decide a run's result, by their roles."""
+    model = {} if config.init_from is None else {"model": shipped.resolve(config.init_from)}
+    return {"tokens": tokens} | model
+
+
+def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Run:
+    """Return the run of a resolved recipe: its model on this rank's device, its trainer and its data."""
+    assert config.micro_batch is not None
+    train = TokenStream(tokens, "train", config.text_tokens)
+    held_out = TokenStream(tokens, "validation", config.window)
+    model = build_model(config.architecture, seed=config.seed)
+    if config.init_from is not None:
+        model.load_state_dict(load_model(shipped.resolve(config.init_from)).state_dict())
+    model.to(ranks.device)
+    sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
+    source: BatchSource = sampler
+    validation: TokenStream | MaskedStream = held_out
+    if config.architecture.is_masked:
+        tokenizer = tokenizer_of(config.architecture, tokens)
+        assert tokenizer.mask is not None
+        masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
+        pairing = Pairing(*tokenizer.task_tokens) if config.next_sentence else None
+        source, validation = MaskedSampler(sampler, masking, pairing), MaskedStream(held_out, masking)
+        objective: Objective = masked
+    elif config.architecture.architecture == "bilstm":
+        objective = both_directions
+    else:
+        objective = l1(None if config.cross_documents else end_of_text_of(tokens))
+    sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
+    recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
+    trainer = Trainer(
+        model,
+        objective,
+        config,
+        ranks=ranks,
+        sharded=sharded,
+        recompute=recompute,
+        muon=config.optimizer == "muon",
+    )
+
+    def validate() -> Measurement:
+        loss = held_out_loss(trainer, validation, config)
+        return Measurement({"validation_loss": loss}, rank=(-loss,))
+
+    return Run(
+        trainer=trainer,
+        config=config,
+        source=source,
+        validate=validate,
+        out=out,
+        name="pre-training",
+        progress=progress,
+        flops_a_token=training_flops_a_token(config.architecture, config.window),
+        watch=Watch(config.steps),
+    )
+
+
+@torch.no_grad()
+def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: PretrainConfig) -> float:
+    """Return the mean negative log-likelihood of a token, in nats, over the same held-out windows each time."""
+    assert config.micro_batch is not None
+    ranks = trainer.ranks
+    count = min(config.validation_windows, stream.windows)
+    # In float64: float32 cannot represent all integers above 2^24, and the last index could be out of range.
+    windows = torch.linspace(0, stream.windows - 1, count, dtype=torch.float64).round().long().numpy()
+    shares = [windows[rank :: ranks.count] if count >= ranks.count else windows for rank in range(ranks.count)]
+    sums = torch.zeros(2, dtype=torch.float64)
+    trainer.model.eval()
+    for start in range(0, len(shares[0]), config.micro_batch):
+        mine = shares[ranks.rank][start : start + config.micro_batch]
+        # Sharded ranks gather each block together: one that has read its share takes part with weight 0.
+        ids, targets = stream.batch(mine if len(mine) else windows[:1])
+        seen = (targets != IGNORE).float() * float(len(mine) > 0)
+        loss, _ = trainer.objective(trainer.model, TokenBatch(ids, targets, seen).to(ranks.device))
+        sums += torch.tensor([float(loss), float(seen.sum())], dtype=torch.float64)
+    total = sums.float().to(ranks.device)
+    ranks.sum_([total])
+    loss_sum, token_count = total.tolist()
+    return float(loss_sum / token_count)
+
+
+def _train(
+    config: PretrainConfig,
+    tokens: Path,
+    out: Path,
+    ranks: Ranks,
+    progress: Progress,
+    follow: Follow | None = None,
+    on_update: OnUpdate | None = None,
+) -> None:
+    """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
+    run = build_run(config, tokens, out, ranks, progress)
+    run.on_update = on_update
+    if follow is not None:
+        run.follow = lambda: follow(run.trainer.model, run.trainer.step)
+    run.train()
+    run.restore_best()
+    weights = run.trainer.full_weights()
+    if not ranks.is_first:
+        return
+    model = build_model(config.architecture, device="meta")
+    model.load_state_dict(weights, assign=True)
+    stage = Stage(
+        out / "model",
+        kind="model",
+        config=config.architecture.to_dict() | {"step": run.best["step"] if run.best else config.steps},
+        inputs=run_inputs(config, tokens),
+        seed=config.seed,
+        defaults=ModelConfig.defaults(),
+    )
+    if not stage.is_complete():
+        with stage.write() as work:
+            save_model(model, work, tokenizer=tokenizer_of(config.architecture, tokens))

@@ -1,0 +1,249 @@
+"""A pre-training recipe: its keys, and how unset ones are resolved before a run begins."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from headwater import shipped
+from headwater.config import Config, Layer
+from headwater.errors import MismatchError, UsageError
+from headwater.model import Faithful, ModelConfig, load_config, preset, require_preset
+from headwater.pretraining.cost import fitting_tokens, require_memory
+from headwater.pretraining.masking import ADDED
+from headwater.pretraining.tokens.sampler import TokenStream, too_short
+from headwater.storage import open_folder
+from headwater.tokenizer import Tokenizer
+from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_rate
+
+
+class PretrainConfig(TrainConfig):
+    """A pre-training recipe. With `init_from`, the learning rate is by default chosen by the model's width."""
+
+    tables: ClassVar[Mapping[str, type[Config]]] = {"model": ModelConfig}
+
+    preset: Annotated[str, AfterValidator(require_preset)] = "gpt2-mini"
+    """Which model."""
+    init_from: str | None = None
+    """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
+    model: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the model that replace the preset's."""
+    faithful: Faithful = "code"
+    """code: follow the authors' code where it differs from the papers; paper: follow the papers."""
+    context: int | None = Field(default=None, ge=1)
+    """Tokens of a training window; by default the preset's context."""
+    epochs: float | None = Field(default=None, gt=0, le=1e9)
+    """Passes over the training tokens, instead of steps."""
+    cross_documents: bool = True
+    """Whether attention crosses the border between two documents."""
+    next_sentence: bool = False
+    """Read pairs of texts and predict whether the second follows the first, as BERT does; needs a masked model."""
+    shard: bool = False
+    """Shard weights and optimizer over the ranks (FSDP)."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """muon: Muon for the matrices between embeddings and head; not in the papers, and cannot be sharded."""
+    recompute: Literal["auto", "none", "selective", "full"] = "auto"
+    """Which activations the backward pass recomputes; auto: full for a sharded model."""
+    validation_windows: int = Field(default=256, ge=1)
+    """The most windows for the held-out loss."""
+
+    @classmethod
+    def build(cls, *layers: Mapping[str, Any], source: str = "configuration") -> Self:
+        """Merge layers; `steps` and `epochs` replace each other, so only the last layer's is kept."""
+        other = {"steps": "epochs", "epochs": "steps"}
+        kept: list[Mapping[str, Any]] = []
+        for place, layer in enumerate(layers, 1):
+            later = {key for after in layers[place:] for key in after}
+            keys = {key: value for key, value in layer.items() if other.get(key) not in later}
+            kept.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
+        return super().build(*kept, source=source)
+
+    @model_validator(mode="after")
+    def _has_one_length(self) -> Self:
+        if self.epochs is not None and "steps" in self.model_fields_set:
+            raise ValueError(f"steps = {self.steps} and epochs = {self.epochs:g} both set the length of training")
+        return self
+
+    def deciding(self) -> dict[str, Any]:
+        """As of every training, without the model to continue from, which is an input of the folder."""
+        return {key: value for key, value in super().deciding().items() if key != "init_from"}
+
+    @property
+    def architecture(self) -> ModelConfig:
+        """The model that this recipe trains."""
+        return preset(self.preset, faithful=self.faithful, **self.model)
+
+    @property
+    def window(self) -> int:
+        """Tokens of a training window."""
+        return self.context or self.architecture.context
+
+    @property
+    def text_tokens(self) -> int:
+        """Tokens of a training window that are read from the packed text."""
+        return self.window - (ADDED if self.next_sentence else 0)
+
+
+def resolve(
+    config: PretrainConfig, tokens: Path, ranks: Ranks, begun: PretrainConfig | None = None
+) -> PretrainConfig:
+    """Return the recipe with all keys set: the model, the window, updates, micro-batch and precision.
+
+    What this device would choose for "auto" is taken from `begun`, the recipe of an unfinished run: it may have
+    begun on another machine. Raises UsageError, DataError or MismatchError if recipe, tokens and ranks are
+    inconsistent.
+    """
+    packed = open_folder(tokens, "tokens")
+    vocabulary = int(packed.config["vocabulary_size"])
+    if config.init_from is not None:
+        config = start_from(config, config.init_from, tokens)
+    if config.next_sentence:
+        config = _with_pairs(config)
+    if config.architecture.is_masked:
+        vocabulary = tokenizer_of(config.architecture, tokens).vocabulary_size
+    changes: dict[str, Any] = {"vocabulary": vocabulary}
+    # A trained model keeps its positions, even if the window is shorter.
+    for key in ("context", "dropout") if config.init_from is None else ():
+        if getattr(config, key) is not None:
+            changes[key] = getattr(config, key)
+    model = preset(config.preset, faithful=config.faithful, **(changes | config.model))
+    if config.dropout is not None and config.dropout != model.dropout:
+        raise UsageError(
+            f"dropout = {config.dropout} and model.dropout = {model.dropout} set the same value",
+            repair="Give only one of them; a resumed run keeps its own",
+        )
+    if model.vocabulary < vocabulary:
+        raise MismatchError(
+            f"the model has {model.vocabulary:,} vocabulary rows, and the tokens in {tokens} need {vocabulary:,}",
+            repair="Leave model.vocabulary out, or pack with the model's own tokenizer",
+        )
+    window = config.context or model.context
+    if window > model.context:
+        raise UsageError(
+            f"context = {window} is longer than model.context = {model.context}",
+            repair=f"Use --set context={model.context}, or leave model.context out",
+        )
+    config = config.model_copy(update={"context": window})
+    if config.next_sentence and config.text_tokens < 2:
+        raise UsageError(
+            f"context = {window} is too short for pairs of texts",
+            expected=f"at least {ADDED + 2} with next_sentence",
+            repair="Use a longer --set context",
+        )
+    for part, count in packed.config["counts"].items():
+        if count["tokens"] <= window:
+            raise too_short(tokens, packed, part, window)
+    if not config.cross_documents:
+        if model.is_masked or model.is_recurrent:
+            raise UsageError(
+                "cross_documents = false is only for causal attention", repair="Leave cross_documents out"
+            )
+        end_of_text_of(tokens)
+    if config.batch_size % ranks.count:
+        raise UsageError(
+            f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",
+            repair=f"Use a multiple of {ranks.count}",
+        )
+    if config.shard and ranks.count > 1 and config.optimizer == "muon":
+        raise UsageError(
+            "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
+        )
+    if config.recompute in ("selective", "full") and model.is_recurrent:
+        raise UsageError(
+            f"recompute = {config.recompute} needs a Transformer's blocks, and this model is an LSTM",
+            repair="Use --set recompute=none",
+        )
+    require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
+    steps = config.steps
+    if config.epochs is not None:
+        windows = TokenStream(tokens, "train", config.text_tokens).windows
+        steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
+    # A resumed run keeps its micro-batch: another one would round differently.
+    micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
+    if micro_batch is None:
+        micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
+    config = resolve_precision(config, begun, ranks.device)
+    return config.model_copy(
+        update={
+            "model": model.to_dict(),
+            "dropout": model.dropout,
+            "steps": steps,
+            "epochs": None,
+            "micro_batch": min(micro_batch, config.batch_size // ranks.count),
+        }
+    )
+
+
+def _with_pairs(config: PretrainConfig) -> PretrainConfig:
+    found = config.architecture
+    if not found.is_masked or (config.init_from is not None and not found.next_sentence):
+        raise UsageError(
+            "next_sentence was asked of a model that is not masked, or was trained without it",
+            expected="a masked preset, as bert-mini, or a model that was trained with next_sentence",
+        )
+    parts = {"next_sentence": True, "segments": max(2, found.segments)}
+    return config.model_copy(update={"model": parts | config.model})
+
+
+def require_one_model(*given: Mapping[str, Any]) -> None:
+    """Raise UsageError if a user's own keys have both a model to continue from and keys of a new one.
+
+    Those of a recipe are defaults, which `init_from` replaces.
+    """
+    keys = {key: value for layer in given for key, value in layer.items() if value is not None}
+    for key in ("preset", "faithful") if "init_from" in keys else ():
+        if key in keys:
+            raise UsageError(
+                f"{key} = {keys[key]} is for a new model, and the run continues from {keys['init_from']}",
+                repair=f"Leave {key} out",
+            )
+
+
+def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainConfig:
+    """Return the recipe with the shape of the model to continue from and, if none is set, its learning rate.
+
+    Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
+    """
+    folder = shipped.resolve(initial)
+    found = load_config(folder)
+    shape = found.to_dict()
+    if changed := [key for key, value in config.model.items() if key != "dropout" and shape.get(key) != value]:
+        raise UsageError(
+            f"model.{changed[0]} = {config.model[changed[0]]} is not as in {initial}: {shape.get(changed[0])}",
+            repair=f"Leave model.{changed[0]} out, or train a new model without --from",
+        )
+    own, packed = Tokenizer.of_model(folder, found.vocabulary), tokenizer_of(found, tokens)
+    if own is not None and own.identity != packed.identity:
+        raise MismatchError(
+            f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
+            repair=f"Pack the corpus with it: headwater pack CORPUS --tokenizer {shlex.quote(initial)} --out DIR",
+        )
+    dropout = {} if config.dropout is None else {"dropout": config.dropout}
+    update: dict[str, Any] = {"model": shape | dropout | config.model}
+    if "learning_rate" not in config.model_fields_set:
+        update["learning_rate"] = transfer_rate(found.width)
+    return config.model_copy(update=update)
+
+
+def tokenizer_of(config: ModelConfig, tokens: Path) -> Tokenizer:
+    """Return the tokenizer of the tokens folder; a masked model's has `[MASK]`, and the tokens of pairs."""
+    tokenizer = Tokenizer.load(tokens / "tokenizer")
+    if not config.is_masked:
+        return tokenizer
+    return tokenizer.with_mask().with_task_tokens() if config.next_sentence else tokenizer.with_mask()
+
+
+def end_of_text_of(tokens: Path) -> int:
+    """Return the id of `<|endoftext|>` in a tokens folder; raise UsageError if it has none."""
+    end_of_text = Tokenizer.load(tokens / "tokenizer").end_of_text
+    if end_of_text is None:
+        raise UsageError(
+            "cross_documents = false needs an end-of-text token, and this tokenizer has none",
+            repair="Leave cross_documents out, or use a tokenizer of kind gpt2",
+        )
+    return end_of_text

@@ -1,0 +1,215 @@
+"""Which windows of the packed stream each update reads: a function of (seed, step) alone.
+
+Every shard is divided into windows of `context` tokens and the token that follows; one epoch visits each window
+once, in an order that a permutation keyed by (seed, epoch) computes, so that the time to start does not depend on
+the number of tokens. A shard's last window overlaps the previous one, without a loss for the overlap: every token
+is predicted exactly once an epoch.
+
+Ranks and micro-batches divide the windows of an update; they do not change which windows these are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.errors import DataError, FolderError
+from headwater.model import IGNORE, to_device
+from headwater.storage import Manifest, open_folder, scramble
+
+_ROUNDS = 6
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """ids, targets: (sequences, context) int64; weights: the same shape, float32.
+
+    Weights sum to 1 over all ranks and micro-batches of an update. For next sentences: segments, as ids;
+    random_next: (sequences,) int64, 1 for a second text from another window; pair_weights: (sequences,) float32.
+    chosen: (targets,) int64, the flat positions that have a target; None before the batch is on its device.
+    """
+
+    ids: Tensor
+    targets: Tensor
+    weights: Tensor
+    segments: Tensor | None = None
+    random_next: Tensor | None = None
+    pair_weights: Tensor | None = None
+    chosen: Tensor | None = None
+
+    def to(self, device: torch.device) -> TokenBatch:
+        """Return the batch on a device."""
+        if device.type == "cpu":
+            return self
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)} | {"chosen": self.places()}
+        moved: dict[str, Any] = {k: t if t is None else to_device(t, device) for k, t in tensors.items()}
+        return TokenBatch(**moved)
+
+    def first(self, count: int) -> TokenBatch:
+        """Return a batch of the first sequences."""
+        others = {name: getattr(self, name) for name in ("segments", "random_next", "pair_weights")}
+        cut: dict[str, Any] = {k: t if t is None else t[:count] for k, t in others.items()}
+        return TokenBatch(self.ids[:count], self.targets[:count], self.weights[:count], **cut)
+
+    def places(self) -> Tensor:
+        """Return `chosen`, computed on the CPU, because the host would have to wait for a device."""
+        return (self.targets != IGNORE).flatten().nonzero().squeeze(1) if self.chosen is None else self.chosen
+
+
+class TokenStream:
+    """One part ("train" or "validation") of a tokens folder, memory-mapped and divided into windows.
+
+    Windows are checked as they are read: an id beyond the vocabulary raises DataError.
+    """
+
+    def __init__(self, folder: Path, part: str, context: int) -> None:
+        self.manifest: Manifest = open_folder(folder, "tokens")
+        self.folder, self.part, self.context = folder, part, context
+        paths = shard_paths(folder, self.manifest, part)
+        shards = [(path, shard) for path, shard in ((path, _map(path)) for path in paths) if len(shard) > context]
+        self._paths, self.shards = [path for path, _ in shards], [shard for _, shard in shards]
+        self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
+        self.tokens = sum(len(shard) for shard in self.shards)
+        if not self.shards:
+            raise too_short(folder, self.manifest, part, context)
+        # Windows of each shard: the last one, full but overlapping, counts as one.
+        self._ends = np.cumsum([-(-(len(shard) - 1) // context) for shard in self.shards])
+        self.windows = int(self._ends[-1])
+
+    def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return ids and targets of one window, each (context,) int64; IGNORE in the overlap."""
+        number, start, overlap = self._place(index)
+        chunk = self.shards[number][start : start + self.context + 1]
+        check_ids(chunk, self._vocabulary, self._paths[number], start)
+        chunk = chunk.astype(np.int64)
+        ids, targets = chunk[:-1], chunk[1:].copy()
+        targets[:overlap] = IGNORE
+        return ids, targets
+
+    def has_target(self, index: int) -> np.ndarray:
+        """Return which positions of a window have a target, (context,) bool, without reading the window."""
+        return np.arange(self.context) >= self._place(index)[2]
+
+    def targets_in(self, indices: np.ndarray) -> int:
+        """Return how many targets these windows have, without reading them."""
+        return sum(self.context - self._place(index)[2] for index in indices.tolist())
+
+    def _place(self, index: int) -> tuple[int, int, int]:
+        """Return a window's shard, its start there, and how many of its targets the previous window has too."""
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        start = (index - int(self._ends[number - 1] if number else 0)) * self.context
+        overlap = max(0, start + self.context + 1 - len(self.shards[number]))
+        return number, start - overlap, overlap
+
+    def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return ids and targets, each (len(indices), context) int64."""
+        pairs = [self.window(int(index)) for index in indices]
+        ids = torch.from_numpy(np.stack([ids for ids, _ in pairs]))
+        targets = torch.from_numpy(np.stack([targets for _, targets in pairs]))
+        return ids, targets
+
+
+def shard_paths(folder: Path, manifest: Manifest, part: str) -> list[Path]:
+    """Return the paths of a part's shards in order: only those that the manifest names, which were checked."""
+    return [folder / name for name in sorted(manifest.files) if name.startswith(f"{part}-")]
+
+
+def too_short(folder: Path, manifest: Manifest, part: str, context: int) -> DataError:
+    """Return the error for a part without a window of `context` tokens and the token that follows."""
+    count = manifest.config["counts"][part]["tokens"]
+    return DataError(
+        f"the {part} part of {folder} has {count:,} tokens, less than one window",
+        expected=f"more than the context of {context}",
+        repair="Gather more text, or train with a smaller --set context",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """The training windows of every update, divided among ranks and micro-batches."""
+
+    stream: TokenStream
+    batch_size: int  # windows an update, over all ranks
+    micro_batch: int  # windows at a time on one rank
+    seed: int
+    rank: int = 0
+    ranks: int = 1
+
+    def windows_of(self, step: int) -> np.ndarray:
+        """Return the windows of update `step` (from 0), of all ranks: (batch_size,) int64 indices."""
+        places = np.arange(step * self.batch_size, (step + 1) * self.batch_size, dtype=np.int64)
+        epochs, positions = np.divmod(places, self.stream.windows)
+        indices = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            indices[chosen] = permute(positions[chosen], self.stream.windows, self.seed, int(epoch))
+        return indices
+
+    def tokens(self, step: int) -> int:
+        """Return the tokens of update `step`, over all ranks."""
+        return self.batch_size * self.stream.context
+
+    def micro_batches(self, step: int) -> list[TokenBatch]:
+        """Return this rank's part of update `step`, divided into micro-batches."""
+        windows = self.windows_of(step)
+        ids, targets = self.stream.batch(windows[self.rank :: self.ranks])
+        weight = 1.0 / self.stream.targets_in(windows)
+        weights = (targets != IGNORE).float() * weight
+        parts = (t.split(self.micro_batch) for t in (ids, targets, weights))
+        return [TokenBatch(*part) for part in zip(*parts, strict=True)]
+
+
+def permute(positions: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarray:
+    """Evaluate a permutation of range(size), drawn from (seed, epoch), at `positions` (int64).
+
+    A balanced Feistel network over the next even power of two, applied until the result is below `size` (Black and
+    Rogaway 2002, "cycle walking"): O(1) memory, fewer than four applications a position on average.
+    """
+    half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+    mask = np.uint64((1 << half) - 1)
+    keys = np.random.default_rng([seed, epoch]).integers(0, 2**63, _ROUNDS, dtype=np.uint64)
+    values = positions.astype(np.uint64)
+    outside = np.ones(len(values), dtype=bool)
+    while outside.any():
+        left, right = values[outside] >> np.uint64(half), values[outside] & mask
+        for key in keys:
+            left, right = right, left ^ (scramble((right + key) * _MULTIPLIER) & mask)
+        values[outside] = (left << np.uint64(half)) | right
+        outside &= values >= np.uint64(size)
+    return values.astype(np.int64)
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        shard: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise FolderError(f"{path} is damaged: {error}", repair="Pack the corpus again") from None
+    if shard.ndim != 1 or shard.dtype not in (np.uint16, np.uint32):
+        raise FolderError(f"{path} has {shard.dtype} {shard.shape}", expected="one row of uint16 or uint32")
+    return shard
+
+
+def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> None:
+    """Raise DataError naming file, position and id of the first id that is not below `vocabulary`.
+
+    ids: (tokens,) unsigned integers, mapped from `path`; first: the position of the first one. Ids are not read if
+    their type cannot represent a larger id.
+    """
+    if np.iinfo(ids.dtype).max < vocabulary:
+        return
+    for start in range(0, len(ids), _CHECKED_IDS):
+        block = ids[start : start + _CHECKED_IDS]
+        if int(block.max()) >= vocabulary:
+            place = int(np.argmax(block >= vocabulary))
+            raise DataError(
+                f"{path} has id {int(block[place]):,} at position {first + start + place:,}",
+                expected=f"ids below its vocabulary size, {vocabulary:,}",
+                repair="Pack the corpus again, or give the tokenizer that made these ids",
+            )

@@ -1,0 +1,5 @@
+"""The whole flow on local text, the stages as functions, and labelled data made from a corpus."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,357 @@
+"""All stages, from local text to a trained model and a report.
+
+Every stage is the function of a command and writes its own folder in `out`. This module makes only the choices
+between them, such as the size of the model for the given time. Complete folders are kept, so that an interrupted
+quickstart resumes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from headwater import shipped
+from headwater.config import read_toml, recipes_folder
+from headwater.corpus import BuildConfig, build_corpus, read_documents, split
+from headwater.errors import DataError, FolderError, UsageError, resumable
+from headwater.evaluation import EvaluateConfig, Results, evaluate, write_samples
+from headwater.finetuning import FinetuneConfig, finetune
+from headwater.pretraining import PretrainConfig, build_run, pack, pretrain, resolve, time_updates
+from headwater.quickstart.labels.labels import choose_tasks, make_labels
+from headwater.report import report
+from headwater.storage import MANIFEST, SILENT, Progress, open_folder, read_json, read_manifest, write_json
+from headwater.tokenizer import Tokenizer, train_tokenizer
+from headwater.training import Ranks, choose_device
+
+BUILT_IN = "python-docs"
+VALIDATION = 0.05
+ASKED = "quickstart.json"  # the minutes and the seed of a folder
+# A tokenizer that does not know a language uses about a token a byte; English has 3 bytes a token or more.
+BYTES_A_TOKEN = 1.25
+WORDS_BYTES_A_TOKEN = 2.0
+CONTINUE_BYTES = 20_000_000  # of a corpus that is large enough for a model from scratch
+SHOWN = 4_000  # characters of a document that tell its language
+MINUTES = 60 * 24 * 365  # for longer training there is `headwater pretrain`
+# Candidates, smallest first, and the fewest tokens for each weight of the blocks: with fewer, a larger model is
+# worse than a smaller one after the same time. (In 350 seconds of one core gpt2-nano read 5 tokens a weight and
+# reached a held-out loss of 3.12; in 255 gpt2-pico read 27 and reached 3.07.)
+LADDER = ("gpt2-pico", "gpt2-nano", "gpt2-micro", "gpt2-mini", "gpt2-midi")
+TOKENS_A_WEIGHT = 10.0
+# Bytes of text for each vocabulary entry: a small text does not fill a large vocabulary.
+BYTES_AN_ENTRY = 500
+VOCABULARY = (512, 4_096)
+# The share of the minutes for each of the two fine-tunings. They are on classification alone: multiple choice
+# stayed at chance with an eighth of four minutes.
+FINETUNE_SHARE = 1 / 10
+BATCH = 16  # sequences of an update, examples of one of fine-tuning
+# For each measurement of the held-out loss: ten measurements on 256 windows cost as much as 53 updates.
+VALIDATION_WINDOWS = 64
+# Of the recipe of the chosen size; time and text decide the rest.
+RECIPE_KEYS = ("preset", "optimizer", "learning_rate")
+ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
+# Limits of the other stages for each minute of pre-training, so that together they take about as long: bytes of
+# python-docs to gather, which the yardsticks learn from too (gpt2-pico reads about 10 MB a minute on two cores; xz
+# takes 2 seconds a megabyte), and examples of each protocol.
+TEXT_BYTES = 5_000_000
+SCORED = 50
+SAMPLE_PROMPTS = 4
+PROMPT_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Quickstart:
+    """The paths of the results, a prompt, the figures, and the shipped model that they are compared with."""
+
+    out: Path
+    model: Path
+    report: Path
+    prompt: str
+    figures: dict[str, Any]
+    shipped: str | None
+
+
+@resumable()
+def quickstart(
+    out: Path,
+    *,
+    minutes: float = 4.0,
+    text: Sequence[Path] = (),
+    text_field: str = "text",
+    seed: int = 1,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> Quickstart:
+    """Run all stages in `out`; `minutes` is the time of pre-training.
+
+    text: the user's own files. text_field: the field of their rows with the text. device: of every stage with a
+    model, as in `headwater.load`. The minutes also limit what the other stages read (TEXT_BYTES, SCORED). If
+    `out` has a quickstart of other minutes, a folder next to it is written, named by the minutes.
+
+    Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
+    cannot be used, FolderError if `out` has a quickstart of another seed or text.
+    """
+    choose_device(device)  # its error comes first
+    if not 0 < minutes <= MINUTES:
+        why = "needs an end" if minutes > 0 else "leaves no time to train"
+        raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
+    out = choose_folder(out, minutes, seed, progress)
+    corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
+    gathered = None if text else math.ceil(minutes * TEXT_BYTES)
+    rules = BuildConfig(text_field=text_field, python_docs_bytes=gathered)
+    build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
+    if not (out / ASKED).exists():
+        write_json(out / ASKED, {"minutes": minutes, "seed": seed})
+    size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
+    initial = choose_start(corpus, size) if text else None
+    if initial is None:
+        entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
+        train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
+        recipes = [read_toml(recipes_folder() / f"{name}.toml") for name in LADDER]
+        ladder = [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
+    else:
+        progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
+        tokenizer = shipped.resolve(initial)
+        ladder = [PretrainConfig(init_from=initial)]
+    try:
+        pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
+    except DataError as error:  # the repair names an option that only `headwater pack` has
+        raise DataError(error.seen, expected=error.expected, repair="Gather more text") from None
+    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress)
+    model = pretrain(recipe, tokens, run, progress=progress)
+    prompts = choose_prompts(corpus)
+    write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
+
+    classification, choice = choose_tasks(corpus)
+    labels: dict[str, Path] = {}
+    for name in (classification, choice):
+        try:
+            make_labels(corpus, name, out / "labels" / name, VALIDATION, seed=seed, progress=progress)
+            labels[name] = out / "labels" / name
+        except DataError as error:  # a short text can be enough for a model, but not for labels
+            progress.note(f"left out: {error.seen}")
+    protocols = ["heldout"]
+    if choice in labels:
+        protocols.append(ZERO_SHOT[choice])
+    zero_shot = out / "zero-shot"
+    config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * TEXT_BYTES))
+    limit = math.ceil(minutes * SCORED)
+    folders = [tokens, *labels.values()]
+    results = evaluate(
+        model, protocols, folders, zero_shot, config=config, limit=limit, device=device, progress=progress
+    )
+    compared = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", limit, device, progress)
+
+    tuned: dict[str, dict[str, Any]] = {}
+    fine_tuned: list[Path] = []
+    if classification in labels:
+        folder = labels[classification]
+        tuning = choose_finetuning(folder, run, tokens, 60 * minutes * FINETUNE_SHARE, seed)
+        baseline: dict[str, Any] | None = None  # equal for both, which have the same rows
+        for from_scratch in (False, True):
+            place = out / "fine-tuned" / (f"{classification}-from-scratch" if from_scratch else classification)
+            metrics = finetune(
+                tuning.model_copy(update={"from_scratch": from_scratch, "device": device}),
+                place,
+                model=model,
+                train=folder / "train.jsonl",
+                validation=folder / "validation.jsonl",
+                baseline=baseline,
+                progress=progress,
+            )
+            tuned[place.name], baseline = metrics, metrics.get("baseline")
+            fine_tuned.append(place)
+    page = out / "report.html"
+    scores = [zero_shot] if compared is None else [zero_shot, out / "shipped" / "zero-shot"]
+    learned = [tokenizer] if initial is None else []
+    report([corpus, *learned, tokens, run, out / "samples", *scores, *fine_tuned], page)
+    figures = {
+        "results": [asdict(result) for result in results.results],
+        "shipped": [asdict(result) for result in compared.results] if compared else [],
+        "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
+    }
+    return Quickstart(out, model, page, prompts[0], figures, compared.model if compared else None)
+
+
+def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> Path:
+    """Return `out`, or a folder next to it if `out` has a quickstart of other minutes.
+
+    Raises FolderError if it has one of another seed.
+    """
+    if not (out / ASKED).exists():
+        return out
+    asked = read_json(out / ASKED)
+    if asked["minutes"] != minutes:
+        named = out if out.name else out.resolve()  # "." has no name
+        other = named.with_name(f"{named.name}-{minutes:g}-minutes")
+        progress.note(f"{out} has a quickstart of {_time(asked['minutes'])}: this one is written to {other}")
+        return choose_folder(other, minutes, seed, progress)
+    if asked["seed"] != seed:
+        raise FolderError(
+            f"{out} has a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"
+        )
+    return out
+
+
+def _time(minutes: float) -> str:
+    return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
+
+
+def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
+    """Return the shipped model whose tokenizer needs the fewest tokens for a corpus.
+
+    None if a token encodes at most `bytes_a_token` bytes of the text, on average.
+    """
+    text = ""
+    for document in read_documents(corpus):
+        text += document.text[:SHOWN]
+        if len(text) > 16 * SHOWN:
+            break
+    sizes = {
+        name: len(Tokenizer.load(shipped.FOLDER / name).encode(text))
+        for name in shipped.STARTS
+        if name in shipped.names()
+    }
+    best = min(sizes, key=lambda name: sizes[name], default=None)
+    return None if best is None or len(text.encode()) <= bytes_a_token * sizes[best] else best
+
+
+def compare_shipped(
+    corpus: Path,
+    protocols: Sequence[str],
+    labels: Sequence[Path],
+    out: Path,
+    limit: int,
+    device: str,
+    progress: Progress,
+) -> Results | None:
+    """Return the scores of a shipped model on the same text and questions, `limit` of each protocol.
+
+    None if no such model's tokenizer knows the language of the text, or if a local folder has the model's name.
+    """
+    name = choose_shipped(corpus, BYTES_A_TOKEN)
+    if name is None:
+        progress.note("not compared with a shipped model: none was trained on text of this language")
+        return None
+    if shipped.is_shadowed(name):
+        progress.note(f"not compared with the shipped {name}: a local folder has this name")
+        return None
+    # Bits per byte of text are comparable between tokenizers.
+    pack(corpus, shipped.resolve(name), out / "tokens", VALIDATION, progress=progress)
+    folders = [out / "tokens", *labels]
+    config = EvaluateConfig(yardstick_bytes=0)  # they are part of the new model's scores
+    return evaluate(
+        Path(name),
+        protocols,
+        folders,
+        out / "zero-shot",
+        config=config,
+        limit=limit,
+        device=device,
+        progress=progress,
+    )
+
+
+def choose_start(corpus: Path, size: int) -> str | None:
+    """Return the shipped model to continue from; None for a corpus that gets a model from scratch.
+
+    A small text is not enough to learn a language. A large one, or one that the model's tokenizer does not split
+    into words, is better served by a model and a tokenizer of its own. None also if a local folder has the name of
+    the shipped model.
+    """
+    name = None if size > CONTINUE_BYTES else choose_shipped(corpus, WORDS_BYTES_A_TOKEN)
+    return None if name is None or shipped.is_shadowed(name) else name
+
+
+def choose_recipe(
+    ladder: Sequence[PretrainConfig],
+    tokens: Path,
+    run: Path,
+    minutes: float,
+    seed: int,
+    device: str,
+    progress: Progress,
+) -> PretrainConfig:
+    """Return the recipe of the largest model that reads enough tokens in the minutes, as measured on the device.
+
+    A run that was started keeps its recipe, on any device.
+    """
+    recipe_file = run / "config.toml"
+    if recipe_file.exists():
+        return PretrainConfig.load(recipe_file, {"device": device})
+    if (run / MANIFEST).exists():  # the first file of a run
+        begun = read_manifest(run).config
+        return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
+    ranks = Ranks(device=choose_device(device))
+    progress.start("choosing a size")
+    chosen, steps = ladder[0], 0
+    for recipe in ladder:
+        recipe = recipe.model_copy(update={"batch_size": BATCH, "steps": 100, "seed": seed, "device": device})
+        config = resolve(recipe, tokens, ranks)
+        trial = build_run(config, tokens, run, ranks, SILENT)
+        update = time_updates(trial.trainer, trial.read)
+        possible = max(20, int(60 * minutes / update))
+        architecture = config.architecture
+        weights = 12 * architecture.layers * architecture.width**2
+        if steps and possible * trial.source.tokens(0) < TOKENS_A_WEIGHT * weights:
+            break
+        chosen, steps = recipe, possible
+    progress.finish(f"{chosen.init_from or chosen.preset}, {steps:,} updates in {_time(minutes)}")
+    return chosen.model_copy(
+        update={
+            "steps": steps,
+            "warmup_steps": max(1, steps // 15),
+            "validate_every": max(1, steps // 10),
+            "validation_windows": VALIDATION_WINDOWS,
+            "checkpoint_every": max(1, steps // 10),
+        }
+    )
+
+
+def choose_prompts(corpus: Path) -> list[str]:
+    """Return evenly spaced beginnings of held-out documents, or of paragraphs if there are few documents."""
+    held_out = [document.text for part, document in split(corpus, VALIDATION) if part == "validation"]
+    if len(held_out) < SAMPLE_PROMPTS:
+        paragraphs = (list(filter(str.strip, text.split("\n\n")[1:])) or [text] for text in held_out)
+        held_out = list(chain.from_iterable(paragraphs))
+    beginnings = list(dict.fromkeys(filter(None, map(_beginning, held_out))))
+    return beginnings[:: max(1, len(beginnings) // SAMPLE_PROMPTS)][:SAMPLE_PROMPTS]
+
+
+def _beginning(text: str) -> str:
+    """Return the first words of a text, cut between words if possible."""
+    start = text.strip()[: PROMPT_CHARACTERS + 1]
+    if len(start) > PROMPT_CHARACTERS:
+        start = start.rsplit(None, 1)[0][:PROMPT_CHARACTERS]
+    return start
+
+
+def choose_finetuning(labels: Path, run: Path, tokens: Path, seconds: float, seed: int) -> FinetuneConfig:
+    """Return a configuration with as many updates as fit the seconds at the speed of pre-training, at most 3
+    epochs.
+
+    No more rows are read, for training and for measuring, than the updates use.
+    """
+    speed = statistics.median(
+        json.loads(line)["tokens_per_second"] for line in (run / "metrics.jsonl").read_text().splitlines()
+    )
+    counts = open_folder(tokens, "tokens").config["counts"]["train"]
+    tokens_a_byte = counts["tokens"] / counts["bytes"]
+    examples = (labels / "train.jsonl").read_bytes()
+    count = examples.count(b"\n")
+    tokens_an_example = max(1.0, len(examples) / count * tokens_a_byte)
+    possible = int(seconds * speed / (tokens_an_example * BATCH))
+    steps = max(10, min(possible, 3 * count // BATCH))
+    return FinetuneConfig(
+        task="classify",
+        steps=steps,
+        validate_every=steps,  # once: three measurements on all held-out rows can cost more than the updates
+        limit=steps * BATCH,
+        batch_size=BATCH,
+        seed=seed,
+    )

@@ -1,0 +1,198 @@
+"""Make labelled data from any text in any language.
+
+`continuation`: choose, among four, the passage that follows. Passages form groups of four, from one document if it
+has enough. Each is a question with the continuations of all four as answers, so that the answers alone reveal
+nothing. `context + answers[label]` is a piece of the text.
+
+`source`: predict the source of a passage: its file, or its document if one file has several long ones. For a text
+with neither, predict whether the words of a passage are shuffled. Half of the passages are; each is used once, and
+white space is normalised in all, so that only the order of words tells them apart and a bag of words stays at
+chance.
+
+Passages do not overlap. Those of the training part are examples for training, those of the held-out part for
+validation. Of a long text the passages with the lowest hash of (seed, id, place) are used, to bound memory.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headwater.corpus import Document, Part, rank
+from headwater.quickstart.labels.docstring_tasks import (
+    CHOICE_EXAMPLES,
+    CHOICES,
+    CLASS_EXAMPLES,
+    CLASSES,
+    Row,
+    Rows,
+    choice_rows,
+    choose_classes,
+)
+
+CONTEXT_CHARACTERS = 240
+CONTINUATION_CHARACTERS = 120
+PASSAGE_CHARACTERS = 360
+# How many characters before the exact place a cut may be at white space; scripts without spaces are cut anywhere.
+_REACH = 40
+AS_WRITTEN, SHUFFLED = "as written", "words shuffled"
+_TITLE_CHARACTERS = 40
+# Candidates for classes; a corpus with more sources or long documents uses the first of them.
+_CANDIDATES = 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Piece:
+    rank: int
+    document: str
+    context: str
+    answer: str = ""
+
+
+def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
+    """Return {"context", "question", "answers", "label"} rows, CHOICES answers each."""
+    kept: dict[Part, list[_Piece]] = {"train": [], "validation": []}
+    for part, document in parts:
+        for place, (start, middle, end) in enumerate(_pieces(document.text)):
+            piece = _Piece(
+                rank(seed, document.id, str(place)),
+                document.id,
+                document.text[start:middle],
+                document.text[middle:end],
+            )
+            _keep(kept[part], piece, CHOICE_EXAMPLES[part])
+    rows: Rows = {"train": [], "validation": []}
+    seen: set[str] = set()
+    for part, lowest in kept.items():
+        pieces = [piece for piece in lowest if piece.answer not in seen]
+        pieces = list({piece.answer: piece for piece in reversed(pieces)}.values())[::-1]
+        seen.update(piece.answer for piece in pieces)
+        rows[part] = _continuations(pieces, seed)
+    return rows
+
+
+def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
+    """Return {"text", "label"} rows: by source, by document, or as written against shuffled."""
+    by_source: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
+    by_document: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
+    everything: dict[Part, list[_Piece]] = {"train": [], "validation": []}
+    titles: dict[str, str] = {}
+    for part, document in parts:
+        pieces = [
+            _Piece(rank(seed, document.id, str(place)), document.id, document.text[start:end])
+            for place, (start, _, end) in enumerate(_pieces(document.text))
+        ]
+        most = CLASS_EXAMPLES[part][1]
+        if len(pieces) >= CLASS_EXAMPLES[part][0] and len(titles) < _CANDIDATES:
+            titles.setdefault(document.id, _title(document.text, len(titles) + 1))
+        for piece in pieces:
+            _keep(everything[part], piece, CLASSES * most)
+            if document.source in by_source[part] or len(by_source[part]) < _CANDIDATES:
+                _keep(by_source[part].setdefault(document.source, []), piece, most)
+            if document.id in titles:
+                _keep(by_document[part].setdefault(titles[document.id], []), piece, most)
+    for grouped in (by_source, by_document):
+        rows = _grouped(grouped, seed)
+        if rows["train"]:
+            return rows
+    return _shuffled(everything, seed)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, middle, end) of the consecutive passages of a text."""
+    start = 0
+    while start + PASSAGE_CHARACTERS <= len(text):
+        middle = _cut_before(text, start + CONTEXT_CHARACTERS)
+        end = _cut_before(text, middle + CONTINUATION_CHARACTERS)
+        yield start, middle, end
+        start = end
+
+
+def _cut_before(text: str, exact: int) -> int:
+    """Return the last white space at most _REACH characters before `exact`, else `exact`."""
+    for place in range(exact, exact - _REACH, -1):
+        if text[place : place + 1].isspace():
+            return place
+    return exact
+
+
+def _continuations(pieces: list[_Piece], seed: int) -> list[Row]:
+    documents: dict[str, list[_Piece]] = defaultdict(list)
+    for piece in pieces:
+        documents[piece.document].append(piece)
+    groups: list[list[_Piece]] = []
+    rest: list[_Piece] = []
+    for neighbours in documents.values():
+        whole = len(neighbours) // CHOICES * CHOICES
+        groups += [neighbours[i : i + CHOICES] for i in range(0, whole, CHOICES)]
+        rest += neighbours[whole:]
+    groups += [rest[i : i + CHOICES] for i in range(0, len(rest) - CHOICES + 1, CHOICES)]
+    questions = [[(piece.context.lstrip(), piece.answer) for piece in group] for group in groups]
+    return choice_rows(questions, seed)
+
+
+def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Rows:
+    """Return rows with the group's name as label; none if fewer than two groups have enough passages."""
+    rows: Rows = {"train": [], "validation": []}
+    names = choose_classes(grouped)
+    if len(names) < 2:
+        return rows
+    seen: set[str] = set()
+    for part, groups in grouped.items():
+        most = 2 * min(len(groups[name]) for name in names)
+        chosen = [(piece, name) for name in names for piece in groups[name][:most]]
+        rows[part] = _rows_in_order(chosen, seed, seen)
+    return rows
+
+
+def _shuffled(everything: dict[Part, list[_Piece]], seed: int) -> Rows:
+    rows: Rows = {"train": [], "validation": []}
+    seen: set[str] = set()
+    for part, pieces in everything.items():
+        chosen = []
+        for number, piece in enumerate(pieces):
+            text = " ".join(piece.context.split())
+            label = SHUFFLED if number % 2 else AS_WRITTEN
+            if label == SHUFFLED:
+                text = _shuffle(text, random.Random(rank(seed, "shuffle", text)))
+            chosen.append((_Piece(piece.rank, piece.document, text), label))
+        chosen = chosen[: len(chosen) // 2 * 2]
+        rows[part] = _rows_in_order(chosen, seed, seen)
+    return rows
+
+
+def _shuffle(text: str, generator: random.Random) -> str:
+    """Shuffle the words of `text`, or its characters in a script without spaces."""
+    words = text.split(" ")
+    joint = " "
+    if len(words) < len(text) / 25:
+        words, joint = list(text), ""
+    generator.shuffle(words)
+    return joint.join(words)
+
+
+def _rows_in_order(chosen: list[tuple[_Piece, str]], seed: int, seen: set[str]) -> list[Row]:
+    """Return rows in an order that depends on the seed, without texts in `seen`; add their texts to it."""
+    rows: list[Row] = []
+    for piece, label in sorted(chosen, key=lambda pair: rank(seed, "order", str(pair[0].rank))):
+        text = piece.context.strip()
+        if text and text not in seen:
+            seen.add(text)
+            rows.append({"text": text, "label": label})
+    return rows
+
+
+def _title(text: str, number: int) -> str:
+    """Return a name for a document: its number and its first words."""
+    first = " ".join(text[: 4 * _TITLE_CHARACTERS].split())
+    return f"{number}: {first[:_TITLE_CHARACTERS]}".rstrip()
+
+
+def _keep(kept: list[_Piece], piece: _Piece, most: int) -> None:
+    """Add a piece to `kept`, the `most` pieces of lowest rank in ascending order, if it is one of them."""
+    if len(kept) < most or piece < kept[-1]:
+        insort(kept, piece)
+        del kept[most:]

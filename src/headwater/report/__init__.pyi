@@ -1,0 +1,17 @@
+from .claims import KIND
+from .content import EXPONENT_FROM, wilson
+from .html import report, template
+from .plots import Draw, Series, line_chart, require_matplotlib, save_figure
+
+__all__ = [
+    "EXPONENT_FROM",
+    "KIND",
+    "Draw",
+    "Series",
+    "line_chart",
+    "report",
+    "require_matplotlib",
+    "save_figure",
+    "template",
+    "wilson",
+]

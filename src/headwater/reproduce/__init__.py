@@ -1,5 +1,0 @@
-"""Run the papers' experiments again: a module and a page for each experiment, a TOML file for each scale."""
-
-from headwater.reproduce.reproduction import reproduce
-
-__all__ = ["reproduce"]

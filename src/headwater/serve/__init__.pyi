@@ -1,0 +1,4 @@
+from .limits import Limits
+from .server import serve
+
+__all__ = ["Limits", "serve"]

@@ -1,0 +1,84 @@
+"""Models that ship inside the package, and what the name of a model means.
+
+Each is a model folder next to this file, made by `tools/ship.py` from a run: Hugging Face's files in bf16, the
+curve and the scores that its card is written from, and the card. They need no other file and no network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headwater.errors import FolderError, nearest
+from headwater.shipped.hub import from_hub, is_hub_name
+
+FOLDER = Path(__file__).parent
+CONFIG = "config.json"
+DEFAULT = "gpt2-mini"  # of `generate` and `serve` if no model is named
+STARTS = (DEFAULT, "gpt2-mini-ko")  # a small text continues from the one whose tokenizer knows its language
+TRAINED_ON = "free text"
+
+
+def names() -> list[str]:
+    """Return the names of the models that ship."""
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG}"))
+
+
+def find(model: str | Path, *, download: bool = False) -> Path:
+    """Return the path of a model: what exists under this path, else the model that ships under this name.
+
+    A run folder means the model in it. A string may also be a hub name. A path that is none of these is returned
+    unchanged. A folder here wins over a shipped model of its name: see `is_shadowed`.
+
+    Raises ResourceError for a hub name that is not on this machine, unless `download` is set.
+    """
+    if isinstance(model, str) and is_hub_name(model):
+        return from_hub(model, download)
+    path = Path(model)
+    if not path.exists() and str(model) in names():
+        return FOLDER / path
+    if not (path / CONFIG).is_file() and (path / "model" / CONFIG).is_file():
+        return path / "model"
+    return path
+
+
+def resolve(model: str | Path, *, download: bool = False) -> Path:
+    """Return what `find` returns; raise FolderError if it does not exist."""
+    path = find(model, download=download)
+    if not path.exists():
+        raise not_a_model(path)
+    return path
+
+
+def replace_hub_name(model: str | Path, *, download: bool = False) -> Path:
+    """Return a path or a shipped model as given, and a hub name as the folder of its files.
+
+    Raises what `resolve` raises.
+    """
+    folder = resolve(str(model), download=download)
+    return folder if is_hub_name(str(model)) else Path(model)
+
+
+def split_name(model: str) -> tuple[str | None, str]:
+    """Return the name and the model of `NAME=MODEL`; None and `model` if it has no name or is an existing path."""
+    name, separator, place = model.partition("=")
+    return (name, place) if separator and not Path(model).exists() else (None, model)
+
+
+def not_a_model(path: Path) -> FolderError:
+    """Return the error about a path that is not a folder, and not the name of a model."""
+    return FolderError(
+        f"{path} is a file" if path.is_file() else f"{path} does not exist",
+        expected=f"a model folder (config.json and model.safetensors), {', '.join(names())}, or a hub name "
+        "(OWNER/NAME)",
+        repair=nearest(str(path), names()) or "Check the path",
+    )
+
+
+def is_shadowed(model: str | Path) -> bool:
+    """Return whether a folder here has the name of a model that ships, and is used in its place."""
+    return str(model) in names() and Path(model).exists()
+
+
+def name_of(folder: Path) -> str:
+    """Return the name of a model by its folder: `small` for runs/small/model, else the folder's own name."""
+    return folder.parent.name if folder.name == "model" and folder.parent.name else folder.name

@@ -1,1 +1,0 @@
-"""Training: one loop for pre-training and fine-tuning; it knows neither what is learned nor from which text."""

@@ -1,0 +1,210 @@
+"""Checkpoints, from which a killed run resumes bit for bit.
+
+Each is a folder, `step-00001000`, with safetensors files, which execute nothing: one file if one process has all
+the state, else the shards of torch's distributed checkpoint, which any number of ranks can read. The state is
+copied to the CPU's memory. While training continues, a thread writes it to a temporary folder, hashes it and
+renames it. A failure is a warning, and the previous checkpoint is kept. Reading verifies every hash and uses the
+newest undamaged checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from headwater.errors import FolderError, HeadwaterError, MismatchError
+from headwater.storage import Stage, open_folder, read_json, storage_errors, write_json
+from headwater.training.parallel import Ranks
+
+_RECORD = "state.json"
+_WHOLE = "state.safetensors"  # all tensors, if one process had them all
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest `keep`, and pinned ones.
+
+    sharded: each rank has a part of the state, and writes it.
+    """
+
+    def __init__(
+        self, folder: Path, *, keep: int, ranks: Ranks, note: Callable[[str], None], sharded: bool = False
+    ) -> None:
+        self.folder, self.keep, self.note, self.sharded = folder, keep, note, sharded
+        # The ranks that write: all, or the first one alone.
+        self.ranks = ranks.for_a_thread() if sharded else replace(ranks, count=1)
+        self.pinned: set[int] = set()  # steps whose checkpoints are kept for the user, as before a spike
+        self._written: Future[None] | None = None
+        self._newest: int | None = None  # the step of the newest one that this object wrote or found undamaged
+
+    def save(self, step: int, state: Mapping[str, Tensor], record: Mapping[str, Any], pinned: set[int]) -> None:
+        """Write a checkpoint of `state` after `step` updates, in a thread; every rank must call this.
+
+        record: a resumed run's other state. The checkpoints of the steps in `pinned` are not removed.
+        """
+        self.wait()
+        if self.sharded or self.ranks.is_first:
+            copied = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+            writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+            self._written = writer.submit(self._write, step, copied, dict(record), set(pinned))
+            writer.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Wait until the current checkpoint is written; raise the error of a rank that is gone."""
+        if self._written is not None:
+            self._written.result()
+            self._written = None
+
+    def newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """Return the newest undamaged checkpoint and its record, or None if there is no checkpoint.
+
+        Raises FolderError if all checkpoints are damaged.
+        """
+        found = self._all()
+        for path in reversed(found):
+            if self.is_good(path):
+                self._newest = _step_of(path)
+                return path, read_json(path / _RECORD)
+        if found:
+            raise FolderError(
+                f"every checkpoint in {self.folder} is damaged",
+                repair="Remove that folder to start the run again",
+            )
+        return None
+
+    def is_good(self, path: Path) -> bool:
+        """Return whether a checkpoint is undamaged; if not, note the damage."""
+        try:
+            open_folder(path, "checkpoint", hashes=True)
+        except HeadwaterError as error:
+            self.note(f"{path.name} is damaged and is skipped: {error.seen}")
+            return False
+        return True
+
+    def load(self, path: Path, state: dict[str, Tensor]) -> None:
+        """Load a checkpoint, written by any number of ranks, into the tensors of `state`."""
+        whole = path / _WHOLE
+        if whole.exists() and not self.sharded:
+            with torch.no_grad(), safe_open(whole, framework="pt") as saved:
+                _check_names(path, set(saved.keys()), set(state))
+                for name, tensor in state.items():
+                    tensor.copy_(saved.get_tensor(name))
+            return
+        from torch.distributed import checkpoint
+        from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+        with warnings.catch_warnings():  # one process reads on purpose
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(path)), no_dist=not self.sharded)
+
+    def check(self, path: Path) -> None:
+        """Raise FolderError if a checkpoint is damaged."""
+        if self.ranks.is_first:
+            open_folder(path, "checkpoint", hashes=True)
+
+    def path_of(self, step: int) -> Path:
+        """Return the path of the checkpoint after `step` updates."""
+        return self.folder / f"step-{step:08d}"
+
+    def newest_step(self) -> int | None:
+        """Return the step of the newest checkpoint that this object wrote or `newest` returned, or None.
+
+        A damaged one, which was skipped, is never returned.
+        """
+        self.wait()  # it may remove what is the newest now
+        return self._newest
+
+    def _write(self, step: int, state: dict[str, Tensor], record: dict[str, Any], pinned: set[int]) -> None:
+        stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
+        try:
+            if not self.ranks.broadcast(self.ranks.is_first and self._is_whole(stage)):
+                self._fill(stage, state, record)
+                self._remove_old(step, pinned)
+            self._newest = step
+        except HeadwaterError as error:
+            self.note(f"Warning: no checkpoint was written at step {step}: {error} The run continues.")
+
+    def _is_whole(self, stage: Stage) -> bool:
+        """Return whether the checkpoint exists; remove a damaged one."""
+        try:
+            return stage.is_complete(hashes=True)
+        except FolderError:
+            shutil.rmtree(stage.out, ignore_errors=True)
+            return False
+
+    def _fill(self, stage: Stage, state: dict[str, Tensor], record: dict[str, Any]) -> None:
+        """Write from all ranks into a folder that the first one creates, and renames at the end.
+
+        Raises StorageError on the first rank if it cannot create the folder, on all ranks if one cannot write.
+        """
+        try:
+            with ExitStack() as stack:
+                work, refusal = None, None
+                if self.ranks.is_first:
+                    try:
+                        work = stack.enter_context(stage.write())
+                    except HeadwaterError as error:
+                        refusal = error
+                work = self.ranks.broadcast(work)
+                if work is not None:
+                    if self.sharded:
+                        _write_shards(work, state, self.ranks.group)  # returns when every rank has written
+                    else:
+                        save_file(state, work / _WHOLE)
+                    if self.ranks.is_first:
+                        write_json(work / _RECORD, record)
+            if refusal is not None:
+                raise refusal
+        finally:
+            self.ranks.barrier()
+
+    def _remove_old(self, step: int, pinned: set[int]) -> None:
+        """Keep the newest up to `step`: later ones are damaged, and the run will write them again."""
+        if not self.ranks.is_first:
+            return
+        for path in [path for path in self._all() if _step_of(path) <= step][: -self.keep]:
+            if _step_of(path) not in pinned:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _all(self) -> list[Path]:
+        """Return the checkpoints, oldest first, without other files that a user added."""
+        found = self.folder.glob("step-*")
+        return sorted((p for p in found if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
+
+
+def _write_shards(folder: Path, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:
+    """Write this rank's part; an error on one rank is raised on all."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    try:
+        checkpoint.save(state, storage_writer=writer, process_group=group)
+    except CheckpointException as error:  # not a subclass of Exception
+        with storage_errors(folder):
+            raise next(iter(error.failures.values()))[0] from None
+
+
+def _check_names(path: Path, saved: set[str], expected: set[str]) -> None:
+    if saved != expected:
+        name = sorted(saved ^ expected)[0]
+        where = "only in the checkpoint" if name in saved else "only in the model"
+        raise MismatchError(f"{path} belongs to another model: {name} is {where}")
+
+
+def _step_of(path: Path) -> int:
+    digits = path.name.removeprefix("step-")
+    return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else -1

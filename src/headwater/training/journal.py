@@ -1,0 +1,103 @@
+"""`metrics.jsonl`, one object an update, and the user's own trackers: TensorBoard, trackio or Weights & Biases.
+
+A resumed run removes the lines of the updates that it repeats. Trackers are optional and get the same lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from headwater.errors import require_extra
+from headwater.storage import intact_json_lines, storage_error, write_text
+
+Tracker = Literal["tensorboard", "trackio", "wandb"]
+
+
+class Journal:
+    """Appends to a run's metrics; keeps lines that a full disk rejects, and writes them when it can."""
+
+    def __init__(self, path: Path, kept: Iterable[Mapping[str, Any]] = ()) -> None:
+        """kept: the lines to begin the file with, instead of those that it has."""
+        content = "".join(json.dumps(line) + "\n" for line in kept)
+        write_text(path, content)
+        self.path = path
+        self._handle: IO[bytes] = path.open("ab", buffering=0)
+        self._end = len(content.encode())  # of the last whole line in the file
+        self._pending = b""
+        self._warned = False
+
+    def write(self, line: dict[str, Any]) -> str | None:
+        """Append one line; return a warning at the first failure."""
+        self._pending += json.dumps(line).encode() + b"\n"
+        try:
+            self._flush()
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                return f"Warning: {storage_error(self.path, error)} The run continues."
+        return None
+
+    def sync(self) -> None:
+        """Flush the lines to the disk, so that they survive a power failure."""
+        with contextlib.suppress(OSError):  # `write` reported the full disk
+            os.fsync(self._handle.fileno())
+
+    def close(self) -> None:
+        """Write the kept lines if the disk has space now, and close the file."""
+        with contextlib.suppress(OSError):  # `write` reported the full disk
+            self._flush()
+        self._handle.close()
+
+    def _flush(self) -> None:
+        written = 0
+        try:
+            written = self._handle.write(self._pending)
+            if written < len(self._pending):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            if written < len(self._pending):  # remove a partial line
+                os.truncate(self.path, self._end)
+        self._end += written
+        self._pending = b""
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a metrics file, without truncated or altered ones."""
+    return [line for line in intact_json_lines(path) if isinstance(line.get("step"), int)]
+
+
+def open_tracker(
+    name: Tracker, out: Path, config: dict[str, Any]
+) -> tuple[Callable[[dict[str, Any]], None], Callable[[], None]]:
+    """Open a tracker for the run in `out`; return functions that log a line and that close it.
+
+    Raises ResourceError if its package is not installed.
+    """
+    if name == "tensorboard":
+        writer = _module("torch.utils.tensorboard", name).SummaryWriter(str(out / "tensorboard"))
+
+        def scalars(line: dict[str, Any]) -> None:
+            for key, value in _figures(line).items():
+                writer.add_scalar(key, value, line["step"])
+
+        return scalars, writer.close
+    # trackio has the functions of Weights & Biases.
+    module = _module(name, name)
+    module.init(project="headwater", name=out.name, config=config)
+    return (lambda line: module.log(_figures(line), step=line["step"])), module.finish
+
+
+def _figures(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key != "step"}
+
+
+def _module(module: str, name: str) -> Any:
+    with require_extra("track", f"track = {name}"):
+        return importlib.import_module(module)

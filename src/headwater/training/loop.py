@@ -1,0 +1,234 @@
+"""`Trainer`: one update, the same for pre-training and fine-tuning.
+
+An objective is a function of (model, batch) that returns a loss and what to log. Losses are summed over the
+micro-batches of an update and over ranks, because the weights of all its batches sum to 1. So accumulation equals
+the large batch, and the number of ranks only changes dropout's masks.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeVar
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from headwater.config import Config
+from headwater.errors import TrainingError
+from headwater.model import Backend, backend_of, bf16_is_fast, use_backend
+from headwater.training.journal import Tracker
+from headwater.training.optimizer import AdamForm, Optimizer
+from headwater.training.parallel import Ranks, Recompute, recompute_blocks, shard
+from headwater.training.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
+from headwater.training.watch import SUSPECTS
+
+_RANDOM_STATE = (
+    threading.RLock()
+)  # held while torch's generators, which all threads share, have a training's state
+
+Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
+Precision = Literal["auto", "fp32", "bf16"]
+# Keys that change only rounding and dropout's masks of the result: a resumed run may change them.
+CHANGEABLE = {
+    *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
+    *("keep", "checkpoint_every", "track"),
+}
+
+
+class TrainConfig(Config):
+    """Configuration of training for every objective. Sizes in sequences, rates per update."""
+
+    # The upper bounds are far beyond any run, and keep positions in the text within 63 bits.
+    steps: int = Field(default=1_000, ge=1, le=1 << 40)
+    """Updates."""
+    batch_size: int = Field(default=32, ge=1, le=1 << 20)
+    """Sequences an update, over all ranks."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Sequences of a forward pass; by default what fits the device."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """The peak learning rate."""
+    warmup_steps: float = Field(default=0, ge=0)
+    """Updates over which the learning rate rises to its peak."""
+    schedule: Schedule = "cosine"
+    """Schedule of the learning rate after the warm-up."""
+    final_rate: float = Field(default=0.0, ge=0, le=1)
+    """The learning rate at the end, as a share of the peak."""
+    weight_decay: float = Field(default=0.1, ge=0)
+    """Decoupled weight decay of matrices."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of Adam's mean of the gradients."""
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    """Decay of Adam's mean of their squares."""
+    epsilon: float = Field(default=1e-8, gt=0)
+    """Adam's epsilon."""
+    adam: AdamForm = "standard"
+    """standard: as in torch; original: as in GPT-1's code."""
+    clip: float = Field(default=1.0, ge=0)
+    """Largest norm of the gradients; 0 does not clip."""
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout while training; by default the preset's."""
+    precision: Precision = "auto"
+    """bf16 or fp32; auto: bf16 if the hardware supports it."""
+    seed: int = Field(default=1, ge=0, lt=1 << 63)
+    """Seed of every random choice."""
+    validate_every: int = Field(default=250, ge=1)
+    """Updates between validations."""
+    checkpoint_every: int = Field(default=250, ge=1)
+    """Updates between checkpoints."""
+    keep: int = Field(default=3, ge=1)
+    """Number of checkpoints kept."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Whether to use torch.compile; auto: on an accelerator."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    deterministic: bool = False
+    """Make a resumed run on CUDA exact, and slower."""
+    track: tuple[Tracker, ...] = ()
+    """Additional trackers: tensorboard, trackio, wandb."""
+
+    @model_validator(mode="after")
+    def _has_a_final_rate(self) -> Self:
+        if self.final_rate and self.schedule in WITHOUT_FINAL_RATE:
+            raise ValueError(f"schedule = {self.schedule} has no final_rate")
+        return self
+
+    def deciding(self) -> dict[str, Any]:
+        """Return the keys that decide the result, which a resumed run must not change, as plain values."""
+        return {key: value for key, value in self.to_dict().items() if key not in CHANGEABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """The result of one update; the loss is that of the whole batch, over all ranks, before the update."""
+
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    logged: dict[str, float]
+
+
+class Trainer:
+    """A model, an objective and an optimizer. backend: replaces the model's, unless it is None."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        config: TrainConfig,
+        *,
+        ranks: Ranks | None = None,
+        sharded: bool = False,
+        recompute: Recompute = "none",
+        muon: bool = False,
+        backend: Backend | None = None,
+    ) -> None:
+        self.model, self.objective, self.config = model, objective, config
+        self.ranks = ranks or Ranks()
+        self.sharded = sharded
+        self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
+        if backend is not None:
+            use_backend(model, backend)
+        self.backend = backend_of(model)
+        recompute_blocks(model, recompute)
+        if sharded:
+            self.objective = shard(model, objective, self.ranks, self.matrix_dtype)
+        self.optimizer = Optimizer(
+            model,
+            weight_decay=config.weight_decay,
+            betas=(config.beta1, config.beta2),
+            epsilon=config.epsilon,
+            form=config.adam,
+            # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
+            matrix_dtype=torch.float32 if sharded else self.matrix_dtype,
+            native=self.backend.native and not sharded and self.ranks.device.type == "cpu",
+            muon=muon,
+        )
+
+    @property
+    def step(self) -> int:
+        """The number of updates done."""
+        return self.optimizer.updates
+
+    def full_weights(self) -> dict[str, Tensor]:
+        """Return the whole float32 weights by name, on the CPU; every rank of a sharded run calls this."""
+        weights = {}
+        for name, master in zip(self.optimizer.names, self.optimizer.masters, strict=True):
+            whole = master.full_tensor() if hasattr(master, "full_tensor") else master
+            weights[name] = whole.detach().cpu()
+        return weights
+
+    def update(self, micro_batches: Sequence[Any], learning_rate: float | None = None) -> UpdateResult:
+        """Update the model on this rank's micro-batches; `learning_rate` None is the schedule's.
+
+        Raises TrainingError, with all state unchanged, if the loss or a gradient is not finite.
+        """
+        config, ranks = self.config, self.ranks
+        self.model.train()
+        self.optimizer.clear_gradients()
+        sums: dict[str, Tensor] = {}
+        with preserved_random_state(ranks.device):
+            for index, batch in enumerate(micro_batches):
+                # Dropout is a function of the place in the run, so that a resumed run draws the same.
+                torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
+                loss, logged = self.objective(self.model, batch)
+                loss.backward()
+                for name, value in {"loss": loss, **logged}.items():
+                    sums[name] = sums.get(name, 0.0) + value.detach().float()
+        ranks.sum_(list(sums.values()))
+        if ranks.count > 1 and not self.sharded:  # else the backward pass summed them
+            ranks.sum_(self.optimizer.gradients)
+        norm = self.optimizer.clip(config.clip)
+        names = ["gradient_norm", *sums]
+        figures = torch.stack([norm.float(), *sums.values()]).tolist()  # the one wait for the device
+        result = dict(zip(names, figures, strict=True))
+        if not all(map(math.isfinite, figures)):
+            raise TrainingError(
+                f"the loss or its gradient is not finite at update {self.step + 1}: loss {result['loss']}, "
+                f"gradient norm {result['gradient_norm']}",
+                repair=SUSPECTS,
+            )
+        if learning_rate is None:
+            learning_rate = config.learning_rate * learning_rate_factor(
+                config.schedule, self.step, config.steps, config.warmup_steps, config.final_rate
+            )
+        self.optimizer.step(learning_rate)
+        return UpdateResult(result.pop("loss"), result.pop("gradient_norm"), learning_rate, result)
+
+
+@contextmanager
+def preserved_random_state(device: torch.device) -> Iterator[None]:
+    """Restore the process's random state after the block. One thread at a time can be in such a block."""
+    with _RANDOM_STATE, torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+
+
+C = TypeVar("C", bound=TrainConfig)
+
+
+def resolve_precision(config: C, begun: TrainConfig | None, device: torch.device) -> C:
+    """Return `config` with precision "auto" replaced: by that of the unfinished run `begun`, else for this device.
+
+    The unfinished run may have begun on another machine.
+    """
+    precision = begun.precision if begun is not None and config.precision == "auto" else config.precision
+    bf16 = choose_precision(precision, device) == torch.bfloat16
+    return config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})
+
+
+def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
+    """Return the dtype that the model's matrices compute in; "auto" follows from the device's features."""
+    bf16 = precision == "bf16" or (precision == "auto" and bf16_is_fast(device))
+    return torch.bfloat16 if bf16 else torch.float32
+
+
+def _seed_of(seed: int, step: int, micro_batch: int, rank: int) -> int:
+    mixed = 0
+    for part in (seed, step, micro_batch, rank):
+        mixed = ((mixed ^ part) * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & (2**63 - 1)
+        mixed ^= mixed >> 29
+    return mixed

@@ -1,0 +1,262 @@
+"""Adam with decoupled weight decay over float32 master weights.
+
+The model's matrices are bfloat16 or float32; the optimizer updates float32 masters of them (the same tensors if
+the model is float32). Gradients of bfloat16 matrices are summed in float32. Weight decay applies to every
+parameter of rank two or more: matrices and embeddings, never biases or gains.
+
+Two forms of Adam. "standard" is Kingma and Ba's algorithm 1, as in torch. "original" is that of GPT-1's code: ε is
+added to √v before the bias correction of v, and the decay is multiplied by the corrected step size (GPT-1 section
+4.1, "modified L2"). Both are the same kernel with a different ε and decay at each update: with c_i = 1 − β_i^t,
+the original's are ε/√c_2 and decay · √c_2/c_1.
+
+`muon`: Muon (Jordan et al. 2024), which neither paper uses, updates the matrices between embeddings and head by
+their orthogonalised momentum; Adam updates the rest.
+
+`native`: clipping, Adam and the copy to the model are one pass over memory (`native/elementwise.py`), and the
+gradients of an update's only micro-batch stay in bfloat16, because their conversion to float32 is exact.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from headwater.model import kernels
+from headwater.native import AdamStep
+
+AdamForm = Literal["standard", "original"]
+
+
+class Optimizer:
+    """Updates a module's parameters through their float32 masters."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        weight_decay: float,
+        betas: tuple[float, float],
+        epsilon: float,
+        form: AdamForm,
+        matrix_dtype: torch.dtype,
+        native: bool = False,
+        muon: bool = False,
+    ) -> None:
+        self.native = native = native and not muon
+        self._scale = 1.0  # the factor of the gradients after clipping
+        self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
+        # Float32 gradients of the previous update, to be overwritten: with batches of different shapes, freeing
+        # and allocating them again would fragment memory.
+        self._spare: dict[int, Tensor] = {}
+        self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
+        self.updates = 0
+        self.names: list[str] = []
+        self.parameters: list[Tensor] = []
+        self.masters: list[Tensor] = []
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            if native:  # one order of elements for the weight, its moments and its gradient
+                parameter.data = parameter.data.contiguous()
+            master: Tensor = parameter
+            if parameter.dim() >= 2 and matrix_dtype != torch.float32:
+                master = parameter.detach().float().clone()
+                parameter.data = parameter.data.to(matrix_dtype)
+                parameter.register_post_accumulate_grad_hook(self._moving_gradient(len(self.masters)))
+            self.names.append(name)
+            self.parameters.append(parameter)
+            self.masters.append(master)
+        inner = self._inner_matrices(module) if muon else []
+        # The size of its steps is Adam's, so that both can have one learning rate.
+        self._muon = torch.optim.Muon(inner, lr=0.0, adjust_lr_fn="match_rms_adamw") if inner else None
+        taken = {id(master) for master in inner}
+        decayed = [m for m in self.masters if m.dim() >= 2 and id(m) not in taken]
+        others = [m for m in self.masters if m.dim() < 2]
+        self._adam = torch.optim.AdamW(
+            [{"params": group} for group in (decayed, others) if group],
+            lr=0.0,
+            betas=betas,
+            eps=epsilon,
+            weight_decay=0.0,
+            fused=True,
+        )
+
+    def _inner_matrices(self, module: nn.Module) -> list[Tensor]:
+        tables = (part for part in module.modules() if isinstance(part, nn.Embedding))
+        embeddings = {id(parameter) for table in tables for parameter in table.parameters()}
+        pairs = zip(self.parameters, self.masters, strict=True)
+        return [master for parameter, master in pairs if master.dim() == 2 and id(parameter) not in embeddings]
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Float32 gradients of the masters; 0 for a parameter that is not part of the loss."""
+        for index, first in self._first.items():
+            self.masters[index].grad = first.float()
+        self._first.clear()
+        for master in self.masters:
+            if master.grad is None:
+                master.grad = torch.zeros_like(master)
+        return [master.grad for master in self.masters if master.grad is not None]
+
+    def clear_gradients(self) -> None:
+        """Clear the gradients of the previous update."""
+        self._first.clear()
+        for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
+            if parameter is not master and master.grad is not None:
+                self._spare[index] = master.grad
+            parameter.grad = master.grad = None
+
+    def clip(self, limit: float) -> Tensor:
+        """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); return the norm.
+
+        With native kernels the next step scales them.
+        """
+        if self.native:
+            parts = [kernels().sum_of_squares(gradient) for gradient in self._present() if gradient is not None]
+            norm = torch.stack(parts).sum().sqrt().float() if parts else torch.zeros(())
+            self._scale = min(1.0, limit / (float(norm) + 1e-6)) if limit > 0 else 1.0
+            return norm
+        gradients = self.gradients
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if hasattr(norm, "full_tensor"):  # sharded: each rank has its part
+            norm = norm.full_tensor()
+        if limit > 0:
+            torch.nn.utils.clip_grads_with_norm_(self.masters, limit, norm)
+        return norm
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """Update the masters and the model's matrices."""
+        with torch.profiler.record_function("Optimizer.step"):
+            self._step(learning_rate)
+
+    def _step(self, learning_rate: float) -> None:
+        self.updates += 1
+        epsilon, decay = self.epsilon, self.weight_decay
+        if self.form == "original":
+            correction_1 = 1 - self.betas[0] ** self.updates
+            correction_2 = 1 - self.betas[1] ** self.updates
+            epsilon /= math.sqrt(correction_2)
+            decay *= math.sqrt(correction_2) / correction_1
+        if self.native:
+            self._step_native(learning_rate, epsilon, decay)
+            return
+        for group in self._adam.param_groups:
+            matrices = group["params"][0].dim() >= 2
+            group.update(lr=learning_rate, eps=epsilon, weight_decay=decay if matrices else 0.0)
+        self._adam.step()
+        if self._muon is not None:
+            self._muon.param_groups[0].update(lr=learning_rate, weight_decay=self.weight_decay)
+            self._muon.step()
+        self.copy_to_model()
+
+    def _step_native(self, learning_rate: float, epsilon: float, decay: float) -> None:
+        for parameter, master, gradient in zip(self.parameters, self.masters, self._present(), strict=True):
+            moments = self._adam.state.get(master) or self._fresh_moments(master)
+            step = AdamStep(
+                scale=self._scale,
+                keep=1 - learning_rate * decay if master.dim() >= 2 else 1.0,
+                betas=self.betas,
+                rate=learning_rate / (1 - self.betas[0] ** self.updates),
+                correction=1 / math.sqrt(1 - self.betas[1] ** self.updates),
+                epsilon=epsilon,
+            )
+            kernels().adam_(
+                master,
+                torch.zeros_like(master) if gradient is None else gradient,
+                (moments["exp_avg"], moments["exp_avg_sq"]),
+                None if parameter is master else parameter,
+                step,
+            )
+        self._scale = 1.0
+
+    def _present(self) -> list[Tensor | None]:
+        """Return each parameter's gradient, bfloat16 or float32; None if it is not part of the loss."""
+        gradients = [self._first.get(index, master.grad) for index, master in enumerate(self.masters)]
+        return [None if gradient is None else gradient.contiguous() for gradient in gradients]
+
+    @torch.no_grad()
+    def copy_to_model(self) -> None:
+        """Round the masters into the model's matrices."""
+        pairs = [(p, m) for p, m in zip(self.parameters, self.masters, strict=True) if p is not m]
+        if pairs:
+            torch._foreach_copy_([p.detach() for p, _ in pairs], [m for _, m in pairs])
+
+    def end_training(self) -> None:
+        """Set the float32 masters as the module's parameters, and free the gradients."""
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            parameter.data = master.detach()
+        self.clear_gradients()
+        self._spare.clear()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of a resumed run: masters and both moments by parameter name, without copies."""
+        state: dict[str, Tensor] = {}
+        by_muon = set() if self._muon is None else {id(m) for m in self._muon.param_groups[0]["params"]}
+        for name, master in zip(self.names, self.masters, strict=True):
+            state[f"weight.{name}"] = master.detach()
+            if id(master) in by_muon:
+                assert self._muon is not None
+                momentum = self._muon.state[master].setdefault("momentum_buffer", torch.zeros_like(master))
+                state[f"first_moment.{name}"] = momentum
+                continue
+            moments = self._adam.state.get(master) or self._fresh_moments(master)
+            state[f"first_moment.{name}"] = moments["exp_avg"]
+            state[f"second_moment.{name}"] = moments["exp_avg_sq"]
+        return state
+
+    def load(self, updates: int) -> None:
+        """Apply what was loaded into the tensors of `state()`, the state after `updates` updates."""
+        self.updates = updates
+        for master in self._adam.state:
+            self._adam.state[master]["step"].fill_(float(updates))
+        self.copy_to_model()
+
+    def _fresh_moments(self, master: Tensor) -> Mapping[str, Tensor]:
+        moments = {
+            "step": torch.zeros((), dtype=torch.float32, device=master.device),
+            "exp_avg": torch.zeros_like(master, memory_format=torch.preserve_format).detach(),
+            "exp_avg_sq": torch.zeros_like(master, memory_format=torch.preserve_format).detach(),
+        }
+        self._adam.state[master] = moments
+        return moments
+
+    def _moving_gradient(self, index: int) -> Callable[[Tensor], None]:
+        """Return a hook that moves a bfloat16 parameter's gradient to a float32 sum after each backward pass."""
+        # The garbage collector does not see a hook's references: an optimizer in one would never be freed.
+        this = weakref.ref(self)
+
+        def move(parameter: Tensor) -> None:
+            optimizer = this()
+            if optimizer is not None:
+                gradient, parameter.grad = parameter.grad, None
+                assert gradient is not None
+                optimizer._take_gradient(index, gradient)
+
+        return move
+
+    def _take_gradient(self, index: int, gradient: Tensor) -> None:
+        master, first = self.masters[index], self._first.pop(index, None)
+        if self.native and first is None and master.grad is None:
+            self._first[index] = gradient  # enough if no second one comes
+            return
+        if master.grad is None:
+            sum_ = self._spare.pop(index, None)
+            earlier = gradient if first is None else first
+            master.grad = earlier.float() if sum_ is None else sum_.copy_(earlier)
+            if first is None:
+                return
+        if self.native:
+            kernels().sum_to(master.grad, gradient.contiguous(), master.grad)
+        else:
+            master.grad += gradient
+
+
+def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
+    """Return the bytes of one matrix entry during training: master, two moments, gradient, computing copy."""
+    return 16 if matrix_dtype == torch.float32 else 16 + matrix_dtype.itemsize

@@ -1,0 +1,559 @@
+import json
+import math
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from headwater.cli.main import main
+from headwater.cli.process import import_from_here
+from headwater.corpus.folder import Document, read_documents, write_documents
+from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.evaluation import evaluate
+from headwater.evaluation.cache import AnswerCache
+from headwater.evaluation.comparison import _values, compare
+from headwater.evaluation.during import Follower
+from headwater.evaluation.evaluation import _roles, select
+from headwater.evaluation.held_out import Alphabet, document_ids, read_text
+from headwater.evaluation.protocols import Scored
+from headwater.evaluation.reader import ContinuationRequest
+from headwater.evaluation.results import read_examples, read_results
+from headwater.evaluation.tasks import held_out
+from headwater.inference.scorer import Scorer
+from headwater.model import build_model, preset
+from headwater.model.io.folder import load_model, save_model
+from headwater.pretraining.tokens.pack import pack
+from headwater.storage.progress import Progress
+from headwater.storage.stage import Stage
+from headwater.tokenizer import Tokenizer
+
+BOTH = ["heldout", "signature.docstring"]
+
+
+def plain_log_probability(model: torch.nn.Module, context: list[int], continuation: list[int]) -> float:
+    """Each token by its own forward pass over the last tokens that fit."""
+    total = 0.0
+    ids = list(context)
+    for token in continuation:
+        with torch.no_grad():
+            logits = model(torch.tensor([ids[-48:]]))[0, -1]
+        total += float(logits.log_softmax(-1)[token])
+        ids.append(token)
+    return total
+
+
+def test_bits_per_byte_are_those_of_a_plain_computation(world: Any, tmp_path: Path) -> None:
+    results = evaluate(world.model, ["heldout"], world.tokens, tmp_path / "out").results
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    bits, size = 0.0, 0
+    for document in document_ids(world.tokens, "validation"):
+        ids = [tokenizer.end_of_text, *document.tolist()]
+        size += len(tokenizer.decode(document[:-1].tolist()).encode())
+        end = 1
+        while end < len(ids):  # 48 tokens first, then 24 at a time after at least 24 others
+            start, end = end, min(len(ids), end + (48 if end == 1 else 24))
+            with torch.no_grad():
+                rows = model(torch.tensor([ids[max(0, end - 49) : end - 1]]))[0].log_softmax(-1)
+            wanted = torch.tensor(ids[start:end])
+            bits -= float(rows[-len(wanted) :].gather(1, wanted[:, None]).sum()) / math.log(2)
+    (result,) = results
+    assert result.metric == "bits per byte"
+    assert result.value == pytest.approx(bits / size, rel=1e-5)
+    assert result.details["bytes"] == size
+    assert result.stderr is not None
+    assert len(result.details["yardsticks"]) == 3
+    assert repr(read_results(tmp_path / "out")).splitlines() == [
+        f"Results of {world.model}:",
+        f"  heldout.bits-per-byte bits per byte {result.value:.4g} ({result.count} examples)",
+    ]
+
+
+@pytest.mark.parametrize("how", ["mean", "gain"])
+def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, how: str) -> None:
+    evaluate(world.model, [f"signature.docstring.{how}"], world.labels, tmp_path / "out")
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    end = tokenizer.end_of_text
+    assert end is not None
+    records = list(read_examples(tmp_path / "out", f"signature.docstring.{how}"))
+    lines = (world.labels / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    for line, record in zip(lines, records, strict=True):
+        row = json.loads(line)
+        assert record["example"]["answers"] == row["answers"]
+        assert record["example"]["label"] == row["label"]
+        values = []
+        for answer in row["answers"]:
+            whole = tokenizer.encode(row["context"] + answer)
+            # The newlines between both belong to the context where a mean over the answer's tokens is taken.
+            head = tokenizer.encode(row["context"] if how == "mean" else row["context"].rstrip())
+            tail = whole[len(head) :][: 48 - len(head)]
+            value = plain_log_probability(model, [end, *head], tail)
+            values.append(
+                value / len(tail) if how == "mean" else value - plain_log_probability(model, [end], tail)
+            )
+        assert record["chosen"] == int(np.argmax(values))
+        assert record["accuracy"] == float(record["chosen"] == row["label"])
+
+
+def test_an_interrupted_evaluation_continues_where_it_was(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = Scorer.token_scores
+
+    def counted(self: Scorer, requests: list) -> list:  # type: ignore[type-arg]
+        asked.append(len(requests))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(self, requests)
+
+    monkeypatch.setattr(Scorer, "token_scores", counted)
+    data = [world.tokens, world.labels]
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(world.model, BOTH, data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    first = asked[0]
+    asked[:] = [0, 0]
+    again = evaluate(world.model, BOTH, data, tmp_path / "out")
+    assert first not in asked  # what was answered before the interruption was not asked again
+    undisturbed = evaluate(world.model, BOTH, data, tmp_path / "other")
+    assert [(r.protocol, r.value) for r in again.results] == [(r.protocol, r.value) for r in undisturbed.results]
+    assert not list(tmp_path.glob(".*"))  # nothing is left lying about
+
+
+def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> None:
+    (tmp_path / ".out.answers").write_bytes(b"no database at all" * 100)
+    assert evaluate(world.model, ["signature"], world.labels, tmp_path / "out").results
+
+
+def test_another_models_answers_are_never_used(tmp_path: Path) -> None:
+    request = ContinuationRequest((1,), (2,))
+    with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
+        cache.keep({request: Scored((-1.0,), (True,))})
+        assert cache.look_up([request]) == {request: Scored((-1.0,), (True,))}
+    for model, precision in (("another", "fp32"), ("one", "bf16")):
+        with AnswerCache(tmp_path / "answers", model, precision) as cache:
+            assert cache.look_up([request]) == {}
+
+
+def test_an_altered_answer_is_computed_again(tmp_path: Path) -> None:
+    request = ContinuationRequest((1,), (2,))
+    with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
+        cache.keep({request: Scored((-1.0,), (True,))})
+    with closing(sqlite3.connect(tmp_path / "answers")) as database, database:
+        changed = database.execute("UPDATE answers SET answer = replace(answer, '-1.0', '-1.5')")
+        assert changed.rowcount == 1
+    with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:
+        assert cache.look_up([request]) == {}
+
+
+def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
+    results = evaluate(
+        world.model, ["signature.docstring.mean", "continuation.four.mean"], world.labels, tmp_path / "out"
+    )
+    assert [result.protocol for result in results.results] == ["signature.docstring.mean"]
+    (skipped,) = results.skipped
+    assert skipped.protocol == "continuation.four.mean"
+    assert "headwater corpus labels" in skipped.reason
+    assert read_results(tmp_path / "out") == results
+
+
+def test_a_run_that_scores_nothing_is_an_error_and_writes_nothing(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    tasks = "lambada.openai.whole-word,lambada.openai.last-token,continuation.four.mean"
+    options = ["--model", str(world.model), "--data", str(world.labels), "--out", str(out)]
+    assert main(["evaluate", "--tasks", tasks, *options]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no protocol could be scored: lambada.openai.whole-word and others: lambada_test" in said
+    assert "continuation.four.mean: " in said
+    assert said.count("lambada_test_openai.jsonl or lambada_test.jsonl was not found") == 1
+    assert f"headwater evaluate --list --tasks {tasks} --data={world.labels}" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_data_folder_that_is_not_there_is_an_error(world: Any, tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="nowhere"):
+        evaluate(world.model, ["heldout"], [world.tokens, tmp_path / "nowhere"], tmp_path / "out")
+
+
+def test_every_score_can_be_computed_again_from_the_examples(world: Any, tmp_path: Path) -> None:
+    evaluate(world.model, BOTH, [world.tokens, world.labels], tmp_path / "out", limit=5)
+    for example in read_examples(tmp_path / "out", "heldout.bits-per-byte"):
+        nats = -math.fsum(math.fsum(answer["log_probabilities"]) for answer in example["answers"])
+        assert nats / math.log(2) == pytest.approx(example["bits"], rel=1e-6)
+    for example in read_examples(tmp_path / "out", "signature.docstring.mean"):
+        means = [np.mean(answer["log_probabilities"]) for answer in example["answers"]]
+        assert int(np.argmax(means)) == example["chosen"]
+        assert example["accuracy"] == (example["chosen"] == example["label"])
+
+
+def test_two_evaluations_are_compared_example_by_example(world: Any, tmp_path: Path) -> None:
+    for name in ("model", "wide"):
+        evaluate(getattr(world, name), BOTH, [world.tokens, world.labels], tmp_path / name)
+    found = {(one.protocol, one.metric): one for one in compare(tmp_path / "model", tmp_path / "wide")}
+    accuracy = found["signature.docstring.mean", "accuracy"]
+    right = [
+        np.array([example["accuracy"] for example in read_examples(tmp_path / name, accuracy.protocol)])
+        for name in ("model", "wide")
+    ]
+    gains = right[1] - right[0]
+    assert (accuracy.a, accuracy.b, accuracy.count) == (right[0].mean(), right[1].mean(), len(gains))
+    reach = 1.96 * gains.std(ddof=1) / math.sqrt(len(gains))
+    assert (accuracy.low, accuracy.high) == pytest.approx((gains.mean() - reach, gains.mean() + reach))
+    # No mean over documents: their log-likelihoods stand for it.
+    held_out = found["heldout.bits-per-byte", "log-likelihood an example"]
+    bits = sum(example["bits"] for example in read_examples(tmp_path / "model", held_out.protocol))
+    assert held_out.a * held_out.count == pytest.approx(-bits * math.log(2), rel=1e-5)
+    with pytest.raises(MismatchError, match="no protocol in common"):
+        compare(tmp_path / "model", one_task(world, tmp_path))
+
+
+def one_task(world: Any, tmp_path: Path) -> Path:
+    (tmp_path / "wsc273.txt").write_text(
+        "One saw two when [MASK] came .\n[MASK]\none,two\none\n", encoding="utf-8"
+    )
+    evaluate(world.model, ["wsc273.full"], tmp_path, tmp_path / "other")
+    return tmp_path / "other"
+
+
+def test_windows_of_different_texts_are_not_compared(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ptb.test.txt").write_text(" the river flows slowly to the lake of the north \n" * 40)
+    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    results = {}
+    for name in ("model", "wide"):  # their contexts are 48 and 640 tokens, and so are their windows
+        results[name] = tmp_path / name
+        evaluate(getattr(world, name), ["ptb.tokens", "wsc273.full"], tmp_path, results[name])
+    assert [one.protocol for one in compare(results["model"], results["wide"])] == ["wsc273.full"]
+    assert main(["evaluate", "--compare", *map(str, results.values())]) == 0
+    said = capsys.readouterr()
+    assert "left out: ptb.tokens: the examples have different texts" in said.err
+    assert "ptb.tokens" not in said.out
+    for name in results:
+        evaluate(getattr(world, name), ["ptb.tokens"], tmp_path, tmp_path / f"{name} alone")
+    with pytest.raises(MismatchError, match=r"ptb\.tokens: the examples have different texts"):
+        compare(tmp_path / "model alone", tmp_path / "wide alone")
+
+
+def save_with_tokenizer(folder: Path, corpus: Path, *, kind: Literal["gpt1", "gpt2"] = "gpt2") -> Path:
+    """Write a model of random weights with a tokenizer of its own."""
+    special = ["<|endoftext|>"] if kind == "gpt2" else []
+    tokenizer = Tokenizer.train([corpus], kind=kind, vocab_size=300, special_tokens=special)
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=48, layers=1, width=32, heads=2)
+    with Stage(folder, kind="model", config=config.to_dict(), inputs={}).write() as work:
+        save_model(build_model(config, seed=3), work, tokenizer=tokenizer)
+    return folder
+
+
+def test_documents_are_compared_between_tokenizers_if_their_texts_agree(world: Any, tmp_path: Path) -> None:
+    """The other corpus has as many documents with the same numbers."""
+    texts = [document.text for document in read_documents(world.root / "corpus")]
+    results = {}
+    for name, content in (("same", texts), ("other", [text + " Another end." for text in texts])):
+        with Stage(tmp_path / name, kind="corpus", config={"name": name}, inputs={}).write() as work:
+            write_documents([Document(id=f"{i:032x}", text=text) for i, text in enumerate(content)], work)
+        model = save_with_tokenizer(tmp_path / f"{name}-model", tmp_path / name)
+        pack(tmp_path / name, model, tmp_path / f"{name}-tokens", 0.2)
+        results[name] = tmp_path / f"{name}-results"
+        evaluate(model, ["heldout"], tmp_path / f"{name}-tokens", results[name])
+    evaluate(world.model, ["heldout"], world.tokens, tmp_path / "first")
+    assert compare(tmp_path / "first", results["same"])[0].protocol == "heldout.bits-per-byte"
+    with pytest.raises(MismatchError, match="the examples have different texts"):
+        compare(tmp_path / "first", results["other"])
+
+
+def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) -> None:
+    """A model of kind gpt1 is not asked for the first token of a document, but its bits include that token."""
+    model = save_with_tokenizer(tmp_path / "gpt1", world.root / "corpus", kind="gpt1")
+    pack(world.root / "corpus", model, tmp_path / "tokens", 0.2)
+    evaluate(world.model, ["heldout"], world.tokens, tmp_path / "a")
+    evaluate(model, ["heldout"], tmp_path / "tokens", tmp_path / "b")
+    (found,) = compare(tmp_path / "a", tmp_path / "b")
+    bits = [
+        np.mean([example["bits"] for example in read_examples(tmp_path / name, found.protocol)]) for name in "ab"
+    ]
+    assert (found.a, found.b) == pytest.approx([-mean * math.log(2) for mean in bits])
+
+
+def test_tokens_of_another_tokenizer_are_skipped_and_the_rest_is_scored(world: Any, tmp_path: Path) -> None:
+    other = save_with_tokenizer(tmp_path / "other", world.root / "corpus")
+    found = evaluate(other, BOTH, [world.tokens, world.labels], tmp_path / "out")
+    assert [one.protocol for one in found.skipped] == ["heldout.bits-per-byte"]
+    assert "another tokenizer" in found.skipped[0].reason
+    assert "signature.docstring.mean" in {one.protocol for one in found.results}
+
+
+def test_matthews_correlation_is_not_compared_by_likelihood(world: Any, tmp_path: Path) -> None:
+    write_cola(tmp_path)
+    evaluate(world.model, ["cola.mean-log-probability"], tmp_path, tmp_path / "out")
+    with pytest.raises(MismatchError, match="matthews: it is not a mean over examples"):
+        compare(tmp_path / "out", tmp_path / "out")
+
+
+def write_cola(folder: Path) -> None:
+    (folder / "CoLA").mkdir()
+    (folder / "CoLA/train.tsv").write_text("x\t1\t\tthe river flows\nx\t0\t*\tlake of slowly\n")
+    sentence = "the stream flows north very slowly to the lake of the river"
+    (folder / "CoLA/dev.tsv").write_text(f"x\t1\t\t{sentence}\nx\t0\t*\tlake of of slowly\n")
+
+
+def test_a_score_is_kept_if_all_its_examples_overlap(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cola(tmp_path)
+    sentence = (tmp_path / "CoLA/dev.tsv").read_text(encoding="utf-8").partition("\n")[0].rpartition("\t")[2]
+    with Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents([Document(id="0" * 32, text=sentence)], work)
+    task = ["cola.mean-log-probability"]
+    found = evaluate(world.model, task, tmp_path, tmp_path / "out", overlap=tmp_path / "corpus", limit=1).results
+    assert [one.metric for one in found] == ["matthews", "accuracy"]
+    assert found[0].details["overlap"] == {"mean": 1.0, "examples": 1}  # the tuning sentences are not measured
+    folders = ["--model", str(world.model), "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    asked = ["evaluate", *folders, "--tasks", *task, "--overlap", str(tmp_path / "corpus"), "--limit", "1"]
+    assert main(asked) == 0
+    assert "all overlap with the training text" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "unused", [["--out", "x"], ["--limit", "3"], ["--device", "auto"], ["--set", "a=1"], ["--overlap", "c"]]
+)
+def test_options_of_scoring_are_refused_where_nothing_is_scored(
+    unused: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for asked in (["--compare", "a", "b"], ["--list"]):
+        assert main(["evaluate", *asked, *unused]) == 2
+        assert f"{asked[0]} does not use {unused[0]}. Leave it out." in capsys.readouterr().err
+
+
+def test_chance_counts_the_candidates_of_each_schema(world: Any, tmp_path: Path) -> None:
+    schema = "One saw two when [MASK] came .\n[MASK]\n{}\none\n\n"
+    (tmp_path / "PDP.txt").write_text(schema.format("one,two") + schema.format("one,two,three,four"))
+    (result,) = evaluate(world.model, ["pdp.full"], tmp_path, tmp_path / "out").results
+    assert result.chance == (1 / 2 + 1 / 4) / 2
+
+
+def test_scores_that_are_not_finite_are_refused(world: Any, tmp_path: Path) -> None:
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    with torch.no_grad():
+        dict(model.named_parameters())["final_norm.weight"].mul_(1e38)  # finite, and the logits are not
+    (tmp_path / "large").mkdir()
+    save_model(model, tmp_path / "large", tokenizer=tokenizer)
+    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    with pytest.raises(ResourceError, match="the model's largest logit is inf"):
+        evaluate(tmp_path / "large", ["wsc273.full"], tmp_path, tmp_path / "out")
+
+
+def test_a_model_of_noise_has_a_perplexity(world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
+    with torch.no_grad():
+        dict(model.named_parameters())["final_norm.weight"].mul_(1e4)
+    (tmp_path / "noise").mkdir()
+    save_model(model, tmp_path / "noise", tokenizer=tokenizer)
+    (tmp_path / "lambada_test.jsonl").write_text('{"text": "the river flows slowly north"}\n' * 2)
+    (tmp_path / "ptb.test.txt").write_text("the river flows slowly north\n" * 30)
+    options = ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    tasks = "ptb.tokens,lambada.openai.whole-word"
+    assert main(["evaluate", "--model", str(tmp_path / "noise"), "--tasks", tasks, *options]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 300
+    assert main(["report", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "1.01e+304" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_refused(world: Any, tmp_path: Path, limit: int) -> None:
+    with pytest.raises(UsageError, match=f"limit is {limit}"):
+        evaluate(world.model, ["heldout"], world.tokens, tmp_path / "out", limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "row"),
+    [
+        ("lambada.openai.whole-word", "lambada_test.jsonl", {"text": ["the river", "flows"]}),
+        ("natural-questions.question-type", "nq-dev.jsonl", {"question": "who", "answer": "Paris"}),
+        ("cnndm.lead-3", "cnndm_test.jsonl", {"article": "The river.", "highlights": None}),
+    ],
+)
+def test_a_field_of_another_type_is_not_read_as_text(
+    world: Any, tmp_path: Path, task: str, file: str, row: dict[str, Any]
+) -> None:
+    (tmp_path / file).write_text(json.dumps(row) + "\n")
+    with pytest.raises(ResourceError, match=f"{file} line 1 has another format: TypeError"):
+        evaluate(world.model, [task], tmp_path, tmp_path / "out")
+
+
+def test_an_empty_list_of_tasks_is_refused(world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model", str(world.model), "--data", str(world.tokens), "--out", str(tmp_path / "out")]
+    assert main(["evaluate", "--tasks", ",", *options]) == 2
+    assert "--tasks is missing" in capsys.readouterr().err
+
+
+def test_a_results_folder_of_any_name_leaves_no_answers(world: Any, tmp_path: Path) -> None:
+    evaluate(world.model, ["signature"], world.labels, tmp_path / "results [1]", limit=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["results [1]"]
+
+
+def test_texts_that_two_models_wrote_are_not_compared_by_their_own_likelihood() -> None:
+    record = {"text": "a lake", "answers": [{"text": "a lake", "log_probabilities": [-1.0]}]}
+    assert _values("bleu", [(record, record)]) == ("bleu", [])
+
+
+def test_places_of_one_name_all_stand_in_the_lineage() -> None:
+    places = [Path("a/dev.tsv"), Path("b/a/dev.tsv"), Path("c/a/dev.tsv")]
+    assert _roles(places) == dict(
+        zip(("data a/dev.tsv", "data a/dev.tsv (2)", "data a/dev.tsv (3)"), places, strict=True)
+    )
+
+
+def test_unknown_tasks_and_foreign_folders_are_refused(world: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"heldout\.bits-per-byte"):
+        evaluate(world.model, ["heldout.bits-per-bite"], world.tokens, tmp_path / "out")
+    with pytest.raises(UsageError, match="no task is named"):
+        evaluate(world.model, [], world.tokens, tmp_path / "out")
+    with pytest.raises(FolderError, match="results"):
+        read_results(world.tokens)
+
+
+def test_limit_takes_the_first_examples(world: Any, tmp_path: Path) -> None:
+    (result,) = evaluate(
+        world.model, ["signature.docstring.mean"], world.labels, tmp_path / "out", limit=2
+    ).results
+    assert result.count == 2
+
+
+def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(read_text.__globals__, "_PIECE_TOKENS", 100)
+    tokenizer = Tokenizer.load(world.model)
+    alphabet = Alphabet(tokenizer)
+    documents = document_ids(world.tokens, "train")
+    for ids in documents[:5]:
+        assert alphabet.decode(ids) == tokenizer.decode(ids[:-1].tolist()).encode() + b"\xff"
+    whole = read_text(world.tokens, "train", alphabet, 1 << 30)
+    assert whole == b"".join(alphabet.decode(ids) for ids in documents)
+    assert 0.8 * 2_000 < len(read_text(world.tokens, "train", alphabet, 2_000)) < 1.3 * 2_000
+    assert read_text(world.tokens, "train", alphabet, 1)
+
+
+def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
+    model = load_model(world.model).train()
+    follower = Follower(["signature.docstring"], world.tokens, [world.labels], model.config, every=5)
+    assert follower(model, 4) == {}
+    figures = follower(model, 5)
+    assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
+    assert model.training
+    assert follower(model, 10) == {}  # it would take more than its share of the time
+
+
+class Noted(Progress):
+    """Keeps the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_followed_protocol_that_cannot_be_scored_is_noted_once(world: Any, tmp_path: Path) -> None:
+    (tmp_path / "lambada_test.jsonl").write_text("not JSON\n")
+    noted = Noted()
+    tasks = ["lambada.openai.last-token", "signature.docstring.mean"]
+    model = load_model(world.model)
+    follower = Follower(tasks, world.tokens, [world.labels, tmp_path], model.config, every=1, progress=noted)
+    assert set(follower(model, 1)) == {"zero-shot signature.docstring.mean accuracy"}
+    (note,) = noted.notes
+    assert "lambada.openai.last-token is not evaluated any more" in note
+    assert [task.protocol for task, _ in follower._tasks] == ["signature.docstring.mean"]
+
+
+def test_a_followed_model_has_no_yardsticks(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("the yardsticks do not change while a model trains")
+
+    monkeypatch.setattr(held_out, "yardsticks", refuse)
+    model = load_model(world.model)
+    follower = Follower(["heldout"], world.tokens, [], model.config, every=1)
+    assert set(follower(model, 1)) == {"zero-shot heldout.bits-per-byte bits per byte"}
+
+
+def test_a_followed_protocol_must_fit_the_model_before_the_run_begins(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["pretrain", "--preset", "bert-nano", "--tokens", str(world.tokens), "--out", str(tmp_path / "run")]
+    assert main([*run, "--set", "context=48", "--evaluate", "heldout"]) == 1
+    assert "reads from left to right" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+OWN_TASK = (Path(__file__).parents[2] / "examples/extending/verbs.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a module of tasks in it, as a user has one."""
+    (tmp_path / "own_verbs.py").write_text(OWN_TASK, encoding="utf-8")
+    (tmp_path / "verbs.jsonl").write_text('{"right": "The river flows.", "wrong": "The river flow."}\n' * 3)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in ("own_verbs", "own_broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", ["TASKS", "Verbs"])
+def test_a_task_of_a_users_own_module_is_scored_by_the_command(world: Any, here: Path, name: str) -> None:
+    arguments = ["evaluate", "--model", str(world.model), "--tasks", f"own_verbs:{name}", "--data", ".", "--out"]
+    assert main([*arguments, "out"]) == 0
+    (result,) = read_results(here / "out").results
+    assert (result.protocol, result.metric, result.count) == ("verbs.agreement", "accuracy", 3)
+    assert len(list(read_examples(here / "out", "verbs.agreement"))) == 3
+    assert main([*arguments, "out"]) == 0  # complete already
+    sys.modules.pop("own_verbs")
+    (here / "own_verbs.py").write_text(OWN_TASK.replace("right > wrong", "right < wrong"), encoding="utf-8")
+    with pytest.raises(FolderError, match="already contains something else"):  # not the former task's figures
+        evaluate(world.model, [f"own_verbs:{name}"], here, here / "out")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_nowhere:TASK", "own_nowhere cannot be imported: ModuleNotFoundError"),
+        ("own_broken:TASK", "own_broken cannot be imported: ZeroDivisionError"),
+        ("own_verbs:Verb", "own_verbs has no 'Verb'.*one of: .*Verbs, TASKS"),
+        ("own_verbs:json_lines", "names an object of type function"),
+        (":TASK", "a module without a name cannot be imported"),
+    ],
+)
+def test_a_name_that_is_not_a_task_is_refused(here: Path, name: str, message: str) -> None:
+    (here / "own_broken.py").write_text("1 / 0\n")
+    import_from_here([name])
+    with pytest.raises(UsageError, match=message):
+        select([name])
+
+
+def test_the_name_of_an_own_protocol_must_be_a_file_name(here: Path) -> None:
+    (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"verbs/agreement"'))
+    import_from_here(["own_verbs:TASKS"])
+    with pytest.raises(UsageError, match="has the protocol name 'verbs/agreement'"):
+        select(["own_verbs:TASKS"])
+
+
+def test_a_task_without_files_is_not_listed_as_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = OWN_TASK.replace("    sources = (", "    sources = ()\n    unused = (")
+    (here / "own_verbs.py").write_text(plain, encoding="utf-8")
+    assert main(["evaluate", "--list", "--tasks", "own_verbs:TASKS", "--data", "."]) == 0
+    assert capsys.readouterr().out.endswith("  here\n")
+
+
+def test_an_own_task_cannot_take_the_name_of_a_protocol(here: Path) -> None:
+    (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"heldout.bits-per-byte"'))
+    import_from_here(["own_verbs:TASKS"])
+    with pytest.raises(UsageError, match=r"'heldout.bits-per-byte' exists already"):
+        select(["own_verbs:TASKS"])

@@ -1,0 +1,84 @@
+"""HellaSwag on lines in the official format: what each reading scores, and how each chooses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import DataError
+from headwater.evaluation.protocols import Scored
+from headwater.evaluation.reader import Reader
+from headwater.evaluation.tasks import TASKS
+from headwater.tokenizer import Tokenizer
+
+WIKIHOW: dict[str, Any] = {
+    "ind": 7,
+    "activity_label": "Home and Garden",
+    "ctx_a": "[header] How to dry herbs [title] Cut the stems. [step] Use sharp scissors.",
+    "ctx_b": "the leaves",
+    "ctx": "[header] How to dry herbs [title] Cut the stems. [step] Use sharp scissors. the leaves",
+    "split": "val",
+    "split_type": "indomain",
+    "label": 2,
+    "endings": ["burn.", "fall [substeps] down.", "stay green.", "turn into stone at night."],
+    "source_id": "wikihow~1",
+}
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return Reader(Tokenizer.load("gpt2"), 1024)
+
+
+def write(path: Path, **changes: Any) -> Path:
+    path.write_text(json.dumps({**WIKIHOW, **changes}) + "\n", encoding="utf-8")
+    return path
+
+
+def asked(reader: Reader, protocol: str, path: Path) -> list[tuple[str, str]]:
+    task = TASKS[protocol]
+    (example,) = task.read({"validation": path}, reader)
+    decode = reader.tokenizer.decode
+    return [(decode(r.context), decode(r.continuation)) for r in task.requests(example, reader)]  # type: ignore[union-attr]
+
+
+def test_the_two_readings_score_different_text(reader: Reader, tmp_path: Path) -> None:
+    path = write(tmp_path / "hellaswag_val.jsonl")
+    harness = asked(reader, "hellaswag.lm-eval.total", path)
+    assert {context for context, _ in harness} == {
+        "Home and Garden: How to dry herbs. Cut the stems. Use sharp scissors. The leaves"
+    }
+    assert [ending for _, ending in harness] == [
+        " burn.", " fall down.", " stay green.", " turn into stone at night."
+    ]  # fmt: skip
+    plain = asked(reader, "hellaswag.llm-c.total", path)
+    assert {context for context, _ in plain} == {WIKIHOW["ctx"]}
+    assert [ending for _, ending in plain] == [f" {ending}" for ending in WIKIHOW["endings"]]
+
+
+def test_each_protocol_divides_by_its_own_length(reader: Reader, tmp_path: Path) -> None:
+    path = write(tmp_path / "hellaswag_val.jsonl", endings=["a" * 30, "b" * 10, "c" * 4, "d" * 5])
+    # Totals -6, -5, -4, -4.5; means -6, -1.25, -2, -4.5; per character -0.2, -0.5, -1, -0.9.
+    values = [(-6.0,), (-1.25,) * 4, (-2.0,) * 2, (-4.5,)]
+    answers = [Scored(value, (False,) * len(value)) for value in values]
+    chosen = {}
+    for protocol, task in TASKS.items():
+        if task.benchmark == "hellaswag":
+            (example,) = task.read({"validation": path}, reader)
+            chosen[protocol] = task.score(example, answers, reader)["chosen"]
+    assert chosen == {
+        "hellaswag.lm-eval.total": 2,
+        "hellaswag.lm-eval.per-character": 0,
+        "hellaswag.llm-c.total": 2,
+        "hellaswag.llm-c.mean": 1,
+    }
+
+
+@pytest.mark.parametrize("changes", [{"endings": ["a", "b"]}, {"label": 4}, {"ctx": None}, {"endings": [""] * 4}])
+def test_a_line_of_another_form_is_named(reader: Reader, tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = write(tmp_path / "hellaswag_val.jsonl", **changes)
+    with pytest.raises(DataError, match=r"hellaswag_val.jsonl line 1 has another format"):
+        TASKS["hellaswag.llm-c.mean"].read({"validation": path}, reader)

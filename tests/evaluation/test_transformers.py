@@ -1,0 +1,48 @@
+"""Every protocol whose files are available equals its computation through transformers, example by example."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from headwater.evaluation.tasks import TASKS, VERSION
+from headwater.model import build_model
+from headwater.model.config import preset
+from headwater.model.io.folder import save_model
+from headwater.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    pytest.importorskip("transformers")
+    pytest.importorskip("yaml")
+    return importlib.import_module("verify_evaluation")
+
+
+@pytest.mark.slow
+def test_every_example_has_the_log_probabilities_of_transformers(
+    tool: ModuleType, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = Tokenizer.load("gpt2")
+    changes = {"layers": 2, "width": 128, "heads": 2, "init_deviation": 0.1}
+    folder = tmp_path / "model"
+    folder.mkdir()
+    save_model(build_model(preset("gpt2-small", **changes), seed=1), folder, tokenizer=tokenizer)
+    rows = list(tool.compare(folder, [data], "", 2, tmp_path))
+    assert all(row.agrees for row in rows), capsys.readouterr().out
+    assert {row.protocol for row in rows} == {name for name, task in TASKS.items() if not task.masked}
+    assert all(row.examples for row in rows)
+
+
+@pytest.mark.slow
+def test_protocols_change_only_with_their_version(tool: ModuleType, data: Path, tmp_path: Path) -> None:
+    golden = json.loads((Path(__file__).parents[1] / "golden/protocols.json").read_text(encoding="utf-8"))
+    found = tool.digests([data], tmp_path / "stand-ins")
+    changed = [protocol for protocol in TASKS if golden["digests"].get(protocol) != found[protocol]]
+    repair = "raise VERSION in evaluation/tasks/__init__.py, then tools/verify_evaluation.py --digests FILE"
+    assert not changed, f"{changed}: {repair}"
+    assert golden["version"] == VERSION, repair

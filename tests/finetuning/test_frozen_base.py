@@ -1,0 +1,182 @@
+"""A frozen base: it stays as it is, computes each text once, and its folder predicts what training measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from headwater import Classifier, Entailment
+from headwater.datasets.rows import Raw, Task
+from headwater.errors import UsageError
+from headwater.finetuning import features
+from headwater.finetuning.features import FrozenTaskModel
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.finetuning import finetune
+from headwater.finetuning.task_models import RecurrentReader, TaskModelName
+from headwater.finetuning.training import FinetuneConfig
+from headwater.model import build_model, preset
+from headwater.model.io.folder import load_model, save_model
+from headwater.storage.progress import Progress
+from headwater.tokenizer import Tokenizer
+from headwater.training.loop import Precision
+
+Sentences = Callable[..., tuple[list[str], list[str]]]
+
+
+@pytest.fixture(params=["gpt2-pico", "bert-nano", "lstm-nano", "bilstm-nano"])
+def any_base(request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path: Path) -> Path:
+    """A model folder of each architecture, with random weights."""
+    folder = tmp_path / "any-base"
+    folder.mkdir()
+    shape: dict[str, Any] = {"vocabulary": tokenizer.vocabulary_size, "width": 32, "context": 48}
+    shape |= {"units": 40} if "lstm" in request.param else {"heads": 2, "layers": 2}
+    save_model(build_model(preset(request.param, **shape), seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture
+def base_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of each pass through the base."""
+    passes: list[int] = []
+    original = FrozenTaskModel.base_outputs
+
+    def counted(self: FrozenTaskModel, batch: Any) -> torch.Tensor:
+        passes.append(int((batch.extract + 1).sum()))
+        return original(self, batch)
+
+    monkeypatch.setattr(FrozenTaskModel, "base_outputs", counted)
+    return passes
+
+
+def test_each_text_passes_through_the_base_once_whatever_the_epochs(
+    any_base: Path, sentences: Sentences, tmp_path: Path, base_passes: list[int]
+) -> None:
+    texts, labels = sentences(400)
+    Classifier(any_base, freeze=True, epochs=1).fit(texts, labels)
+    once = list(base_passes)
+    base_passes.clear()
+    classifier = Classifier(any_base, freeze=True, epochs=20, learning_rate=1e-2).fit(texts, labels)
+    assert base_passes == once
+    fresh, truth = sentences(60, seed=1)
+    assert classifier.score(fresh, truth) > 0.85
+    before, after = load_model(any_base).state_dict(), classifier.fine_tuned_.model.model.state_dict()
+    assert all(torch.equal(after[name][: len(weight)], weight) for name, weight in before.items())
+    classifier.save(tmp_path / "saved")
+    again = Classifier.load(tmp_path / "saved")
+    assert again.get_params()["freeze"]
+    np.testing.assert_array_equal(again.predict_proba(fresh), classifier.predict_proba(fresh))
+
+
+@pytest.mark.parametrize(("task_model", "precision"), [("pooling", "fp32"), ("lstm", "fp32"), ("lstm", "bf16")])
+def test_two_texts_are_told_apart(
+    base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName, precision: Precision
+) -> None:
+    words = ["film", "story", "plot", "dull", "great"]
+    pairs = [(a, b) for a in words for b in words] * 4
+    same = ["yes" if a == b else "no" for a, b in pairs]
+    table = tmp_path / "pairs.csv"
+    rows = [f"{a},{b},{y}\n" for (a, b), y in zip(pairs, same, strict=True)]
+    table.write_text("premise,hypothesis,label\n" + "".join(rows), encoding="utf-8")
+    config = FinetuneConfig(
+        task="entail",
+        freeze=True,
+        task_model=task_model,
+        epochs=20,
+        learning_rate=1e-2,
+        class_weight="balanced",
+        precision=precision,
+    )
+    finetune(config, tmp_path / "tuned", model=base, train=table, validation=table)
+    used = FinetuneConfig.load(tmp_path / "tuned" / "config.toml")
+    assert (used.precision, used.lambda_lm) == ("fp32", 0)
+    tuned = FineTuned.load(tmp_path / "tuned")
+    found = list(tuned.predict(Raw(pair, None, row) for row, pair in enumerate(pairs)))
+    right = [one.label == label for one, label in zip(found, same, strict=True)]
+    assert sum(right) > 0.9 * len(right)
+
+
+def test_a_recurrent_task_model_needs_a_frozen_base(base: Path) -> None:
+    with pytest.raises(UsageError, match="needs freeze"):
+        FinetuneConfig.build({"task_model": "lstm"}, source="test")
+    with pytest.raises(UsageError, match="needs freeze"):
+        Entailment(base, task_model="lstm").fit([("a", "b"), ("b", "a")] * 4, ["x", "y"] * 4)
+
+
+def test_an_estimator_has_the_recurrent_task_model(base: Path, tmp_path: Path) -> None:
+    pairs, labels = (
+        [("a film", "a plot"), ("a plot", "a film"), ("dull", "great"), ("great", "dull")],
+        [0, 1, 0, 1],
+    )
+    estimator = Entailment(base, freeze=True, task_model="lstm", epochs=1).fit(pairs, labels)
+    estimator.save(tmp_path / "saved")
+    again = Entailment.load(tmp_path / "saved")
+    assert again.get_params()["task_model"] == "lstm"
+    assert isinstance(again.fine_tuned_.model.head.reader, RecurrentReader)
+    np.testing.assert_array_equal(again.predict_proba(pairs), estimator.predict_proba(pairs))
+
+
+@pytest.mark.parametrize("task_model", ["pooling", "lstm"])
+@pytest.mark.parametrize("name", ["bert-nano", "bilstm-nano"])
+@pytest.mark.parametrize("task", ["classify", "entail", "similarity", "choice"])
+def test_padding_changes_nothing(task: Task, name: str, task_model: TaskModelName) -> None:
+    from headwater.finetuning.labels import Labels
+
+    from .test_masked_base import one_of
+    from .test_objective import random_examples, whole_batch
+
+    counts = [1, 1, 1] if task in {"classify", "entail"} else [2, 2, 2]
+    shape = {"units": 6} if name == "bilstm-nano" else {"heads": 2}
+    base = build_model(preset(name, vocabulary=40, context=16, layers=2, width=8, **shape), seed=3)
+    labels = Labels(target="answer") if task == "choice" else Labels(target="class", names=["a", "b"])
+    model = FrozenTaskModel(base, task, labels.outputs, delimiter=7, reader=task_model, dropout=0.0, seed=4).eval()
+    encoded = random_examples(counts, 5, 2)
+    with torch.no_grad():
+        together = model(whole_batch(encoded, labels)).logits
+        for example in range(len(counts)):
+            alone = model(whole_batch(one_of(encoded, example), labels)).logits
+            assert torch.allclose(alone[0], together[example], atol=1e-3)
+
+
+class Stop(Exception):
+    """What ends the process in this test."""
+
+
+class StopAfter(Progress):
+    def advance(self, done: float, **figures: float) -> None:
+        if done == 5:
+            raise Stop
+
+
+def test_a_stopped_run_resumes_without_the_base(
+    base: Path, sentences: Sentences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "reviews.csv"
+    table.write_text("text,label\n" + "".join(f"{t},{y}\n" for t, y in zip(*sentences(60), strict=True)))
+    config = FinetuneConfig(
+        freeze=True, steps=9, batch_size=8, checkpoint_every=2, precision="fp32", learning_rate=1e-2
+    )
+    whole = finetune(config, tmp_path / "whole", model=base, train=table)
+    with pytest.raises(Stop):
+        finetune(config, tmp_path / "halved", model=base, train=table, progress=StopAfter())
+    # A second computation of the kept outputs would fail.
+    monkeypatch.setattr(features, "_fill", None)
+    assert finetune(config, tmp_path / "halved", model=base, train=table) == whole
+    for name in ("head.safetensors", "model.safetensors", "predictions-validation.jsonl"):
+        assert (tmp_path / "halved" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not (tmp_path / "halved" / "base-outputs").exists()
+    assert isinstance(FineTuned.load(tmp_path / "halved").model, FrozenTaskModel)
+
+
+def test_freezing_a_base_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="freeze"):
+        FinetuneConfig.build({"freeze": True, "from_scratch": True}, source="test")
+
+
+def test_a_frozen_base_with_a_language_model_loss_is_refused() -> None:
+    with pytest.raises(UsageError, match="no language-model loss"):
+        FinetuneConfig.build({"freeze": True, "lambda_lm": 0.2}, source="test")

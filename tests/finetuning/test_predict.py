@@ -1,0 +1,128 @@
+"""`predict` and the test part: which columns are read, and that what is written can be read again."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.cli.main import main
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.finetuning import finetune
+from headwater.finetuning.predict import predict_file
+from headwater.finetuning.training import FinetuneConfig
+from headwater.inference.language_model import load
+from headwater.storage.tables import open_table
+from headwater.tokenizer import TASK_TOKENS
+
+FAST = FinetuneConfig(steps=1, precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def tuned(base: Path, tmp_path_factory: pytest.TempPathFactory, sentences: Any) -> Path:
+    """Return a model of the columns `review` and `sentiment`."""
+    folder = tmp_path_factory.mktemp("predict")
+    with (folder / "train.csv").open("w", newline="") as handle:
+        csv.writer(handle).writerows([("review", "sentiment"), *zip(*sentences(60), strict=True)])
+    finetune(FAST, folder / "model", model=base, train=folder / "train.csv")
+    return folder / "model"
+
+
+def predicted(model: Path, file: Path, name: str = "out.jsonl", **options: Any) -> list[dict[str, Any]]:
+    out = file.with_name(name)
+    predict_file(model, file, out, **options)
+    return [dict(row) for _, row in open_table(out).rows]
+
+
+def test_the_column_of_training_is_read_next_to_one_with_a_likelier_name(tuned: Path, tmp_path: Path) -> None:
+    assert FineTuned.load(tuned).columns.text == "review"
+    both, alone = tmp_path / "both.csv", tmp_path / "alone.csv"
+    both.write_text("text,review\nid-1,the film was great\n")
+    alone.write_text("review\nthe film was great\n")
+    shares = [predicted(tuned, file)[0]["probabilities"] for file in (both, alone)]
+    assert shares[0] == shares[1]
+    named = predicted(tuned, both, columns={"text": "text"})[0]["probabilities"]
+    assert named != shares[0]
+
+
+def test_no_column_of_a_later_object_is_lost_or_written_over(tuned: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"review": "good"}\n{"review": "bad", "id": 7, "prediction": "mine"}\n')
+    assert [row["id"] for row in predicted(tuned, file, "out.csv")] == ["", "7"]
+    second = predicted(tuned, file)[1]
+    assert second["prediction"] == "mine"
+    assert second["prediction_"] in {"bad", "good"}
+
+
+def test_what_predict_writes_is_read_again(
+    tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = ["a\rcarriage return", 'a "quote"', "a, comma", "two\nlines"]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(json.dumps({"review": text}) for text in texts))
+    assert [row["review"] for row in predicted(tuned, file, "out.csv")] == texts
+    assert main(["predict", str(file), "--model", str(tuned), "--out", str(tmp_path / "out.tsv")]) == 1
+    said = capsys.readouterr().err
+    assert "row 4 has a field with a tab or a line end, which .tsv cannot hold" in said
+    assert "Predicting" not in said  # rows are checked before the first prediction
+    assert not (tmp_path / "out.tsv").exists()
+    assert [row["review"] for row in predicted(tuned, file, "out.tsv", limit=3)] == texts[:3]
+    nested = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"review": ["fine"], "numbers": [[1.0, float("nan")]]}), nested)
+    predict_file(tuned, nested, tmp_path / "out.jsonl")
+    written = json.loads((tmp_path / "out.jsonl").read_text(), parse_constant=pytest.fail)
+    assert written["numbers"] == [1.0, None]
+
+
+def test_a_missing_column_is_named_with_the_option_of_predict(
+    tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("first line,b\nx,y\n")
+    asked = ["predict", str(file), "--model", str(tuned), "--out", str(tmp_path / "out.csv")]
+    assert main(asked) == 1
+    assert "Name it, as with: --column text='first line'" in capsys.readouterr().err
+    assert main([*asked, "--column", "premise=b"]) == 2
+    assert "task classify does not read the column of --column premise" in capsys.readouterr().err
+    assert main([*asked, "--column", "text=first line"]) == 0
+
+
+def test_shortened_texts_are_counted(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("review\n" + "word " * 5_000 + "\nshort\n")
+    assert main(["predict", str(file), "--model", str(tuned), "--out", str(tmp_path / "out.csv")]) == 0
+    assert "shortened 1 row that did not fit the model's context" in capsys.readouterr().err
+
+
+def test_a_test_part_is_measured_on_its_rows_with_text_and_label(
+    base: Path, tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, test = tuned.with_name("train.csv"), tmp_path / "test.csv"
+    test.write_text('review,sentiment\nnice,good\nawful,bad\nodd,\n" ",good\n')
+    asked = ["finetune", "--model", str(base), "--task", "classify", "--train", str(train), "--test", str(test)]
+    settings = ["--set", "steps=1", "--set", "precision=fp32"]
+    assert main([*asked, *settings, "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    assert "not measured in test: 2 rows without text or label" in printed.err
+    assert "on 2 rows" in printed.out.partition("test: ")[2]
+    lines = (tmp_path / "out" / "predictions-test.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    right = sum(row["label"] == row["prediction"] for row in found[:2])
+    measured = json.loads((tmp_path / "out" / "metrics.json").read_text())["tests"]["test"]
+    assert (measured["count"], measured["labelled"], measured["accuracy"]["value"]) == (4, 2, right / 2)
+
+
+def test_a_fine_tuned_model_writes_text_without_its_task_tokens(tuned: Path) -> None:
+    lm = load(tuned)
+    tokens = {lm.tokenizer.special_tokens[name] for name in TASK_TOKENS}
+    written = {
+        token
+        for seed in range(8)
+        for token in lm.submit("the", seed=seed, temperature=50, max_tokens=40).wait().tokens
+    }
+    assert not written & tokens

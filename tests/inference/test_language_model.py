@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import inspect
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import headwater as hw
+from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.inference.language_model import LanguageModel
+from headwater.model import build_model, preset
+from headwater.model.io.folder import save_model
+
+TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
+    folder = tmp_path_factory.mktemp("model")
+    save_model(build_model(config, seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lm(folder: Path) -> LanguageModel:
+    return hw.load(folder)
+
+
+def test_the_same_prompt_and_seed_give_the_same_text_however_it_is_asked_for(lm: LanguageModel) -> None:
+    options = {"max_tokens": 30, "min_tokens": 30, "temperature": 0.9, "top_k": 40, "seed": 7}
+    text = lm.generate("the river", **options)
+    assert text
+    assert lm.generate(["a stone", "the river", ""], **options)[1] == text
+    assert "".join(lm.stream("the river", **options)) == text
+    assert lm.generate("the river", **(options | {"seed": 8})) != text
+    assert lm.generate("the river", **options, sample=1) != text
+
+
+def test_large_objects_print_in_a_few_words(lm: LanguageModel) -> None:
+    for large in (lm, lm.tokenizer, lm.tokenizer.vocabulary, lm.network, lm.scorer, lm.engine):
+        assert len(repr(large)) < 200
+
+
+def test_an_lstm_continues_a_text_as_its_logits_say_alone_or_with_others(tmp_path: Path) -> None:
+    tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+    config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, context=40, init_deviation=0.3)
+    save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
+    lm = hw.load(tmp_path)
+    greedy = lm.submit("the river", max_tokens=12, min_tokens=12, temperature=0).wait()
+    ids = list(greedy.request.prompt)
+    for token in greedy.tokens:
+        logits = lm.logits(torch.tensor([ids]))[0, -1].clone()
+        logits[tokenizer.end_of_text] = -torch.inf
+        assert token == int(logits.argmax())
+        ids.append(token)
+    options = {"max_tokens": 30, "min_tokens": 30, "seed": 3}
+    prompts = ["a stone", "the river", "the river runs", "", "the river"]
+    crowd = lm.generate(prompts, **options)
+    assert [hw.load(tmp_path).generate(prompt, **options) for prompt in prompts] == crowd
+    assert lm.generate("the river", **(options | {"max_tokens": 60}), beyond_context="shift").startswith(
+        crowd[1][:20]
+    )
+    with pytest.raises(UsageError, match="int8 was asked of an LSTM"):
+        hw.load(tmp_path, precision="int8")
+
+
+def test_what_is_saved_is_what_is_loaded_and_nothing_is_written_over(
+    lm: LanguageModel, folder: Path, tmp_path: Path
+) -> None:
+    lm.save(tmp_path / "copy")
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(hw.load(tmp_path / "copy").logits(ids), lm.logits(ids))
+    with pytest.raises(FolderError, match="already contains a model"):
+        lm.save(tmp_path / "copy")
+    with pytest.raises(FolderError, match="already contains files"):
+        lm.save(folder)
+
+
+def test_the_model_is_there_again_after_generating_let_go_of_it(folder: Path) -> None:
+    lm = hw.load(folder)
+    ids = torch.tensor([[1, 2, 3]])
+    lm.generate("the river", max_tokens=3)
+    before = lm.logits(ids)
+    assert torch.equal(hw.load(folder).logits(ids), before)
+
+
+def test_other_weights_than_those_that_compute_are_not_handed_out(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    lm = hw.load(tmp_path / "model")
+    ids = torch.tensor([[1, 2, 3]])
+    before = lm.logits(ids)
+    other = build_model(lm.config, seed=2)
+    save_model(other, tmp_path / "model", tokenizer=lm.tokenizer)
+    for ask in (lambda: lm.model, lambda: lm.save(tmp_path / "copy")):
+        with pytest.raises(FolderError, match="have changed since the model was loaded; expected"):
+            ask()
+    assert torch.equal(lm.logits(ids), before)
+    assert torch.equal(hw.load(tmp_path / "model").model.tokens.weight, other.tokens.weight)
+
+
+def test_a_module_in_somebodys_hands_is_not_taken_apart(folder: Path) -> None:
+    lm = hw.load(folder)
+    ids = torch.tensor([[1, 2, 3]])
+    model = lm.model
+    lm.generate("the river", max_tokens=3)
+    torch.testing.assert_close(model(ids), lm.logits(ids))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("way", ["optimizer", "data", "numpy", "replaced"])
+def test_trained_weights_are_followed_and_saved_whatever_the_order(
+    folder: Path, tmp_path: Path, precision: str, way: str
+) -> None:
+    options = {"max_tokens": 12, "min_tokens": 12, "temperature": 0, "top_k": 0}
+    pair = [("the river", " runs")]
+    ids = torch.tensor([[1, 2, 3]])
+
+    def results(lm: LanguageModel) -> tuple[str, list[tuple[float, bool]], list[float]]:
+        return lm.generate("the river", **options), lm.score(pair), lm.logits(ids).flatten().tolist()
+
+    lm = hw.load(folder, precision=precision)
+    untrained = results(lm)  # before the module is asked for
+    model = lm.model
+    assert results(lm) == untrained
+    for step in range(2):
+        before = results(lm)
+        change(model, way, step)
+        after = results(lm)
+        assert after != before
+        lm.save(tmp_path / str(step))
+        assert results(hw.load(tmp_path / str(step), precision=precision)) == after
+    assert torch.equal(hw.load(tmp_path / "1", precision=precision).model.tokens.weight, model.tokens.weight)
+
+
+def change(model: torch.nn.Module, way: str, seed: int) -> None:
+    """What users do to weights; only some of it moves a version counter."""
+    if way == "optimizer":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+        model(torch.tensor([[5, 6, 7]]))[0].logsumexp(-1).sum().backward()
+        optimizer.step()
+        return
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        changed = parameter.detach() + 0.1 * torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+        if way == "data":
+            parameter.data.copy_(changed)
+        elif way == "replaced":
+            parameter.data = changed
+        else:
+            shared = parameter.detach().view(torch.int16).numpy()
+            shared[...] = changed.view(torch.int16).numpy()
+
+
+def test_a_module_given_to_a_language_model_is_the_truth(lm: LanguageModel) -> None:
+    model = build_model(preset("gpt2-pico", vocabulary=300, context=64, init_deviation=0.1), seed=1)
+    own = LanguageModel(model, lm.tokenizer)
+    before = own.score([("the river", " runs")])
+    with torch.no_grad():
+        model.blocks[1].mlp.contract.weight[3, 5] += 1  # one entry
+    assert own.score([("the river", " runs")]) != before
+
+
+@pytest.mark.parametrize("call", [LanguageModel.generate, LanguageModel.stream])
+def test_the_options_are_spelled_out_and_a_seed_that_nobody_gave_is_a_new_one(
+    lm: LanguageModel, call: Callable[..., object]
+) -> None:
+    parameters = inspect.signature(call).parameters
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    assert (parameters["temperature"].default, parameters["top_k"].default) == (0.8, 40)
+    assert len({"".join(call(lm, "the river", max_tokens=30, min_tokens=30)) for _ in range(3)}) == 3
+
+
+def test_leaving_a_stream_frees_its_place(lm: LanguageModel) -> None:
+    for _ in lm.stream("the river", max_tokens=40, min_tokens=40):
+        break
+    assert lm.engine.load == (0, 0)
+    stream = lm.stream("the river", max_tokens=40)
+    assert lm.engine.load == (0, 1)
+    del stream
+    assert lm.engine.load == (0, 0)
+
+
+def test_a_failed_call_leaves_no_request_behind(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="context"):
+        lm.generate(["the river", "the river " * 100])
+    assert lm.engine.load == (0, 0)
+    step, steps = lm.engine.step, 0
+
+    def interrupted() -> bool:
+        nonlocal steps
+        steps += 1
+        if steps == 5:
+            raise KeyboardInterrupt
+        return step()
+
+    monkeypatch.setattr(lm.engine, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lm.generate(["the river"] * 20, max_tokens=40, min_tokens=40)
+    assert lm.engine.load == (0, 0)
+
+
+def test_an_empty_prompt_begins_a_text(lm: LanguageModel) -> None:
+    assert lm.request("").prompt == (lm.tokenizer.end_of_text,)
+
+
+def test_scores_and_logits_are_of_the_same_model(lm: LanguageModel) -> None:
+    ids = lm.tokenizer.encode("the river runs")
+    head, tail = lm.scorer.encode_pairs([("the river", " runs")])[0]
+    logits = lm.logits(torch.tensor([ids]))
+    assert logits.shape == (1, len(ids), lm.model.config.vocabulary)
+    assert logits.dtype == torch.float32
+    rows = logits[0, len(head) - 1 : -1].log_softmax(-1)
+    expected = sum(float(row[token]) for row, token in zip(rows, tail, strict=True))
+    assert lm.score([("the river", " runs")])[0][0] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_each_precision_generates(folder: Path, precision: str) -> None:
+    lm = hw.load(folder, precision=precision)
+    assert lm.precision == precision
+    assert lm.generate("the river", max_tokens=5, seed=1) == lm.generate("the river", max_tokens=5, seed=1)
+
+
+def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="max_token"):
+        lm.generate("the", max_token=5)
+    with pytest.raises(UsageError, match=r"unknown key 'temprature'\. Did you mean 'temperature'"):
+        lm.submit("the", temprature=1)
+    with pytest.raises(UsageError, match="temperature"):
+        lm.generate("the", temperature=-1)
+    with pytest.raises(UsageError, match="shape"):
+        lm.logits(torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(UsageError, match="out of range"):
+        lm.logits(torch.tensor([[10_000]]))
+    with pytest.raises(UsageError, match="precision"):
+        hw.load(folder, precision="fp8")
+    with pytest.raises(FolderError, match=r"config\.json"):
+        hw.load(tmp_path)
+    with pytest.raises(FolderError, match="does not exist"):
+        hw.load("./nowhere")
+    with pytest.raises(ResourceError, match="hub"):
+        hw.load("nobody/nothing")
+
+
+def test_a_model_without_a_tokenizer_loads_and_only_calls_with_text_ask_for_one(
+    lm: LanguageModel, folder: Path, tmp_path: Path
+) -> None:
+    save_model(lm.model, tmp_path)
+    bare = hw.load(tmp_path)
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(bare.logits(ids), lm.logits(ids))
+    for call in (lambda: bare.generate("the"), lambda: bare.score([("a", "b")]), lambda: bare.tokenizer):
+        with pytest.raises(MismatchError, match=r"has no tokenizer.*--tokenizer DIR") as refused:
+            call()
+        assert "tokenizer train" not in str(refused.value)
+        assert "headwater convert MODEL NEW" in str(refused.value)
+    with pytest.raises(MismatchError, match="--tokenizer DIR"):
+        hw.Tokenizer.load(tmp_path)
+    given = hw.load(tmp_path, tokenizer=folder)
+    assert given.generate("the", max_tokens=5, seed=1) == lm.generate("the", max_tokens=5, seed=1)
+
+
+def test_a_tokenizer_of_another_size_is_refused(lm: LanguageModel, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    save_model(lm.model, tmp_path / "bare")
+    for size in (270, 300):
+        other = hw.Tokenizer.train(TEXTS * 9, kind="gpt2", vocab_size=size, special_tokens=["<|endoftext|>"])
+        (tmp_path / str(size)).mkdir()
+        other.save(tmp_path / str(size))
+        with pytest.raises(MismatchError, match=f"has {other.vocabulary_size} tokens, and the model .* 280 rows"):
+            hw.load(tmp_path / "bare", tokenizer=tmp_path / str(size))
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(lm: LanguageModel) -> None:
+    small = build_model(preset("gpt2-pico", vocabulary=260), seed=1)
+    with pytest.raises(MismatchError, match="rows"):
+        LanguageModel(small, lm.tokenizer).generate("the")
+
+
+def test_public_names_cost_nothing_until_used() -> None:
+    code = "import sys, headwater; assert 'torch' not in sys.modules; print(' '.join(headwater.__all__))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"load", "Tokenizer", "Classifier"} <= set(done.stdout.split())
+    with pytest.raises(AttributeError, match="nothing_here"):
+        hw.nothing_here  # noqa: B018

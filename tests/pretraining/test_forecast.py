@@ -1,0 +1,301 @@
+"""What a run will cost and which rate suits it, measured without leaving files."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headwater.cli.main import main
+from headwater.errors import FolderError, ResourceError, TrainingError, UsageError
+from headwater.model import build_model, preset
+from headwater.model.io.folder import save_model
+from headwater.pretraining import cost as plan
+from headwater.pretraining import forecast as forecasting
+from headwater.pretraining.plan import find_rate, forecast, profile
+from headwater.pretraining.pretraining import build_run, pretrain
+from headwater.pretraining.profiling import PARTS, as_table
+from headwater.pretraining.rate_search import Point, search_rate, suggestion
+from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.storage.files import write_text
+from headwater.storage.progress import SILENT
+from headwater.storage.provenance import MANIFEST, read_manifest
+from headwater.tokenizer import Tokenizer
+from headwater.training import machine
+from headwater.training.journal import read_journal
+from headwater.training.optimizer import bytes_a_parameter
+from headwater.training.parallel import Ranks
+
+TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
+
+
+def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path) -> None:
+    result = forecast(PretrainConfig.build(TINY, {"micro_batch": 4}), tokens, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert result.tokens == 30 * 8 * 32
+    assert result.memory is not None
+    # float32: the weights are their own masters; plus two moments and a gradient.
+    assert result.memory.weights == 4 * result.parameters
+    assert result.memory.optimizer == 8 * result.parameters
+    assert result.memory.gradients == 4 * result.parameters
+    assert result.next_lower == (2, result.memory.total - result.memory.activations // 2)
+    assert result.seconds is not None
+    assert result.seconds > 0
+    assert "It fits" in result.as_text()
+
+
+@pytest.mark.parametrize(("load", "used"), [(0.1, 0.0), (63.5, 1.5), (90.0, 2.0)])
+def test_a_busy_machine_is_warned_of(
+    load: float, used: float, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "available_cores", lambda: 2)
+    monkeypatch.setattr(forecasting, "available_cores", lambda: 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    monkeypatch.setattr(forecasting, "time_updates", lambda *_: 1.0)
+    result = forecast(PretrainConfig.build(TINY), tokens, tmp_path / "run")
+    assert result.cores_in_use == used
+    assert (f"other programs use {used} of 2 cores" in result.as_text()) == (used > 0)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_is_counted_beforehand_is_what_training_holds(precision: str, tokens: Path, tmp_path: Path) -> None:
+    config = PretrainConfig.build(TINY, {"precision": precision})
+    config = resolve(config, tokens, Ranks())
+    run = build_run(config, tokens, tmp_path / "run", Ranks(), SILENT)
+    trainer = run.trainer
+    matrices = sum(master.numel() for master in trainer.optimizer.masters if master.dim() >= 2)
+    vectors = sum(master.numel() for master in trainer.optimizer.masters if master.dim() < 2)
+    memory = plan.estimate_memory(trainer, run.read(0)[0], 1)
+    held = memory.weights + memory.optimizer + memory.gradients
+    assert held == matrices * bytes_a_parameter(trainer.matrix_dtype) + 16 * vectors
+
+
+def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: 8 * 1024**3)
+    result = forecast(PretrainConfig.build({"preset": "gpt2-xl", "precision": "bf16"}), tokens, tmp_path / "run")
+    assert result.seconds is None
+    assert "does not fit" in result.advice
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: 20_000_000)
+    result = forecast(
+        PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": 256}), tokens, tmp_path / "run"
+    )
+    assert result.seconds is None
+    smaller = int(result.advice.split("micro_batch=")[1])
+    fitting = forecast(
+        PretrainConfig.build(TINY, {"batch_size": 256, "micro_batch": smaller}), tokens, tmp_path / "run"
+    )
+    assert fitting.advice == "It fits"
+
+
+def test_a_gpu_too_small_is_told_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Ranks(device=torch.device("cuda:0"))
+    monkeypatch.setattr(plan, "available_memory", lambda device: 24e9)
+    plan.require_memory(preset("gpt2-medium"), gpu, sharded=False, optimizer="adam")
+    with pytest.raises(
+        UsageError, match=r"28\.\d GB, and cuda:0 has 24\.0 GB.*preset gpt2-large fits.*over 2 ranks"
+    ):
+        plan.require_memory(preset("gpt2-xl"), gpu, sharded=False, optimizer="adam")
+    plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True, optimizer="adam")
+    monkeypatch.setattr(plan, "available_memory", lambda device: 4e9)
+    with pytest.raises(UsageError, match="preset bert-base fits"):
+        plan.require_memory(preset("bert-large"), gpu, sharded=False, optimizer="adam")
+    with pytest.raises(UsageError, match="shard=true --set optimizer=adam over"):  # Muon cannot be sharded
+        plan.require_memory(preset("bert-large"), gpu, sharded=False, optimizer="muon")
+    # Several ranks that are not sharded have a copy of the gradients.
+    monkeypatch.setattr(plan, "available_memory", lambda device: 30e9)
+    plan.require_memory(preset("gpt2-xl"), gpu, sharded=False, optimizer="adam")
+    with pytest.raises(UsageError, match=r"34\.\d GB"):
+        plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=False, optimizer="adam")
+    # The number of ranks comes from the whole state, however many ranks have a part of it now.
+    monkeypatch.setattr(plan, "available_memory", lambda device: 8e9)
+    with pytest.raises(UsageError, match=r"14\.\d GB.*over 6 ranks"):
+        plan.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True, optimizer="adam")
+    plan.require_memory(preset("gpt2-xl"), Ranks(0, 6, gpu.device), sharded=True, optimizer="adam")
+
+
+def test_a_container_s_file_cache_is_memory_that_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in (
+        ("memory.max", "3000"),
+        ("memory.current", "2900"),
+        ("memory.stat", "anon 100\ninactive_file 2500\nactive_file 300"),
+        ("cpu.max", "150000 100000"),
+    ):
+        (tmp_path / name).write_text(content + "\n")
+    monkeypatch.setattr(machine, "_CONTAINER", tmp_path)
+    assert machine.available_memory(torch.device("cpu")) == 2600
+    assert machine.available_cores() <= 2
+
+
+def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_WARMUP", (1, 0.0))
+    monkeypatch.setattr(plan, "_TIMED", (2, 0.0))
+    done: list[Any] = []
+    another_needs = 9  # updates, by its own clock
+    ranks = types.SimpleNamespace(any=lambda flag: flag or len(done) < another_needs)
+    trainer: Any = types.SimpleNamespace(ranks=ranks, update=done.append)
+    plan.time_updates(trainer, lambda step: [step])
+    assert len(done) >= another_needs
+
+
+def test_the_range_test_finds_a_rate_that_learns(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates")
+    assert 1e-5 < suggestion(found) < 0.5
+    assert found[0].learning_rate < found[-1].learning_rate
+    assert (tmp_path / "rates" / "curve.svg").read_text().lstrip().startswith("<?xml")
+    # Again it is read, not made; and without the means to draw it is refused before the time is spent.
+    monkeypatch.setattr(forecasting, "search_rate", lambda *_, **__: pytest.fail("searched"))
+    assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
+    # So it is on a device with less memory.
+    elsewhere = PretrainConfig.build(TINY, {"device": "cpu", "micro_batch": 2})
+    assert find_rate(elsewhere, tokens, tmp_path / "rates") == found
+    # Earlier versions also recorded the keys that do not decide the rates.
+    path = tmp_path / "rates" / MANIFEST
+    manifest = read_manifest(path.parent)
+    older = manifest.model_copy(update={"config": {**manifest.config, "micro_batch": 8, "device": "auto"}})
+    write_text(path, json.dumps(older.sealed().to_dict()))
+    assert find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "rates") == found
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ResourceError, match=r"headwater\[plots\]"):
+        find_rate(PretrainConfig.build(TINY), tokens, tmp_path / "others")
+
+
+def test_trackers_get_the_journals_lines(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[tuple[int, dict[str, Any]]] = []
+    ended: list[bool] = []
+    fake = types.ModuleType("trackio")
+    fake.init = lambda **_: None  # type: ignore[attr-defined]
+    fake.log = lambda figures, step: logged.append((step, figures))  # type: ignore[attr-defined]
+    fake.finish = lambda: ended.append(True)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    pretrain(PretrainConfig.build(TINY, {"steps": 3, "track": ["trackio"]}), tokens, tmp_path / "run")
+    lines = read_journal(tmp_path / "run" / "metrics.jsonl")
+    assert logged == [(line["step"], {k: v for k, v in line.items() if k != "step"}) for line in lines]
+    assert ended == [True]
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ResourceError, match=r"headwater\[track\]"):
+        pretrain(PretrainConfig.build(TINY, {"steps": 3, "track": ["wandb"]}), tokens, tmp_path / "other")
+
+
+def test_a_profile_accounts_for_the_whole_update(tokens: Path, tmp_path: Path) -> None:
+    shares = profile(PretrainConfig.build(TINY), tokens, tmp_path / "run")
+    assert [share.part for share in shares] == list(PARTS)
+    seconds = {share.part: share.seconds for share in shares}
+    assert all(seconds[part] > 0 for part in ("matrix products", "attention", "head and loss", "element-wise"))
+    assert sum(seconds.values()) < 5
+    assert "head and loss" in as_table(shares)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_lstms_time_goes_to_its_own_products(tokens: Path, tmp_path: Path) -> None:
+    changes = {"preset": "lstm-nano", "model": {"units": 256}, "dropout": 0.0}
+    shares = profile(PretrainConfig.build(TINY, changes), tokens, tmp_path / "run")
+    parts = {share.part: share for share in shares}
+    assert parts["matrix products"].seconds > parts["element-wise"].seconds
+    assert parts["attention"].limit == 0
+
+
+@pytest.mark.parametrize("name", ["gpt1", "gpt2-small", "lstm"])
+def test_operations_are_counted_from_the_weights_there_are(name: str) -> None:
+    config = preset(name)
+    model = build_model(config, device="meta")
+    inner = [p for place, p in model.named_parameters() if not place.startswith(("tokens", "positions"))]
+    assert plan.inner_weights(config) == sum(p.numel() for p in inner if p.dim() > 1)
+
+
+def test_a_masked_model_predicts_only_the_masked_tokens(tokens: Path, tmp_path: Path) -> None:
+    causal, masked = preset("gpt1-nano"), preset("bert-nano")
+    spared = 0.85 * 6 * causal.vocabulary * causal.width
+    difference = plan.training_flops_a_token(causal, 32) - plan.training_flops_a_token(masked, 32)
+    assert difference == pytest.approx(spared, abs=1)
+    config = PretrainConfig.build(TINY, {"preset": "bert-nano"})
+    shape = resolve(config, tokens, Ranks()).architecture
+    limits = {share.part: share.limit or 0.0 for share in profile(config, tokens, tmp_path / "run")}
+    head = 0.15 * shape.vocabulary * shape.width / plan.inner_weights(shape)
+    assert limits["head and loss"] / limits["matrix products"] == pytest.approx(head)
+    # The whole square: 12 · layers · width · context, of 6 · 12 · layers · width².
+    assert limits["attention"] / limits["matrix products"] == pytest.approx(32 / (6 * shape.width))
+
+
+@pytest.mark.parametrize(("best", "suggested"), [(9.7e-3, 1e-3), (1.0, 0.1), (2.6e-3, 3e-4)])
+def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: float) -> None:
+    assert suggestion([Point(best, 1.0, 1.0)]) == suggested
+
+
+def test_a_forecast_names_the_model_to_continue_from(tmp_path: Path, tokens: Path) -> None:
+    model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
+    config = PretrainConfig.build(TINY, {"init_from": str(model)})
+    assert f"{model}, " in forecast(config, tokens, tmp_path / "next").as_text()
+
+
+@pytest.mark.parametrize("available", [1_000, 5_000_000])
+def test_a_run_that_continues_a_model_and_does_not_fit_is_not_told_of_presets(
+    tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, available: int
+) -> None:
+    model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
+    monkeypatch.setattr(forecasting, "available_memory", lambda device: available)
+    config = PretrainConfig.build(TINY, {"init_from": str(model)})
+    assert "Train a smaller model" in forecast(config, tokens, tmp_path / "next").advice
+
+
+def test_a_range_test_belongs_to_the_model_to_continue_from(
+    tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        forecasting, "search_rate", lambda *_, **__: [Point(1e-3, 1.0, 1.0), Point(1e-2, 2.0, 2.0)]
+    )
+    model = tmp_path / "model"
+    model.mkdir()
+    shape = preset(
+        "gpt2-pico", vocabulary=Tokenizer.load(tokens / "tokenizer").vocabulary_size, context=32, width=32
+    )
+    for seed in (1, 2):
+        save_model(build_model(shape, seed=seed), model, tokenizer=Tokenizer.load(tokens / "tokenizer"))
+        config = PretrainConfig.build({"init_from": str(model), "batch_size": 2, "precision": "fp32"})
+        if seed == 1:
+            find_rate(config, tokens, tmp_path / "rates")
+    with pytest.raises(FolderError, match=r"another input \(model\)"):
+        find_rate(config, tokens, tmp_path / "rates")
+
+
+def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:
+    class Diverging:
+        def update(self, batches: Any, learning_rate: float) -> Any:
+            raise TrainingError("the loss is not finite")
+
+    trainer: Any = Diverging()
+    with pytest.raises(TrainingError, match="not finite"):
+        search_rate(trainer, lambda step: [])
+
+
+def test_two_kinds_of_measurement_are_refused_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["pretrain", "--tokens", str(tmp_path), "--out", str(tmp_path / "run"), "--profile", "--find-lr"]
+    assert main(asked) == 2
+    assert "--profile and --find-lr exclude each other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--data", "sets"], "a training without --evaluate does not use --data"),
+        (["--evaluate-every", "100"], "a training without --evaluate does not use --evaluate-every"),
+        (["--evaluate", "cola", "--data", "sets", "--dry-run"], "--dry-run does not use --evaluate"),
+        (["--data", "sets", "--profile"], "--profile does not use --data"),
+        (["--evaluate-every", "9", "--find-lr"], "--find-lr does not use --evaluate-every"),
+    ],
+)
+def test_options_of_an_evaluation_that_will_not_happen_are_refused(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pretrain", "--tokens", str(tmp_path), "--out", str(tmp_path / "run"), *options]) == 2
+    assert f"Error: {said}. Leave it out." in capsys.readouterr().err

@@ -1,0 +1,60 @@
+"""Every recipe loads, names a model of its own name, and is the papers' where they speak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.config import read_recipe
+from headwater.errors import UsageError
+from headwater.model import PRESETS, build_model
+from headwater.pretraining.recipe import PretrainConfig
+
+RECIPES = Path(__file__).parents[2] / "src/headwater/recipes"
+
+
+def test_there_is_a_recipe_for_every_preset() -> None:
+    assert {path.stem for path in RECIPES.glob("*.toml")} == set(PRESETS)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_recipe_loads_and_trains_the_model_of_its_name(path: Path) -> None:
+    config = PretrainConfig.load(path)
+    assert config.preset == path.stem
+    assert config.window <= config.architecture.context
+
+
+def test_a_recipe_is_found_by_its_name_and_a_file_of_that_name_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe("gpt2-nano") == read_recipe(RECIPES / "gpt2-nano.toml")
+    (tmp_path / "gpt2-nano").write_text("steps = 3\n")
+    assert read_recipe("gpt2-nano") == {"steps": 3}
+    for unknown in ("gpt2-nan", "recipes/gpt2-nan.toml"):
+        with pytest.raises(UsageError, match=r"there is no recipe .*Did you mean 'gpt2-nano'\?"):
+            read_recipe(unknown)
+    (tmp_path / "empty.toml").touch()
+    with pytest.raises(UsageError, match=r"the recipe empty\.toml has no keys"):
+        read_recipe("empty.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "sequences", "context"),
+    [
+        ("gpt1", 116_534_784, 64, 512),
+        ("gpt2-small", 124_439_808, 512, 1_024),
+        ("gpt2-medium", 354_823_168, 512, 1_024),
+        ("gpt2-large", 774_030_080, 512, 1_024),
+        ("gpt2-xl", 1_557_611_200, 512, 1_024),
+        # transformers' BertForMaskedLM of the released models.
+        ("bert-base", 109_514_298, 256, 512),
+        ("bert-large", 335_174_458, 256, 512),
+    ],
+)
+def test_the_papers_sizes(name: str, parameters: int, sequences: int, context: int) -> None:
+    config = PretrainConfig.load(RECIPES / f"{name}.toml")
+    model = build_model(config.architecture, device="meta")
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+    assert (config.batch_size, config.window) == (sequences, context)

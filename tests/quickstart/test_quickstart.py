@@ -1,0 +1,345 @@
+"""The whole flow: from text to a report, again without work, and what it does with text that is too little."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import headwater.quickstart.flow
+from headwater import shipped
+from headwater.cli.main import main
+from headwater.corpus.build.pipeline import build_corpus
+from headwater.corpus.build.recipes import BuildConfig
+from headwater.errors import DataError, FolderError
+from headwater.inference.language_model import LanguageModel
+from headwater.model import build_model, preset
+from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.quickstart.flow import (
+    BYTES_A_TOKEN,
+    SCORED,
+    TEXT_BYTES,
+    Quickstart,
+    choose_folder,
+    choose_prompts,
+    choose_recipe,
+    choose_shipped,
+    choose_start,
+    compare_shipped,
+    quickstart,
+)
+from headwater.storage.ancestry import lineage
+from headwater.storage.files import write_json
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
+from headwater.tokenizer import Tokenizer
+from headwater.training.parallel import Ranks
+
+# Smaller than quickstart's, for speed.
+BATCH = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shelf(tmp_path_factory: pytest.TempPathFactory, tokens: Path) -> Iterator[None]:
+    """A model of some thousand weights in place of the one that ships: the flow is the same, and quick."""
+    tokenizer = Tokenizer.load(tokens / "tokenizer")
+    config = preset("gpt2-pico", layers=1, width=16, heads=2, context=64, vocabulary=tokenizer.vocabulary_size)
+    folder = tmp_path_factory.mktemp("shelf")
+    LanguageModel(build_model(config, seed=1), tokenizer).save(folder / shipped.DEFAULT)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shipped, "FOLDER", folder)
+        patched.setattr(headwater.quickstart.flow, "BATCH", BATCH)
+        yield
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
+    """Two text files, so that there are sources to tell apart, and a very short training."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    text = folder / "texts"
+    text.mkdir()
+    for number in range(2):
+        half = sample_text[number::2] if number else sample_text
+        (text / f"{number}.txt").write_text(half * 3, encoding="utf-8")
+    assert main(["quickstart", "--minutes", "0.03", "--text", str(text), "--out", str(folder / "out")]) == 0
+    return folder / "out"
+
+
+def test_every_stage_leaves_its_folder(flow: Path) -> None:
+    kinds = {
+        "corpus": "corpus",
+        "tokenizer": "tokenizer",
+        "tokens": "tokens",
+        "run": "run",
+        "run/model": "model",
+        "samples": "samples",
+        "labels/source": "labels",
+        "labels/continuation": "labels",
+        "zero-shot": "results",
+        "fine-tuned/source": "model",
+        "fine-tuned/source-from-scratch": "model",
+    }
+    for name, kind in kinds.items():
+        open_folder(flow / name, kind)
+
+
+def test_a_fine_tuning_reads_and_measures_no_more_than_its_updates_see(flow: Path) -> None:
+    pair = [flow / "fine-tuned" / folder for folder in ("source", "source-from-scratch")]
+    tuned, scratch = (json.loads((folder / "metrics.json").read_text()) for folder in pair)
+    assert tuned["baseline"] == scratch["baseline"]
+    for metrics in (tuned, scratch):
+        assert max(metrics["counts"].values()) <= BATCH * metrics["steps"]
+        assert len(metrics["curve"]) == 1
+
+
+def test_every_stage_with_a_model_runs_on_the_given_device(
+    flow: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def recorded(call: Callable[..., Any]) -> Callable[..., Any]:
+        def record(*given: Any, **options: Any) -> Any:
+            asked.append(options["device"] if "device" in options else given[0].device)
+            return call(*given, **options)
+
+        return record
+
+    for name in ("write_samples", "evaluate", "pretrain", "finetune"):
+        monkeypatch.setattr(headwater.quickstart.flow, name, recorded(getattr(headwater.quickstart.flow, name)))
+    text = ["--text", str(flow.parent / "texts")]
+    again = ["quickstart", "--minutes", "0.03", *text, "--out", str(flow)]
+    assert main([*again, "--device", "cpu"]) == 0
+    assert asked == ["cpu"] * 6  # pre-training, samples, two evaluations, two fine-tunings
+    assert main([*again[:-1], str(flow.parent / "other"), "--device", "gpu"]) == 2
+    assert "device 'gpu' cannot be used" in capsys.readouterr().err
+    assert not (flow.parent / "other").exists()
+
+
+def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
+    page = (flow / "report.html").read_text(encoding="utf-8")
+    assert "<script src" not in page
+    assert 'href="http' not in page
+    assert 'src="http' not in page
+    for shown in ("bits per byte", "xz -9", "n-gram", "continuation.four", "from scratch", "corpus"):
+        assert shown in page
+
+
+def test_the_report_compares_the_model_with_the_one_that_ships_on_the_same_bytes(flow: Path) -> None:
+    scores = {}
+    for name in ("zero-shot", "shipped/zero-shot"):
+        found = json.loads((flow / name / "results.json").read_text())["results"]
+        scores[name] = {result["protocol"]: result for result in found}
+    own, ships = scores.values()
+    assert own.keys() == ships.keys()
+    held_out = "heldout.bits-per-byte"
+    assert own[held_out]["details"]["bytes"] == ships[held_out]["details"]["bytes"]
+    page = (flow / "report.html").read_text(encoding="utf-8")
+    assert f"ships with Headwater, trained on {shipped.TRAINED_ON}" in page
+    assert page.index(f"{own[held_out]['value']:.3f}") < page.index("bits per byte")  # the headline is its own
+
+
+def test_the_minutes_limit_what_is_gathered_scored_and_learned(
+    flow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (held_out,) = (
+        result
+        for result in json.loads((flow / "zero-shot/results.json").read_text())["results"]
+        if result["protocol"] == "heldout.bits-per-byte"
+    )
+    details = held_out["details"]
+    assert held_out["count"] == min(math.ceil(0.03 * SCORED), details["documents"])
+    learned = [yardstick["training_bytes"] for yardstick in details["yardsticks"]]
+    assert 0 < max(learned) <= math.ceil(0.03 * TEXT_BYTES) < details["training text bytes"]
+    ships = json.loads((flow / "shipped/zero-shot/results.json").read_text())["results"]
+    assert not any(result["details"].get("yardsticks") for result in ships)  # compressed once, not twice
+    page = (flow / "report.html").read_text(encoding="utf-8")
+    whole = details["training text bytes"]
+    assert f"has read {max(learned) / 1e6:.1f} of {whole / 1e6:.1f} MB of the training text" in page
+
+    asked: list[BuildConfig] = []
+
+    def record(sources: list[str], out: Path, config: BuildConfig, **_: Progress) -> None:
+        asked.append(config)
+        raise DataError("stop here")
+
+    monkeypatch.setattr("headwater.quickstart.flow.build", record)
+    for minutes in (2, 4):
+        with pytest.raises(DataError, match="stop here"):
+            quickstart(tmp_path / str(minutes), minutes=minutes)
+    assert [config.python_docs_bytes for config in asked] == [2 * TEXT_BYTES, 4 * TEXT_BYTES]
+
+
+def test_a_score_is_traced_back_to_the_text(flow: Path) -> None:
+    chain = lineage(flow / "zero-shot")
+    found = []
+    while chain["inputs"]:
+        chain = chain["inputs"][0]
+        found.append((chain["kind"], chain["state"]))
+    assert found == [
+        ("model", "complete"),
+        ("tokens", "complete"),
+        ("corpus", "complete"),
+        ("folder", "source"),
+    ]
+
+
+def test_run_again_it_does_nothing_twice(flow: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
+    arguments = ["--minutes", "0.03", "--text", str(flow.parent / "texts"), "--out", str(flow), "--json"]
+    assert main(["quickstart", *arguments]) == 0
+    after = {p: p.stat().st_mtime_ns for p in flow.rglob("*") if p.is_file() and p.name != "report.html"}
+    assert after == before
+    result = json.loads(capfd.readouterr().out)
+    assert {r["protocol"] for r in result["results"]} >= {"heldout.bits-per-byte", "continuation.four.mean"}
+    assert result["fine-tuned"]
+
+
+def test_a_run_that_was_killed_before_its_first_update_keeps_its_recipe(flow: Path, tmp_path: Path) -> None:
+    written = read_manifest(flow / "run")
+    begun = written.model_copy(update={"complete": False, "files": {}}).sealed()
+    write_json(tmp_path / MANIFEST, begun.to_dict())
+    recipe = choose_recipe([PretrainConfig()], flow / "tokens", tmp_path, 1, 1, "cpu", SILENT)
+    assert resolve(recipe, flow / "tokens", Ranks(device=torch.device("cpu"))).deciding() == written.config
+
+
+def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("Other words entirely. " * 500)
+    with pytest.raises(FolderError, match="already contains something else"):
+        quickstart(flow, minutes=0.03, text=[tmp_path / "other.txt"])
+
+
+def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(
+    flow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+
+    class Notes(Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    assert choose_folder(flow, 0.03, 1, Notes()) == flow
+    assert not notes
+    other = choose_folder(flow, 20, 1, Notes())
+    assert other == flow.parent / "out-20-minutes"
+    assert notes == [f"{flow} has a quickstart of 0.03 minutes: this one is written to {other}"]
+    monkeypatch.chdir(flow)
+    assert choose_folder(Path(), 20, 1, Notes()) == other.resolve()
+    with pytest.raises(FolderError, match="seed 1, not 2"):
+        choose_folder(flow, 0.03, 2, Notes())
+
+
+def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow: Path, tmp_path: Path) -> None:
+    assert choose_shipped(flow / "corpus", BYTES_A_TOKEN) == shipped.DEFAULT
+    (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
+    build_corpus([tmp_path / "text.txt"], tmp_path / "corpus")
+    assert choose_shipped(tmp_path / "corpus", BYTES_A_TOKEN) is None
+    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, "cpu", SILENT) is None
+    assert not (tmp_path / "shipped").exists()
+
+
+def test_a_small_text_in_the_language_of_the_model_that_ships_continues_from_it(
+    tmp_path: Path, sample_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "text.txt").write_text(sample_text, encoding="utf-8")
+    tokenizer = Tokenizer.train([sample_text], kind="gpt2", vocab_size=600, special_tokens=["<|endoftext|>"])
+    config = preset("gpt2-pico", layers=1, width=16, heads=2, context=128, vocabulary=600)
+    LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / shipped.DEFAULT)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    out = tmp_path / "out"
+    quickstart(out, minutes=0.01, text=[tmp_path / "text.txt"])
+    run = open_folder(out / "run", "run")
+    assert [entry.kind for entry in run.inputs if entry.role == "model"] == ["model"]
+    assert Tokenizer.load(out / "run/model").identity == tokenizer.identity
+    assert not (out / "tokenizer").exists()
+    assert choose_start(out / "corpus", 30_000_000) is None
+
+
+def test_a_korean_text_continues_from_the_korean_model(
+    tmp_path: Path, sample_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    korean = "강물은 바다로 흐르고 아이들은 웃는다. " * 400
+    for name, text in ((shipped.DEFAULT, sample_text), ("gpt2-mini-ko", korean)):
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+        build_corpus([tmp_path / f"{name}.txt"], tmp_path / name)
+        tokenizer = Tokenizer.train([text], kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+        config = preset("gpt2-pico", layers=1, width=16, heads=2, vocabulary=tokenizer.vocabulary_size)
+        LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / name)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    for name in shipped.STARTS:
+        assert choose_shipped(tmp_path / name, BYTES_A_TOKEN) == name
+
+    class Notes(Progress):
+        texts: tuple[str, ...] = ()
+
+        def note(self, text: str) -> None:
+            self.texts += (text,)
+
+    notes = Notes()
+    monkeypatch.chdir(tmp_path)  # the corpora have the names of the models
+    assert (
+        compare_shipped(tmp_path / "gpt2-mini-ko", ["heldout"], [], tmp_path / "shipped", 10, "cpu", notes) is None
+    )
+    assert notes.texts == ("not compared with the shipped gpt2-mini-ko: a local folder has this name",)
+    monkeypatch.setattr("headwater.quickstart.flow.choose_shipped", lambda corpus, bytes_a_token: "gpt2-mini-ko")
+    assert choose_start(tmp_path / "gpt2-mini-ko", 1_000) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (b"", "empty"),
+        (b"\x00\x01\x02" * 100, "binary"),
+        (b"caf\xe9 " * 400, "not UTF-8"),
+        (b"Too short.", "short"),
+        (b" ".join(b"%d" % number for number in range(900)), "short"),
+    ],
+)
+def test_text_that_cannot_be_used_is_named_and_leaves_nothing_half(
+    tmp_path: Path, content: bytes, named: str
+) -> None:
+    (tmp_path / "text.txt").write_bytes(content)
+    with pytest.raises(DataError, match=named) as caught:
+        quickstart(tmp_path / "out", minutes=0.03, text=[tmp_path / "text.txt"])
+    assert "--validation" not in str(caught.value), "an option that quickstart does not have"
+    assert (tmp_path / "out").exists() == (named == "short")  # short text is a corpus already
+    assert not (tmp_path / "out" / "tokens").exists()
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_prompts_are_the_beginnings_of_held_out_text(flow: Path) -> None:
+    prompts = choose_prompts(flow / "corpus")
+    assert len(prompts) == len(set(prompts)) == 4
+    assert all(0 < len(prompt) <= 60 for prompt in prompts)
+
+
+def test_a_text_that_ends_in_a_blank_paragraph_has_a_prompt(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A river runs to the sea.\n" * 200 + "\n\n \n")
+    build_corpus([tmp_path / "text.txt"], tmp_path / "corpus")
+    assert len(choose_prompts(tmp_path / "corpus")) == 1
+
+
+def test_the_next_steps_name_the_shipped_model_that_was_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def done(out: Path, **options: Any) -> Quickstart:
+        return Quickstart(out, out / "run/model", out / "report.html", "강물은 흐른다", {}, "gpt2-mini-ko")
+
+    monkeypatch.setattr(headwater.quickstart.flow, "quickstart", done)
+    out = tmp_path / "my text"
+    assert main(["quickstart", "--out", str(out)]) == 0
+    advice = capsys.readouterr().out
+    assert "headwater generate '강물은 흐른다' --model gpt2-mini-ko" in advice
+    assert f"headwater lineage '{out}/run/model'" in advice
+
+
+def test_the_field_of_text_that_is_not_given_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quickstart", "--out", str(tmp_path / "out"), "--text-field", "body"]) == 2
+    assert "quickstart without --text does not use --text-field" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

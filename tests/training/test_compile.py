@@ -1,0 +1,140 @@
+"""Compilation is taken only when it gives the eager loss, and never stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from headwater.model import build_model, preset
+from headwater.pretraining.objectives import l1
+from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.training import compile, run
+from headwater.training.compile import compile_checked
+from headwater.training.loop import TrainConfig, Trainer
+from headwater.training.machine import arithmetic
+from headwater.training.parallel import Ranks
+from headwater.training.run import Measurement, Run
+
+Forward = Callable[..., Any]
+
+
+def tiny(dropout: float = 0.0) -> tuple[Trainer, list[TokenBatch]]:
+    model = build_model(preset("gpt2-pico", vocabulary=61, context=12, width=32, dropout=dropout), seed=3)
+    tokens = torch.randint(0, 61, (4, 13), generator=torch.Generator().manual_seed(0))
+    batch = TokenBatch(tokens[:, :-1], tokens[:, 1:], torch.full((4, 12), 1 / 48))
+    return Trainer(model, l1(), TrainConfig(steps=5, precision="fp32", dropout=dropout)), [batch]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(RuntimeError("no compiler\nand a page of trace"), "no compiler"), (AssertionError(), "AssertionError")],
+)
+def test_a_compiler_that_is_not_there_is_a_note(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(forward: Forward, dynamic: Any) -> Forward:
+        raise error
+
+    monkeypatch.setattr(compile, "_compile", fail)
+    trainer, batches = tiny()
+    notes: list[str] = []
+    compile_checked(trainer, batches, "on", notes.append)
+    assert notes == [f"not compiled: compilation failed ({said})"]
+    assert trainer.update(batches).loss > 0
+
+
+def test_a_compiled_step_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: lambda *given: forward(*given) * 1.5)
+    trainer, batches = tiny()
+    expected = tiny()[0].update(batches).loss
+    notes: list[str] = []
+    compile_checked(trainer, batches, "on", notes.append)
+    assert "is not the eager" in notes[0]
+    assert trainer.update(batches).loss == expected
+
+
+def test_on_a_cpu_auto_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: pytest.fail("compiled"))
+    trainer, batches = tiny()
+    compile_checked(trainer, batches, "auto", pytest.fail)
+
+
+def test_with_dropout_the_losses_are_compared_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[bool] = []
+
+    def same(forward: Forward, dynamic: Any) -> Forward:
+        def run(*given: Any) -> Any:
+            called.append(trainer.model.training)
+            return forward(*given)
+
+        return run
+
+    monkeypatch.setattr(compile, "_compile", same)
+    trainer, batches = tiny(dropout=0.1)
+    compile_checked(trainer, batches, "on", (notes := []).append)
+    assert notes == ["compiled: the first batch gives the eager loss"]
+    assert set(called) == {False, True}
+    assert trainer.model.training
+
+
+def test_another_modules_dropout_is_the_same_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a classifier's, while the blocks that are compiled have none."""
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: forward)
+    trainer, batches = tiny()
+
+    def objective(model: Any, batch: TokenBatch) -> Any:
+        loss, logged = l1()(model, batch)
+        return loss * functional.dropout(torch.ones(64), training=model.training).sum(), logged
+
+    trainer.objective = objective
+    before = torch.get_rng_state()
+    compile_checked(trainer, batches, "on", (notes := []).append)
+    assert notes == ["compiled: the first batch gives the eager loss"]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_one_rank_that_cannot_compile_keeps_all_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile, "_compile", lambda forward, dynamic: forward)
+    monkeypatch.setattr(Ranks, "any", lambda self, flag: True)
+    trainer, batches = tiny()
+    compile_checked(trainer, batches, "on", (notes := []).append)
+    assert notes == ["not compiled: another rank could not"]
+    assert all("forward" not in vars(block) for block in trainer.model.blocks)
+
+
+def test_the_compiler_can_read_that_matmuls_use_tf32() -> None:
+    with arithmetic(torch.device("cuda"), deterministic=False):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_run_compiles_under_the_settings_that_it_trains_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, batches = tiny()
+    source: Any = SimpleNamespace(micro_batches=lambda step: batches, tokens=lambda step: 48)
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        run, "compile_checked", lambda *_, **__: seen.append(torch.are_deterministic_algorithms_enabled())
+    )
+    settings = TrainConfig(steps=1, deterministic=True)
+    Run(trainer, settings, source, lambda: Measurement({"validation_loss": 1.0}, (0.0,))).train()
+    assert seen == [True]
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_compiled_step_trains_as_the_eager_one(dropout: float) -> None:
+    compiled, batches = tiny(dropout)
+    eager, _ = tiny(dropout)
+    notes: list[str] = []
+    compile_checked(compiled, batches, "on", notes.append)
+    assert notes == ["compiled: the first batch gives the eager loss"]
+    for _ in range(4):
+        tolerance = 0.05 if dropout else 1e-5  # another mask
+        assert compiled.update(batches).loss == pytest.approx(eager.update(batches).loss, rel=tolerance)

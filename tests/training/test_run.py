@@ -1,0 +1,283 @@
+"""The loop around the updates: the best state, and what a resumed run does if its checkpoint is gone."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from headwater.errors import StorageError, TrainingError
+from headwater.storage.progress import Progress
+from headwater.training.checkpoint import Checkpoints
+from headwater.training.interrupt import delayed_interruption
+from headwater.training.journal import Journal, read_journal
+from headwater.training.loop import TrainConfig
+from headwater.training.run import Measurement, Run
+from headwater.training.watch import Watch
+
+from .test_loop import batch_of, tiny_trainer
+
+
+class Source:
+    """One batch an update."""
+
+    def micro_batches(self, step: int) -> list[Any]:
+        return [batch_of(2, seed=step)]
+
+    def tokens(self, step: int) -> int:
+        return 24
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def trained(out: Path, ranks: list[float]) -> tuple[Run, list[str]]:
+    """Train for as many updates as `ranks`, the rank of each measurement; return the run and its notes."""
+    notes = Notes()
+    config = TrainConfig(steps=len(ranks), validate_every=1, checkpoint_every=1, keep=1, precision="fp32")
+
+    def validate() -> Measurement:
+        return Measurement({"validation_loss": 1.0}, (ranks[run.trainer.step - 1],))
+
+    run = Run(tiny_trainer(steps=len(ranks)), config, Source(), validate, out=out, progress=notes)
+    run.train()
+    return run, notes.texts
+
+
+@pytest.mark.parametrize(("ranks", "best"), [([1.0, 3.0, 2.0, 2.0], 4), ([1.0, 2.0, 3.0, 2.0], 4)])
+def test_later_checkpoints_are_written_if_the_best_one_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: list[float], best: int
+) -> None:
+    full = ranks.index(max(ranks)) + 1
+
+    def save(state: Any, path: Path) -> None:
+        written.append(path)
+        if len(written) == full:
+            raise StorageError("no space is left")
+        save_file(state, path)
+
+    written: list[Path] = []
+    monkeypatch.setattr("headwater.training.checkpoint.save_file", save)
+    run, notes = trained(tmp_path, ranks)
+    assert any(f"the best checkpoint, of step {full}, is missing" in text for text in notes)
+    assert run.best is not None
+    assert run.best["step"] == best
+
+
+def damage(checkpoint: Path) -> None:
+    content = bytearray((checkpoint / "state.safetensors").read_bytes())
+    content[-1] ^= 1
+    (checkpoint / "state.safetensors").write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_a_finished_run_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_path: Path, how: str) -> None:
+    run, _ = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
+    assert run.best == {"rank": [3.0], "step": 2}  # the first of equals
+    last = run.trainer.full_weights()
+    best = tmp_path / "checkpoints" / "step-00000002"
+    if how == "missing":
+        shutil.rmtree(best)
+    else:
+        damage(best)
+    run, notes = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
+    assert any("the best checkpoint, of step 2, is missing or damaged" in text for text in notes)
+    assert run.best is not None
+    assert run.best["step"] == 4
+    run.restore_best()
+    for name, weight in run.trainer.full_weights().items():
+        assert torch.equal(weight, last[name])
+
+
+class Spike(Watch):
+    """Reports a spike after update 3."""
+
+    def __init__(self) -> None:
+        super().__init__(6)
+        self.resumed: list[int] = []
+
+    def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        self.resumed = [line["step"] for line in lines]
+
+    def spike(self, step: int, loss: float) -> str | None:
+        return "The loss jumped." if step == 3 else None
+
+    def stall(self, step: int, loss: float) -> None:
+        pass
+
+
+def begin(out: Path, on_update: Callable[[dict[str, Any]], None], source: Any = None, **changes: Any) -> Run:
+    """Return a run of six updates that validates after the last one."""
+    config = TrainConfig(**{"steps": 6, "validate_every": 6, "keep": 1, "precision": "fp32"} | changes)
+    measured = Measurement({"validation_loss": 1.0}, (1.0,))
+    run = Run(tiny_trainer(steps=6), config, source or Source(), lambda: measured, out=out, watch=Spike())
+    run.on_update = on_update
+    return run
+
+
+def kept(out: Path) -> list[str]:
+    return sorted(path.name for path in (out / "checkpoints").iterdir())
+
+
+def test_the_checkpoint_before_a_spike_is_kept_also_by_the_run_that_resumes(tmp_path: Path) -> None:
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 4:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        begin(tmp_path, stop, checkpoint_every=1).train()
+    assert kept(tmp_path) == ["step-00000002", "step-00000004"]
+    resumed = begin(tmp_path, print, checkpoint_every=1)
+    resumed.train()
+    assert kept(tmp_path) == ["step-00000002", "step-00000006"]
+    assert isinstance(resumed.watch, Spike)
+    assert resumed.watch.resumed == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 3])
+def test_a_damaged_checkpoint_is_not_the_one_before_a_spike(tmp_path: Path, checkpoint_every: int) -> None:
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 4:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        begin(tmp_path, stop, keep=4, checkpoint_every=1).train()
+    for step in (2, 3, 4):
+        damage(tmp_path / "checkpoints" / f"step-{step:08d}")
+    resumed = begin(tmp_path, print, checkpoint_every=checkpoint_every)
+    resumed.train()
+    before_the_spike = {1: 2, 3: 1}[checkpoint_every]
+    assert resumed.checkpoints is not None
+    assert resumed.checkpoints.pinned == {before_the_spike}
+    assert kept(tmp_path) == [f"step-{before_the_spike:08d}", "step-00000006"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_training_after_the_update_and_its_checkpoint(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    def send(line: dict[str, Any]) -> None:
+        if line["step"] == 2:
+            signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        begin(tmp_path, send, checkpoint_every=100).train()
+    assert kept(tmp_path) == ["step-00000003"]
+
+
+def test_a_second_signal_does_not_wait_for_the_handler_of_the_first() -> None:
+    def handle(handler: Any, point: int) -> None:
+        """Call the handler, and once more within it, before its bytecode instruction number `point`."""
+        step = count()
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(step) == point:
+                sys.settrace(None)
+                handler(signal.SIGTERM, frame)
+            return trace
+
+        with suppress(KeyboardInterrupt):
+            sys.settrace(trace)
+            try:
+                handler(signal.SIGINT, None)
+            finally:
+                sys.settrace(None)
+
+    for point in range(40):
+        with delayed_interruption():
+            handler = signal.getsignal(signal.SIGINT)
+        thread = threading.Thread(target=handle, args=(handler, point), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_the_state_before_a_loss_that_is_not_finite_is_kept(tmp_path: Path) -> None:
+    class Poisoned(Source):
+        def micro_batches(self, step: int) -> list[Any]:
+            (batch,) = super().micro_batches(step)
+            if step == 4:
+                batch.weights[0, 0] = float("nan")
+            return [batch]
+
+    with pytest.raises(TrainingError, match=r"at update 5.*the state after update 4 is kept as a checkpoint"):
+        begin(tmp_path, print, Poisoned(), checkpoint_every=100).train()
+    assert kept(tmp_path) == ["step-00000004"]
+
+
+def test_a_run_whose_last_checkpoint_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(state: Any, path: Path) -> None:
+        raise StorageError("no space is left")
+
+    monkeypatch.setattr("headwater.training.checkpoint.save_file", full)
+    with pytest.raises(StorageError, match="the checkpoint of the last update, 6, could not be written"):
+        begin(tmp_path, print, checkpoint_every=2).train()
+    monkeypatch.undo()
+    begin(tmp_path, print, checkpoint_every=2).train()
+    assert "step-00000006" in kept(tmp_path)
+
+
+def test_the_journal_is_on_the_disk_before_the_checkpoint_of_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    write, sync, save = Journal.write, Journal.sync, Checkpoints.save
+
+    def watched_write(journal: Journal, line: dict[str, Any]) -> str | None:
+        events.append(f"line {line['step']}")
+        return write(journal, line)
+
+    def watched_sync(journal: Journal) -> None:
+        events.append("flush")
+        sync(journal)
+
+    def watched_save(checkpoints: Checkpoints, step: int, *state: Any) -> None:
+        events.append(f"checkpoint {step}")
+        save(checkpoints, step, *state)
+
+    monkeypatch.setattr(Journal, "write", watched_write)
+    monkeypatch.setattr(Journal, "sync", watched_sync)
+    monkeypatch.setattr(Checkpoints, "save", watched_save)
+    begin(tmp_path, print, checkpoint_every=3).train()
+    expected = [["line 1", "line 2"], ["line 3", "flush", "checkpoint 3"]]
+    expected += [["line 4", "line 5"], ["line 6", "flush", "checkpoint 6"]]
+    assert events == [event for part in expected for event in part]
+
+
+def test_a_disk_that_fills_within_a_line_keeps_whole_lines_and_loses_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "metrics.jsonl")
+    disk = journal._handle
+
+    class Filling:
+        """Writes half of the bytes, as a disk that fills does."""
+
+        def write(self, data: bytes) -> int:
+            return disk.write(data[: len(data) // 2])
+
+    assert journal.write({"step": 1}) is None
+    journal._handle = Filling()  # type: ignore[assignment]
+    warning = journal.write({"step": 2})
+    assert "no space is left" in str(warning)
+    assert journal.path.read_bytes() == b'{"step": 1}\n'
+    journal._handle = disk
+    assert journal.write({"step": 3}) is None
+    assert [line["step"] for line in read_journal(journal.path)] == [1, 2, 3]
+    journal.close()
