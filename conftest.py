@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,24 @@ def tokens(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     train_tokenizer([folder / "corpus"], folder / "tokenizer", vocab_size=300)
     pack(folder / "corpus", folder / "tokenizer", folder / "tokens", 0.1)
     return folder / "tokens"
+
+
+@pytest.fixture
+def make_corpus(tmp_path: Path) -> Callable[[Sequence[Any]], Path]:
+    """A function that writes documents as a corpus folder of its own."""
+    from headwater.corpus import write_documents
+    from headwater.storage import Stage
+
+    made: list[Path] = []
+
+    def make(documents: Sequence[Any]) -> Path:
+        out = tmp_path / f"corpus-{len(made)}"
+        with Stage(out, kind="corpus", config={}, inputs={}).write() as work:
+            write_documents(documents, work)
+        made.append(out)
+        return out
+
+    return make
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -111,7 +111,7 @@ def test_what_the_system_refuses_is_one_line(
     def refused(*unused: object, **options: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", "/root/secret")
 
-    monkeypatch.setattr("headwater.corpus.build.pipeline.build", refused)
+    monkeypatch.setattr("headwater.corpus.build_corpus", refused)
     assert main(command) == 1
     assert capfd.readouterr().err == "Error: /root/secret: Permission denied.\n"
 

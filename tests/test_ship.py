@@ -332,5 +332,5 @@ def test_a_part_is_read_from_a_commit_of_a_repository(tmp_path: Path) -> None:
 
 
 def test_every_part_of_the_lists_states_licence_origin_and_hash() -> None:
-    for path in (ROOT / "tools" / "texts").glob("*.toml"):
+    for path in (ROOT / "recipes" / "texts").glob("*.toml"):
         assert all(part.licence and part.origin and part.sha256 for part in gather.read_list(path))

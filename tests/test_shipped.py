@@ -25,7 +25,7 @@ def shelf(tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     tokenizer = Tokenizer.load(tokens / "tokenizer")
     config = preset("gpt2-pico", layers=1, width=16, heads=2, context=64, vocabulary=tokenizer.vocabulary_size)
     LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / "gpt2-mini")
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    monkeypatch.setattr("headwater.shipped.catalogue.FOLDER", tmp_path / "shelf")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "shelf"

@@ -28,8 +28,9 @@ def test_known(): assert False
 
 
 def test_an_unexpected_skip_fails_the_run_and_is_named(tmp_path: Path) -> None:
-    for name in ("conftest.py", "skips.toml"):
-        shutil.copy(HERE / name, tmp_path)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(HERE.parent / "conftest.py", tmp_path)
+    shutil.copy(HERE / "skips.toml", tmp_path / "tests")
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_package.py").write_text("import pytest\npytest.importorskip('no_such_package')\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

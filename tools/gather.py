@@ -1,6 +1,6 @@
 """Gather the text that a shipped model learns, from a list with the source and licence of every part.
 
-    python tools/gather.py tools/texts/english.toml --data DIR --packages DIR --repositories DIR --out text
+    python tools/gather.py recipes/texts/english.toml --data DIR --packages DIR --repositories DIR --out text
 
 `--data` has the folders that the list names; `--packages` has Debian packages (`apt-get download NAME`);
 `--repositories` has clones of git repositories (`git clone --bare https://github.com/OWNER/NAME OWNER/NAME`). Each

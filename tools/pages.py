@@ -58,12 +58,14 @@ def main() -> int:
         parser.error(f"{out} has no pages that this script made; name a folder that may be replaced")
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(DOCS, out)
+    shutil.copytree(ROOT / "papers" / "results", out / "results")
     with (out / "index.md").open("a", encoding="utf-8") as index:
         for caption, names in NAVIGATION.items():
             listed = "\n".join(names)
             index.write(f"\n```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{listed}\n```\n")
     for path in out.rglob("*.md"):
-        path.write_text(with_sources(path.read_text(encoding="utf-8")), encoding="utf-8")
+        text = path.read_text(encoding="utf-8").replace("../papers/results/", "results/")
+        path.write_text(with_sources(text), encoding="utf-8")
     lists = {"commands": command_pages(), "calls": call_pages()}
     for folder, pages in lists.items():
         (out / folder).mkdir()

@@ -1,9 +1,9 @@
 mkdir packages-ko
 (cd packages-ko && apt-get download libreoffice-help-ko gimp-help-ko debian-handbook installation-guide-amd64 debian-faq-ko)
-for name in $(sed -n 's/^repository = "\(.*\)"/\1/p' tools/texts/korean.toml | sort -u); do
+for name in $(sed -n 's/^repository = "\(.*\)"/\1/p' recipes/texts/korean.toml | sort -u); do
     git clone --bare "https://github.com/$name" "repositories/$name"
 done
-python tools/gather.py tools/texts/korean.toml --data data --packages packages-ko --out text-ko
+python tools/gather.py recipes/texts/korean.toml --data data --packages packages-ko --out text-ko
 python examples/models/chatbot.py > chatbot.jsonl
 headwater corpus build text-ko/documentation --recipe webtext --out documentation-ko \
     --set wikipedia=false --set 'languages=["ko"]' \

@@ -1,1 +1,1 @@
-python tools/ship.py last gpt2-mini --texts tools/texts/english.toml --data data --work work
+python tools/ship.py last gpt2-mini --texts recipes/texts/english.toml --data data --work work

@@ -14,25 +14,9 @@ from typing import Any
 
 import pytest
 
-from headwater.corpus.folder import Document, write_documents
-from headwater.storage.stage import Stage
+from headwater.corpus.folder import Document
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
-
-
-@pytest.fixture
-def make_corpus(tmp_path: Path) -> MakeCorpus:
-    """A function that writes documents as a corpus folder of its own."""
-    made: list[Path] = []
-
-    def make(documents: Sequence[Document]) -> Path:
-        out = tmp_path / f"corpus-{len(made)}"
-        with Stage(out, kind="corpus", config={}, inputs={}).write() as work:
-            write_documents(documents, work)
-        made.append(out)
-        return out
-
-    return make
 
 
 class Web:

@@ -158,9 +158,9 @@ JOURNEYS = {
         ),
         {
             "apt-get download": "true",
-            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' tools/texts/korean.toml | sort -u)": "",
-            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' tools/texts/english.toml | sort -u)": "",
-            "python tools/gather.py tools/texts/korean.toml --data data --packages packages-ko --out text-ko": (
+            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/korean.toml | sort -u)": "",
+            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/english.toml | sort -u)": "",
+            "python tools/gather.py recipes/texts/korean.toml --data data --packages packages-ko --out text-ko": (
                 "mkdir -p text-ko/prose/a text-ko/documentation/b && cp my_texts/* text-ko/prose/a "
                 "&& cp my_texts/0.txt text-ko/documentation/b"
             ),
@@ -168,7 +168,7 @@ JOURNEYS = {
             "--vocab-size 5120": "--vocab-size 400",
             'languages=["ko"]': 'languages=["en"]',
             "--set language=true": "--set language=false",
-            "python tools/gather.py tools/texts/english.toml --data data --packages packages --out text": (
+            "python tools/gather.py recipes/texts/english.toml --data data --packages packages --out text": (
                 "mkdir -p text/books/a text/documentation/b text/prose/c && cp my_texts/* text/books/a "
                 "&& cp my_texts/* text/documentation/b && cp my_texts/0.txt text/prose/c"
             ),

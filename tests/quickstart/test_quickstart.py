@@ -52,7 +52,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory, tokens: Path) -> Iterator[No
     folder = tmp_path_factory.mktemp("shelf")
     LanguageModel(build_model(config, seed=1), tokenizer).save(folder / shipped.DEFAULT)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shipped, "FOLDER", folder)
+        patched.setattr("headwater.shipped.catalogue.FOLDER", folder)
         patched.setattr(headwater.quickstart.flow, "BATCH", BATCH)
         yield
 
@@ -167,7 +167,7 @@ def test_the_minutes_limit_what_is_gathered_scored_and_learned(
         asked.append(config)
         raise DataError("stop here")
 
-    monkeypatch.setattr("headwater.quickstart.flow.build", record)
+    monkeypatch.setattr("headwater.quickstart.flow.build_corpus", record)
     for minutes in (2, 4):
         with pytest.raises(DataError, match="stop here"):
             quickstart(tmp_path / str(minutes), minutes=minutes)
@@ -249,7 +249,7 @@ def test_a_small_text_in_the_language_of_the_model_that_ships_continues_from_it(
     tokenizer = Tokenizer.train([sample_text], kind="gpt2", vocab_size=600, special_tokens=["<|endoftext|>"])
     config = preset("gpt2-pico", layers=1, width=16, heads=2, context=128, vocabulary=600)
     LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / shipped.DEFAULT)
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    monkeypatch.setattr("headwater.shipped.catalogue.FOLDER", tmp_path / "shelf")
     out = tmp_path / "out"
     quickstart(out, minutes=0.01, text=[tmp_path / "text.txt"])
     run = open_folder(out / "run", "run")
@@ -269,7 +269,7 @@ def test_a_korean_text_continues_from_the_korean_model(
         tokenizer = Tokenizer.train([text], kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
         config = preset("gpt2-pico", layers=1, width=16, heads=2, vocabulary=tokenizer.vocabulary_size)
         LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / name)
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "shelf")
+    monkeypatch.setattr("headwater.shipped.catalogue.FOLDER", tmp_path / "shelf")
     for name in shipped.STARTS:
         assert choose_shipped(tmp_path / name, BYTES_A_TOKEN) == name
 
@@ -329,7 +329,7 @@ def test_the_next_steps_name_the_shipped_model_that_was_compared(
     def done(out: Path, **options: Any) -> Quickstart:
         return Quickstart(out, out / "run/model", out / "report.html", "강물은 흐른다", {}, "gpt2-mini-ko")
 
-    monkeypatch.setattr(headwater.quickstart.flow, "quickstart", done)
+    monkeypatch.setattr("headwater.quickstart.quickstart", done)
     out = tmp_path / "my text"
     assert main(["quickstart", "--out", str(out)]) == 0
     advice = capsys.readouterr().out

@@ -43,7 +43,8 @@ def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:
 
 def test_a_hub_model_is_evaluated_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(shipped, "from_hub", lambda name, download: shipped.FOLDER / shipped.DEFAULT)
+    folder = shipped.resolve(shipped.DEFAULT)
+    monkeypatch.setattr("headwater.shipped.catalogue.from_hub", lambda name, download: folder)
     (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
     assert hw.evaluate("owner/name", "wsc273.full", tmp_path, tmp_path / "results").results
 

@@ -213,7 +213,7 @@ def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
         if len(text) > 16 * SHOWN:
             break
     sizes = {
-        name: len(Tokenizer.load(shipped.FOLDER / name).encode(text))
+        name: len(Tokenizer.load(shipped.folder_of(name)).encode(text))
         for name in shipped.STARTS
         if name in shipped.names()
     }

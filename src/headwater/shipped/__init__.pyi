@@ -1,9 +1,9 @@
 from .catalogue import (
     DEFAULT,
-    FOLDER,
     STARTS,
     TRAINED_ON,
     find,
+    folder_of,
     is_shadowed,
     name_of,
     names,
@@ -16,10 +16,10 @@ from .hub import hub_name
 
 __all__ = [
     "DEFAULT",
-    "FOLDER",
     "STARTS",
     "TRAINED_ON",
     "find",
+    "folder_of",
     "hub_name",
     "is_shadowed",
     "name_of",

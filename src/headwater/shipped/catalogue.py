@@ -23,6 +23,11 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in FOLDER.glob(f"*/{CONFIG}"))
 
 
+def folder_of(name: str) -> Path:
+    """Return the folder of a model that ships, also where a folder here has its name."""
+    return FOLDER / name
+
+
 def find(model: str | Path, *, download: bool = False) -> Path:
     """Return the path of a model: what exists under this path, else the model that ships under this name.
 
