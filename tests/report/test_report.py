@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import FolderError, StorageError
-from headwater.report import content, report
-from headwater.report.content import Content, ScoreRow, Token, interval, read_content
-from headwater.report.html import headlines
+from headwater.report import report
+from headwater.report.content import Content, RunSummary, Token, read_content
+from headwater.report.html import advice, by_command, headlines
 from headwater.report.plots import Series, line_chart, thin, ticks
+from headwater.report.scores import ScoreRow, compare, interval
 from headwater.storage.files import write_text
 from headwater.storage.stage import Stage
 
@@ -138,16 +140,78 @@ def test_a_correlation_is_no_percentage_in_the_headlines() -> None:
     ]
 
 
-def test_the_headline_of_fine_tuning_is_not_that_of_a_model_from_scratch() -> None:
+def test_the_headline_is_of_a_model_above_its_baseline() -> None:
     rows = [
-        ScoreRow("from the pre-trained weights", "accuracy", 0.6, None, None, 100, chance=0.5),
+        ScoreRow("from the pre-trained weights", "accuracy", 0.6, None, None, 100, chance=0.5, model="tuned"),
         ScoreRow("from scratch", "accuracy", 0.7, None, None, 100, chance=0.5, is_scratch=True),
-        ScoreRow("baseline: TF-IDF", "accuracy", 0.8, None, None, 100, chance=0.5, is_baseline=True),
+        ScoreRow("baseline: TF-IDF", "accuracy", 0.55, None, None, 100, chance=0.5, is_baseline=True),
     ]
-    (found,) = headlines(Content([], [], [], [], [], [("words", rows)], [], {}))
-    assert (found.value, found.unit) == ("60%", "accuracy after fine-tuning")
-    assert found.about == "words; chance 50%; baseline 80%"
+    (shown,) = headlines(Content([], [], [], [], [], [("words", rows)], [], {}))
+    assert (shown.value, shown.unit) == ("60%", "accuracy after fine-tuning")
+    assert shown.about == "tuned: words; chance 50%; baseline 55%"
     assert headlines(Content([], [], [], [], [], [("words", rows[1:])], [], {})) == []
+    better = [rows[0], replace(rows[2], value=0.8)]
+    assert headlines(Content([], [], [], [], [], [("words", better)], [], {})) == []
+
+
+def results_of(folder: Path, model: str, value: float, **more: Any) -> Path:
+    entry = {"task": "x", "protocol": "x.mean", "metric": "accuracy", "value": value, "stderr": 0.02, "count": 200}
+    entry |= {"seconds": 1.0, "published": {}, "chance": 0.25, "details": {}} | more
+    return fill(
+        folder, "results", {"results.json": json.dumps({"model": model, "results": [entry], "skipped": []})}, {}
+    )
+
+
+def test_a_score_of_another_model_is_not_credited_to_the_run(world: Path) -> None:
+    results_of(world / "theirs", "gpt2-mini", 0.53)
+    page = report([world / "run", world / "theirs"], world / "report.html").read_text(encoding="utf-8")
+    assert "gpt2-mini: x.mean" in page[: page.index("</header>")]
+    table = page[page.index('id="zero-shot"') :]
+    assert "Scores of <strong>gpt2-mini</strong>" in table
+    assert '<th class="n">gpt2-mini</th>' in table
+
+
+def test_several_models_are_columns_and_the_better_is_marked(world: Path) -> None:
+    folders = [results_of(world / name, name, value) for name, value in (("a", 0.4), ("b", 0.6), ("c", 0.61))]
+    pair = compare(read_content(folders[:2]).scores)
+    assert [(row.name, list(row.scores), row.best) for row in pair] == [("x.mean", ["a", "b"], "b")]
+    assert compare(read_content(folders).scores)[0].best is None, "the intervals of b and c overlap"
+    page = report(folders[:2], world / "report.html").read_text(encoding="utf-8")
+    assert re.search(r'<td class="n best"><strong>0.600</strong>', page)
+    assert all(f'<th class="n">{name}</th>' in page for name in "ab")
+
+
+def test_a_lower_perplexity_is_the_better_one(world: Path) -> None:
+    ppl = {"metric": "perplexity", "stderr": 1.0, "chance": None, "higher_is_better": False}
+    folders = [results_of(world / name, name, value, **ppl) for name, value in (("a", 40.0), ("b", 60.0))]
+    assert compare(read_content(folders).scores)[0].best == "a"
+
+
+def test_the_score_without_overlapping_examples_is_shown(world: Path) -> None:
+    overlap = {"overlap": {"mean": 0.1, "examples": 7, "value without": 0.345, "stderr without": 0.02}}
+    results_of(world / "one", "mine", 0.4, details=overlap)
+    page = report([world / "one"], world / "report.html").read_text(encoding="utf-8")
+    assert "0.345 without 7 examples that overlap with the training text" in page
+
+
+def test_folders_of_one_command_are_listed_under_it() -> None:
+    steps = [{"command": c, "name": n} for c, n in (("", "a.txt"), ("headwater q", "a"), ("headwater q", "b"))]
+    groups = [(command, [step["name"] for step in entries]) for command, entries in by_command(steps)]
+    assert groups == [("", ["a.txt"]), ("headwater q", ["a", "b"])]
+
+
+def test_a_run_that_still_learns_is_said_to(world: Path) -> None:
+    def run(losses: list[float]) -> RunSummary:
+        return RunSummary("mine", [], [(100.0 * 2**i, loss) for i, loss in enumerate(losses)], {}, True)
+
+    def content(losses: list[float]) -> Content:
+        return Content([run(losses)], [], [], [], [], [], [], {})
+
+    (line,) = advice(content([5.0, 4.0, 3.5]))
+    assert "from 4.000 to 3.500" in line
+    assert "about 3.250" in line
+    assert advice(content([5.0, 4.0, 3.99])) == []
+    assert advice(content([5.0, 4.0])) == []
 
 
 def test_two_tasks_of_one_file_are_two_tables(world: Path) -> None:
@@ -294,7 +358,10 @@ def test_ticks_are_inside_and_few(low: float, span: float, count: int) -> None:
 def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
     assert line_chart([Series("empty", [])], "x", "y") == ""
     assert line_chart([Series("nan", [(0.0, float("nan"))])], "x", "y") == ""
-    assert "polyline" in line_chart([Series("one", [(0.0, 1.0)])], "x", "y")
+    two = line_chart([Series("two", [(0.0, 1.0), (1.0, 2.0)])], "x", "y")
+    assert "circle" in two
+    assert "polyline" not in two, "what lies between two measurements is not known"
+    assert "polyline" in line_chart([Series("three", [(0.0, 1.0), (1.0, 2.0), (2.0, 2.5)])], "x", "y")
 
 
 def test_claims_are_next_to_the_papers_numbers_and_lead_to_their_provenance(world: Path) -> None:
@@ -328,8 +395,8 @@ def test_claims_are_next_to_the_papers_numbers_and_lead_to_their_provenance(worl
 @pytest.mark.parametrize(("value", "low", "high"), [(0.0, 0.0, 0.037), (1.0, 0.963, 1.0)])
 def test_none_or_all_of_a_hundred_is_not_certain(value: float, low: float, high: float) -> None:
     for metric in ("accuracy", "exact match, most confident 1 %"):
-        assert content.interval(metric, value, 0.0, 100) == pytest.approx((low, high), abs=5e-4)
-    assert content.interval("bleu", value, 0.0, 100) == (value, value)  # not a share of the examples
+        assert interval(metric, value, 0.0, 100) == pytest.approx((low, high), abs=5e-4)
+    assert interval("bleu", value, 0.0, 100) == (value, value)  # not a share of the examples
 
 
 def test_a_page_without_a_name_cannot_be_written(world: Path) -> None:

@@ -41,7 +41,7 @@ from headwater.storage.files import (
 )
 from headwater.storage.lock import folder_lock
 from headwater.storage.provenance import open_folder, read_manifest
-from headwater.storage.resources import cache_folder, find
+from headwater.storage.resources import cache_folder
 from headwater.storage.stage import Stage
 from headwater.storage.tables import decoded_blocks
 
@@ -68,9 +68,9 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     assert Stage(out, kind="corpus", config={"rate": 1}, inputs={}).is_complete()
     for kind, config, named in (("corpus", {"rate": 2}, "rate = 1"), ("tokens", {"rate": 1}, "a corpus")):
         with pytest.raises(FolderError, match=named):
-            Stage(out, kind=kind, config=config, inputs={}).find()
+            Stage(out, kind=kind, config=config, inputs={}).find_resource()
     with pytest.raises(FolderError, match="seed None, where now it is 2"):
-        Stage(out, kind="corpus", config={"rate": 1}, inputs={}, seed=2).find()
+        Stage(out, kind="corpus", config={"rate": 1}, inputs={}, seed=2).find_resource()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with (
@@ -118,7 +118,7 @@ def test_an_input_that_changed_is_another_request_and_shows_in_the_lineage(tmp_p
     source.rmdir()
     write(source, b"other")
     with pytest.raises(FolderError, match=r"another input \(corpus\)"):
-        Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source}).find()
+        Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source}).find_resource()
     assert lineage(tmp_path / "out")["inputs"][0]["state"] == "changed"
 
 
@@ -420,7 +420,7 @@ def test_a_connection_that_breaks_in_the_middle_is_said(
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: Broken())
     with pytest.raises(ResourceError, match=r"vocab_40000.bpe could not be fetched: .*or put the file at"):
-        find("gpt1/vocab_40000.bpe", allow_network=True)
+        find_resource("gpt1/vocab_40000.bpe", allow_network=True)
     assert not (tmp_path / "cache").exists()
 
 
@@ -466,12 +466,12 @@ def test_resources_are_found_by_hash_and_never_fetched_unasked(
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
     with pytest.raises(ResourceError, match=r"gpt1/vocab_40000.bpe was not found"):
-        find("gpt1/vocab_40000.bpe")
+        find_resource("gpt1/vocab_40000.bpe")
     wrong = tmp_path / "tokenizers" / "gpt1" / "vocab_40000.bpe"
     wrong.parent.mkdir(parents=True)
     wrong.write_text("#version: 0.2\na b\n")
     with pytest.raises(ResourceError, match="its hash differs"):
-        find("gpt1/vocab_40000.bpe")
+        find_resource("gpt1/vocab_40000.bpe")
 
 
 def test_a_missing_package_is_named_with_an_extra_that_exists() -> None:

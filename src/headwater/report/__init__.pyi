@@ -1,7 +1,7 @@
 from .claims import KIND
-from .content import EXPONENT_FROM, wilson
 from .html import report, template
 from .plots import Draw, Series, line_chart, require_matplotlib, save_figure
+from .scores import EXPONENT_FROM, wilson
 
 __all__ = [
     "EXPONENT_FROM",

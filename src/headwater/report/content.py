@@ -5,11 +5,10 @@ The kind in `headwater.json` selects the reader, which returns plain rows and nu
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from headwater.config import read_toml
 from headwater.errors import FolderError, duration
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
+from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
 from headwater.shipped import hub_name
 from headwater.storage import (
     MANIFEST,
@@ -31,11 +31,7 @@ from headwater.storage import (
 )
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
-_Z95 = 1.96  # of the normal distribution
-_SHARES = ("accuracy", "exact match")  # how the names of metrics begin that are shares of right answers
-EXPONENT_FROM = 1e9  # larger numbers are shown with an exponent: a perplexity can have hundreds of digits
 _BREAKS_IN_A_ROW = 2
-_SCRATCH = "from scratch"
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal
 _FOLLOWED = "zero-shot "  # prefix of zero-shot scores in the journal of pre-training
 
@@ -50,37 +46,6 @@ class RunSummary:
     facts: Mapping[str, str]
     complete: bool
     followed: Mapping[str, Sequence[Point]] = field(default_factory=dict)  # zero-shot scores while training
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Held-out bits per byte of a model (`is_model`) or a yardstick; `ships` marks Headwater's own model."""
-
-    name: str
-    value: float
-    stderr: float | None
-    is_model: bool
-    note: str = ""
-    ships: bool = False
-
-
-@dataclass(frozen=True)
-class ScoreRow:
-    """One row of a table of scores: the value and its 95 % interval, if it has one."""
-
-    name: str
-    metric: str
-    value: float
-    low: float | None
-    high: float | None
-    count: int
-    chance: float | None = None
-    majority: float | None = None
-    published: Mapping[str, float] = field(default_factory=dict)
-    model: str = ""
-    note: str = ""
-    is_scratch: bool = False  # a model trained from random weights
-    is_baseline: bool = False  # a linear model on the same rows
 
 
 @dataclass(frozen=True)
@@ -139,16 +104,16 @@ def read_content(folders: Sequence[Path]) -> Content:
     named = Counter(_model_name(place) for place in set(places))
     for (one, _, _), place in zip(results, places, strict=True):
         name = _model_name(place)
-        _read_results(one, name if named[name] == 1 else place, bars, scores, skipped)
+        read_scores(one, name if named[name] == 1 else place, bars, scores, skipped)
     names = {path: _add_steps(lineage(path), base, steps) for path, _ in found}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[_read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
-        bars=_ordered(bars),
+        bars=order_bars(bars),
         scores=scores,
         skipped=skipped,
         samples=[sample for path, _ in kinds["samples"] for sample in _read_samples(path)],
-        fine_tuned=_read_fine_tuned(models),
+        fine_tuned=read_fine_tuned(models),
         steps=list(steps.values()),
         versions=found[-1][1].versions if found else {},
         reproductions=[read_reproduction(path, names[path]) for path, _ in kinds[KIND]],
@@ -239,76 +204,6 @@ def _model_name(model: str) -> str:
     return shipped.name_of(Path(model))
 
 
-def _read_results(
-    content: Mapping[str, Any],
-    model: str,
-    bars: list[Bar],
-    scores: list[ScoreRow],
-    skipped: list[tuple[str, str]],
-) -> None:
-    """Add the scores of `results.json` to the lists; `model` is the name of the model on the page."""
-    ships = content["model"] in shipped.names()
-    origin = f"ships with Headwater, trained on {shipped.TRAINED_ON}" if ships else ""
-    for entry in content["results"]:
-        error = entry["stderr"]
-        if entry["metric"] == "bits per byte" and entry["task"] == "heldout":
-            tokens = entry["details"].get("tokens")
-            documents = entry["details"].get("documents", 0)
-            part = f"{entry['count']:,} of {documents:,} held-out documents" if documents > entry["count"] else ""
-            note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
-            bars.append(Bar(model, entry["value"], error, True, note, ships))
-            for yardstick in entry["details"].get("yardsticks", []):
-                size = yardstick["training_bytes"]
-                whole = entry["details"].get("training text bytes", size)
-                share = f" of {whole / 1e6:.1f}" if whole > size else ""
-                note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
-                bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note))
-            continue
-        low, high = interval(entry["metric"], entry["value"], error, entry["count"])
-        scores.append(
-            ScoreRow(
-                name=entry["protocol"],
-                metric=entry["metric"],
-                value=entry["value"],
-                low=low,
-                high=high,
-                count=entry["count"],
-                chance=entry.get("chance"),
-                published=entry["published"],
-                model=model,
-                note=origin,
-            )
-        )
-    for entry in content["skipped"]:
-        some = f"{entry['examples']:,} examples left out: " if entry["examples"] else ""
-        skipped.append((entry["protocol"], some + entry["reason"]))
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927)."""
-    share, factor = right / count, 1 + _Z95**2 / count
-    middle = (share + _Z95**2 / (2 * count)) / factor
-    half = _Z95 / factor * math.sqrt(share * (1 - share) / count + _Z95**2 / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def interval(
-    metric: str, value: float, error: float | None, count: int
-) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95 % interval of a score; Wilson's for a share of 0 or 1."""
-    if error is None:
-        return None, None
-    if value in (0, 1) and metric.startswith(_SHARES):
-        return wilson(round(value * count), count)
-    return value - _Z95 * error, value + _Z95 * error
-
-
-def _ordered(bars: Sequence[Bar]) -> list[Bar]:
-    """Sort the bars, best first, without repeated yardsticks."""
-    unique = {(bar.name, round(bar.value, 6)): bar for bar in bars}
-    return sorted(unique.values(), key=lambda bar: bar.value)
-
-
 def _read_samples(path: Path) -> Iterator[Sample]:
     for entry in read_json(path / "samples.json"):
         names = {"temperature": "temperature", "top_k": "top-k", "top_p": "top-p", "seed": "seed"}
@@ -328,61 +223,6 @@ def _shorten_breaks(before: str, tokens: Sequence[Token]) -> list[Token]:
             text += character if breaks <= _BREAKS_IN_A_ROW else "↵"
         shown.append(Token(text, token.probability))
     return shown
-
-
-def _read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[ScoreRow]]]:
-    """Return one table of fine-tuned models for each training set and task."""
-    groups: dict[tuple[str, str], list[tuple[str, ScoreRow]]] = {}
-    for path, manifest in models:
-        metrics = read_json(path / "metrics.json")
-        train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
-        # The metrics of a regression have the task classify, whose input it shares, but no majority class.
-        task = "regress" if metrics["task"] == "classify" and "majority" not in metrics else str(metrics["task"])
-        title = _task_title(path, train.path if train else "", task)
-        scratch = manifest.config.get("from_scratch")
-        low, high = metrics["interval"]
-        score = ScoreRow(
-            name=_SCRATCH if scratch else "from the pre-trained weights",
-            metric=str(metrics["metric"]),
-            value=float(metrics["value"]),
-            low=low,
-            high=high,
-            count=int(metrics["count"]),
-            chance=metrics.get("chance") if metrics["metric"] == "accuracy" else None,
-            majority=metrics.get("majority") if metrics["metric"] == "accuracy" else None,
-            model=path.name,
-            is_scratch=bool(scratch),
-        )
-        group = groups.setdefault((train.identity if train else str(path), task), [])
-        group.append((title, score))
-        if baseline := metrics.get("baseline"):
-            name, (low, high) = f"baseline: {baseline['name']}", baseline["interval"]
-            value = float(baseline["value"])
-            row = replace(
-                score, name=name, value=value, low=low, high=high, model="", is_scratch=False, is_baseline=True
-            )
-            if all(row != other for _, other in group):  # models with the same rows have the same baseline
-                group.append((title, row))
-    tables: list[tuple[str, Sequence[ScoreRow]]] = []
-    for group in groups.values():
-        scores = sorted(
-            (score for _, score in group), key=lambda one: (one.is_baseline, one.is_scratch, one.model)
-        )
-        tables.append((group[0][0], scores))
-    return tables
-
-
-def _task_title(path: Path, train: str, task: str) -> str:
-    """Return a title such as `package (classify)`: the task of the labels folder, or the file's name."""
-    if not train:
-        return task
-    source = input_place(path, train)
-    folder = source if (source / MANIFEST).exists() else source.parent
-    if (folder / MANIFEST).exists():
-        named = read_manifest(folder).config.get("task")
-        if named:
-            return f"{named} ({task})"
-    return f"{source.name} ({task})"
 
 
 def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, Any]]) -> str:

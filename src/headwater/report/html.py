@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ import jinja2
 from markupsafe import Markup
 
 from headwater.report.claims import anchor
-from headwater.report.content import EXPONENT_FROM, Content, RunSummary, ScoreRow, read_content
+from headwater.report.content import Content, RunSummary, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
+from headwater.report.scores import EXPONENT_FROM, ScoreRow, compare
 from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
 _SHARES = ("accuracy", "f1")  # metrics shown in per cent
+_STILL_LEARNING = 0.02  # nats that the held-out loss fell with the last doubling of the tokens
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,10 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
         title=title,
         content=content,
         headlines=headlines(content),
+        advice=advice(content),
+        comparisons=compare(content.scores),
+        models=list(dict.fromkeys(score.model for score in content.scores)),
+        commands=by_command(content.steps),
         chart=Markup(loss_chart(content.runs)),
         followed=followed,
         followed_chart=Markup(line_chart(followed, "tokens read", "score")),
@@ -88,30 +95,75 @@ def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Tem
 
 
 def headlines(content: Content) -> list[Headline]:
-    """Return bits per byte, the best zero-shot accuracy, and the best score of each fine-tuning table."""
+    """Return bits per byte, the best zero-shot accuracy, and the best score of each fine-tuning table.
+
+    Each names its model. A score that is not above chance and its baseline is in its table only.
+    """
     found = []
     models = [bar for bar in content.bars if bar.is_model]
     for bar in sorted(models, key=lambda bar: bar.ships)[:1]:
-        found.append(Headline(f"{bar.value:.3f}", "bits per byte", "on held-out text"))
+        found.append(Headline(f"{bar.value:.3f}", "bits per byte", f"{bar.name}, on held-out text"))
     own = [score for score in content.scores if score.note == ""] or content.scores
-    guessed = [score for score in own if score.metric == "accuracy" and score.chance is not None]
+    guessed = [score for score in own if score.metric == "accuracy" and _is_above(score, score.chance)]
     if guessed:
         best = max(guessed, key=lambda score: score.value - (score.chance or 0))
-        found.append(
-            Headline(
-                f"{best.value:.0%}", "right without training for it", f"{best.name}; chance {best.chance:.0%}"
-            )
-        )
+        about = f"{best.model}: {best.name}; chance {best.chance:.0%}"
+        found.append(Headline(f"{best.value:.0%}", "right without training for it", about))
     for name, scores in content.fine_tuned:
+        baselines = [score for score in scores if score.is_baseline]
         tuned = [score for score in scores if not (score.is_scratch or score.is_baseline)]
+        tuned = [s for s in tuned if s.chance is None or _is_above(s, s.chance)]
+        tuned = [s for s in tuned if all(s.value > other.value for other in baselines)]
         if not tuned:
             continue
         best = max(tuned, key=lambda score: score.value)
-        about = f"{name}" + (f"; chance {best.chance:.0%}" if best.chance is not None else "")
-        if baselines := [score for score in scores if score.is_baseline]:
+        about = f"{best.model}: {name}" + (f"; chance {best.chance:.0%}" if best.chance is not None else "")
+        if baselines:
             about += f"; baseline {_rounded(baselines[0])}"
         found.append(Headline(_rounded(best), f"{best.metric} after fine-tuning", about))
     return found
+
+
+def _is_above(score: ScoreRow, bound: float | None) -> bool:
+    """Return whether the score's interval is above `bound`; False if there is no bound."""
+    return bound is not None and (score.value if score.low is None else score.low) > bound
+
+
+def advice(content: Content) -> list[str]:
+    """Return for each run that still learns what the last doubling of its tokens brought, and a forecast.
+
+    The forecast of the next doubling shrinks by the ratio of the last two, as a power law does.
+    """
+    lines = []
+    for run in content.runs:
+        if len(run.held_out) < 3 or run.held_out[-1][0] / 4 < run.held_out[0][0]:
+            continue
+        tokens, last = run.held_out[-1]
+        half, quarter = _at(run.held_out, tokens / 2), _at(run.held_out, tokens / 4)
+        if half - last > _STILL_LEARNING and quarter > half:
+            following = last - (half - last) * min(1.0, (half - last) / (quarter - half))
+            lines.append(
+                f"{run.name} still learns: its held-out loss fell from {number(half)} to {number(last)} while the "
+                f"tokens that it had read doubled to {tokens:,.0f}. Twice the training would bring "
+                f"it to about {number(following)}, if the curve continues like this."
+            )
+    return lines
+
+
+def _at(points: Sequence[tuple[float, float]], x: float) -> float:
+    """Return the value at `x` on the line through the points."""
+    for (before, low), (after, high) in pairwise(points):
+        if before <= x <= after:
+            return low + (high - low) * (x - before) / (after - before) if after > before else high
+    return points[-1][1]
+
+
+def by_command(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
+    """Group folders by the command that wrote them, in the order of the first one of each."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for step in steps:
+        groups.setdefault(step["command"] or step["name"], []).append(step)
+    return [(entries[0]["command"], entries) for entries in groups.values()]
 
 
 def _rounded(score: ScoreRow) -> str:

@@ -24,6 +24,7 @@ Point = tuple[float, float]
 _SIZES = {"wide": (760, 300), "narrow": (360, 260)}
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 12, 10, 40
 _MOST_POINTS = 240
+_FEWEST_OF_A_LINE = 2  # so few measurements are points: a line would claim what lies between them
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,9 @@ def _chart(series: Sequence[Series], x_label: str, y_label: str, name: str, widt
     for number, one in enumerate(series):
         places = [(f"{x(px):.1f}", f"{y(py):.1f}") for px, py in one.points]
         path = " ".join(f"{px},{py}" for px, py in places)
-        parts.append(f'<polyline class="series s{number % 6}" points="{path}"/>')
-        if one.marked:
+        if len(places) > _FEWEST_OF_A_LINE:
+            parts.append(f'<polyline class="series s{number % 6}" points="{path}"/>')
+        if one.marked or len(places) <= _FEWEST_OF_A_LINE:
             parts += [f'<circle class="point s{number % 6}" cx="{px}" cy="{py}" r="3"/>' for px, py in places]
     title = f"{y_label} over {x_label}: " + "; ".join(
         f"{s.name} from {s.points[0][1]:.3g} to {s.points[-1][1]:.3g}" for s in series
