@@ -41,7 +41,7 @@ from headwater.storage.files import (
 )
 from headwater.storage.lock import folder_lock
 from headwater.storage.provenance import open_folder, read_manifest
-from headwater.storage.resources import cache_folder
+from headwater.storage.resources import cache_folder, find_resource
 from headwater.storage.stage import Stage
 from headwater.storage.tables import decoded_blocks
 
@@ -68,9 +68,9 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     assert Stage(out, kind="corpus", config={"rate": 1}, inputs={}).is_complete()
     for kind, config, named in (("corpus", {"rate": 2}, "rate = 1"), ("tokens", {"rate": 1}, "a corpus")):
         with pytest.raises(FolderError, match=named):
-            Stage(out, kind=kind, config=config, inputs={}).find_resource()
+            Stage(out, kind=kind, config=config, inputs={}).find()
     with pytest.raises(FolderError, match="seed None, where now it is 2"):
-        Stage(out, kind="corpus", config={"rate": 1}, inputs={}, seed=2).find_resource()
+        Stage(out, kind="corpus", config={"rate": 1}, inputs={}, seed=2).find()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with (
@@ -118,7 +118,7 @@ def test_an_input_that_changed_is_another_request_and_shows_in_the_lineage(tmp_p
     source.rmdir()
     write(source, b"other")
     with pytest.raises(FolderError, match=r"another input \(corpus\)"):
-        Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source}).find_resource()
+        Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source}).find()
     assert lineage(tmp_path / "out")["inputs"][0]["state"] == "changed"
 
 
