@@ -16,7 +16,7 @@ from headwater.errors import FolderError, ResourceError, TrainingError, UsageErr
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.pretraining import cost as plan
-from headwater.pretraining import forecast as forecasting
+from headwater.pretraining import plan as forecasting
 from headwater.pretraining.plan import find_rate, forecast, profile
 from headwater.pretraining.pretraining import build_run, pretrain
 from headwater.pretraining.profiling import PARTS, as_table

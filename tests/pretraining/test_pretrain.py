@@ -488,6 +488,15 @@ def test_weights_that_the_last_update_spoilt_become_no_model(tokens: Path, tmp_p
         assert not (run / "model").exists()
 
 
+def test_a_run_that_diverged_fails_and_keeps_its_checkpoints(tokens: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for _ in range(2):  # also when the command is run again
+        with pytest.raises(TrainingError, match=r"diverged: its held-out loss is .*, and guessing .* has 5\.7"):
+            pretrain(PretrainConfig.build(TINY, {"steps": 8, "learning_rate": 30.0}), tokens, run)
+        assert not (run / "model").exists()
+    assert list((run / "checkpoints").iterdir())
+
+
 def test_a_run_that_has_begun_takes_no_other_recipe(undisturbed: Path, tmp_path: Path) -> None:
     (tmp_path / "same.toml").write_text("batch_size = 4")
     (tmp_path / "other.toml").write_text("learning_rate = 0.5")

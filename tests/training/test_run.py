@@ -235,6 +235,17 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_is_an_error(
     assert "step-00000006" in kept(tmp_path)
 
 
+@pytest.mark.parametrize(("minutes", "left"), [(1e-9, ["step-00000002"]), (60.0, [])])
+def test_a_checkpoint_is_due_after_minutes_as_well(tmp_path: Path, minutes: float, left: list[str]) -> None:
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 2:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        begin(tmp_path, stop, checkpoint_every=100, checkpoint_minutes=minutes).train()
+    assert (kept(tmp_path) if (tmp_path / "checkpoints").exists() else []) == left
+
+
 def test_the_journal_is_on_the_disk_before_the_checkpoint_of_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ checkpoint; ranks, micro-batch, device and compilation may change then, keys tha
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from headwater import shipped
-from headwater.errors import HeadwaterError, resumable
+from headwater.errors import HeadwaterError, TrainingError, resumable
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_model
 from headwater.pretraining.cost import training_flops_a_token
 from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
@@ -44,6 +45,8 @@ from headwater.training import (
     process_group,
 )
 
+# Nats above the loss of guessing. Untrained models have up to 0.5.
+_DIVERGED = 1.0
 # (model, step) -> figures for the journal
 Follow = Callable[[Any, int], dict[str, float]]
 
@@ -200,6 +203,17 @@ def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: 
     return float(loss_sum / token_count)
 
 
+def _require_learning(run: Run, config: PretrainConfig) -> None:
+    """Raise TrainingError if even the best held-out loss is far above that of guessing among all tokens."""
+    best = min(entry["validation_loss"] for entry in run.curve)
+    guessing = math.log(config.architecture.vocabulary)
+    if best > guessing + _DIVERGED:
+        raise TrainingError(
+            f"the run diverged: its held-out loss is {best:.1f}, and guessing among all tokens has {guessing:.1f}",
+            repair=f"Choose a lower rate: --set learning_rate={config.learning_rate / 10:g} --out NEW",
+        )
+
+
 def _train(
     config: PretrainConfig,
     tokens: Path,
@@ -215,6 +229,7 @@ def _train(
     if follow is not None:
         run.follow = lambda: follow(run.trainer.model, run.trainer.step)
     run.train()
+    _require_learning(run, config)
     run.restore_best()
     weights = run.trainer.full_weights()
     if not ranks.is_first:

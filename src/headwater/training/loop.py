@@ -36,7 +36,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 # Keys that change only rounding and dropout's masks of the result: a resumed run may change them.
 CHANGEABLE = {
     *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
-    *("keep", "checkpoint_every", "track"),
+    *("keep", "checkpoint_every", "checkpoint_minutes", "track"),
 }
 
 
@@ -79,7 +79,9 @@ class TrainConfig(Config):
     validate_every: int = Field(default=250, ge=1)
     """Updates between validations."""
     checkpoint_every: int = Field(default=250, ge=1)
-    """Updates between checkpoints."""
+    """The most updates between checkpoints."""
+    checkpoint_minutes: float = Field(default=5.0, gt=0)
+    """The most minutes between checkpoints."""
     keep: int = Field(default=3, ge=1)
     """Number of checkpoints kept."""
     compile: Literal["auto", "on", "off"] = "auto"

@@ -151,6 +151,7 @@ class Run:
             ahead = _Ahead(self.read, config.steps)
             stack.callback(ahead.close)
             signals: list[int] = []
+            written = time.monotonic()
             if self.out is not None:  # a library call does not change the process's signals
                 signals = stack.enter_context(delayed_interruption())
             while not self._is_over():
@@ -159,11 +160,13 @@ class Run:
                 line = self._line(result, time.perf_counter() - started)
                 self._warn(result.loss)
                 stop = trainer.ranks.any(bool(signals))
-                due = self._measure(line) or stop
+                old = time.monotonic() - written > 60 * config.checkpoint_minutes
+                due = self._measure(line) or stop or trainer.ranks.any(old)
                 # The journal first: it must have every line up to a checkpoint.
                 journal(line, due)
                 if due:
                     self._checkpoint()
+                    written = time.monotonic()
                 shown = ("loss", "validation_loss", "tokens_per_second")
                 progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
                 if self.on_update is not None and trainer.ranks.is_first:
