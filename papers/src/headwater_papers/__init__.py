@@ -1,5 +1,5 @@
 """Run the papers' experiments again: a module and a page for each experiment, a TOML file for each scale."""
 
-from headwater_papers.reproduction import reproduce
+import lazy_loader
 
-__all__ = ["reproduce"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

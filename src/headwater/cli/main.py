@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from headwater.cli.console import stop_progress
+from headwater.cli.plugins import OPTIONAL, plugins
 from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
 from headwater.storage import say
@@ -28,7 +29,7 @@ from headwater.storage import say
 WrongUse: Any = typer.BadParameter.__mro__[1]
 
 # Command -> one-line help, in the order of the flow. The module of this name has a group `app`, or a function
-# with the name of the command.
+# with the name of the command. Other distributions add commands: see `plugins`.
 COMMANDS = {
     "quickstart": "The whole flow on local text: a model and a report in minutes.",
     "corpus": "Gather text into a corpus, or inspect one.",
@@ -42,7 +43,6 @@ COMMANDS = {
     "finetune": "Fine-tune a model on labelled data.",
     "predict": "Label new rows with a fine-tuned model.",
     "convert": "Convert between OpenAI's, Hugging Face's and other model files.",
-    "reproduce": "Run the papers' experiments again, at the scale of this machine.",
     "report": "Join runs and results into one HTML page.",
     "lineage": "Print what a folder was made from, back to its sources.",
     "doctor": "Describe this machine, or a model.",
@@ -57,18 +57,22 @@ class LazyGroup(TyperGroup):
     """A group that knows its commands by name and imports a command's module when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the commands in the order of the flow."""
-        return list(COMMANDS)
+        """Return the commands in the order of the flow, then those of other distributions."""
+        return list(COMMANDS | plugins())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import the module of `cmd_name` and return its command."""
-        if cmd_name not in COMMANDS:
+        if cmd_name in COMMANDS:
+            module = importlib.import_module(f"headwater.cli.{cmd_name}")
+            function = getattr(module, "app", None) or getattr(module, cmd_name)
+        elif cmd_name in plugins():
+            function = plugins()[cmd_name].load()
+        else:
             return None
-        module = importlib.import_module(f"headwater.cli.{cmd_name}")
-        group = getattr(module, "app", None)
-        if group is None:
+        group = function
+        if not isinstance(function, typer.Typer):
             group = typer.Typer(add_completion=False)
-            group.command()(getattr(module, cmd_name))
+            group.command()(function)
         command = get_command(group)
         command.name = cmd_name
         if ctx is not None:
@@ -77,8 +81,16 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the arguments name; raise UsageError for one that does not exist."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise UsageError(f"there is no command {args[0]!r}", **suggest(args[0], COMMANDS))
+        if args[0] not in COMMANDS and not args[0].startswith("-") and args[0] not in plugins():
+            if args[0] in OPTIONAL:
+                package = OPTIONAL[args[0]]
+                raise ResourceError(
+                    f"the command {args[0]} belongs to {package}, which is not installed",
+                    repair=f"pip install {package}",
+                )
+            raise UsageError(
+                f"there is no command {args[0]!r}", **suggest(args[0], COMMANDS | OPTIONAL | plugins())
+            )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -112,8 +124,9 @@ def _hide_flag_types(command: Any, context: Any) -> None:
 
 def overview() -> str:
     """Return the text of `headwater --help`."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name.ljust(width)}  {text}" for name, text in COMMANDS.items()]
+    texts = {name: plugin.summary for name, plugin in plugins().items()} | COMMANDS
+    width = max(map(len, texts))
+    lines = [f"  {name.ljust(width)}  {texts[name]}" for name in COMMANDS | plugins()]
     return (
         "Usage: headwater COMMAND [OPTIONS]\n\n"
         "GPT-1 and GPT-2 from raw text to a served model.\n\n"

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Settings, emit, terminal_progress
-from headwater.cli.keys import keys_option
+from headwater.cli import AsJson, Device, Settings, emit, keys_option, terminal_progress
 
 KEYS = keys_option("headwater_papers.scale:Scale")
 

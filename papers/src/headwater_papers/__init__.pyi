@@ -1,0 +1,3 @@
+from .reproduction import reproduce
+
+__all__ = ["reproduce"]

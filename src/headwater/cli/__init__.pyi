@@ -1,0 +1,14 @@
+from .console import AsJson, Device, Out, Seed, Settings, emit, local_model, terminal_progress
+from .keys import keys_option
+
+__all__ = [
+    "AsJson",
+    "Device",
+    "Out",
+    "Seed",
+    "Settings",
+    "emit",
+    "keys_option",
+    "local_model",
+    "terminal_progress",
+]

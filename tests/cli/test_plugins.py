@@ -1,0 +1,72 @@
+"""An installed distribution adds commands through its entry points."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+from headwater.cli.plugins import GROUP, plugins
+
+CODE = '''
+"""A command for this test."""
+
+
+def greet(name: str) -> None:
+    """Greet somebody."""
+    print(f"Hello, {name}.")
+'''
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with an installed distribution that has two commands, one of them without code."""
+    info = tmp_path / "greetings-1.0.dist-info"
+    info.mkdir()
+    (tmp_path / "greetings.py").write_text(CODE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\nSummary: Say hello.\n")
+    entries = f"[console_scripts]\nother = a:b\n\n[{GROUP}]\ngreet = greetings:greet\nbroken=greetings:nothing\n\n[z]\nx = y:z\n"
+    (info / "entry_points.txt").write_text(entries)
+    return tmp_path
+
+
+def headwater(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), *sys.path])
+    command = [sys.executable, "-m", "headwater", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_an_entry_point_adds_a_command(site: Path) -> None:
+    assert headwater(site, "greet", "you").stdout == "Hello, you.\n"
+    assert "Greet somebody." in headwater(site, "greet", "--help").stdout
+    assert "  greet       Say hello.\n" in headwater(site, "--help").stdout
+
+
+def test_a_damaged_command_is_one_paragraph(site: Path) -> None:
+    result = headwater(site, "broken")
+    assert result.returncode == 1
+    assert result.stderr.startswith("Error: the command's code greetings:nothing cannot be imported")
+
+
+def test_entry_points_are_those_of_importlib(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(site))
+    plugins.cache_clear()
+    try:
+        expected = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+        assert {name: plugin.target for name, plugin in plugins().items()} == expected
+        assert expected["greet"] == "greetings:greet"
+    finally:
+        plugins.cache_clear()
+
+
+def test_a_missing_distribution_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headwater.cli.main.plugins", dict)
+    assert main(["reproduce", "--list"]) == 1
+    assert "pip install headwater-papers" in capfd.readouterr().err
