@@ -1,4 +1,4 @@
-"""Check that a wheel contains the files of the package and nothing else.
+"""Check that a wheel contains the files of its package and nothing else: headwater's, or headwater-papers'.
 
 python tools/wheels.py dist                list and check the wheels in a folder
 python tools/wheels.py --compiled dist     require the compiled extensions too
@@ -12,27 +12,30 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src"
+# Package -> the folder of its pyproject.toml.
+PROJECTS = {"headwater": ROOT, "headwater_papers": ROOT / "papers"}
 COMPILED = "headwater/native/_"
 
 
-def expected() -> set[str]:
+def expected(name: str) -> set[str]:
     """Return every module of the package and the files that `package-data` names."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = settings["tool"]["setuptools"]["package-data"]["headwater"]
-    package = SOURCE / "headwater"
-    files = {path for pattern in ("**/*.py", *patterns) for path in package.glob(pattern) if path.is_file()}
-    return {path.relative_to(SOURCE).as_posix() for path in files}
+    settings = tomllib.loads((PROJECTS[name] / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"][name]
+    source = PROJECTS[name] / "src"
+    found = (path for pattern in ("**/*.py", *patterns) for path in (source / name).glob(pattern))
+    return {path.relative_to(source).as_posix() for path in found if path.is_file()}
 
 
 def faults(wheel: Path, *, compiled: bool) -> list[str]:
     """Return a sentence for each fault of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    extensions = {name for name in names if name.startswith(COMPILED) and not name.endswith(".py")}
+    extensions = {name for name in names if name.startswith(COMPILED) and not name.endswith((".py", ".pyi"))}
     about = {name for name in names if PurePosixPath(name).parts[0].endswith(".dist-info")}
     held = names - extensions - about
-    wanted = expected()
+    package = wheel.name.split("-")[0]
+    wanted = expected(package)
+    compiled = compiled and package == "headwater"
     found = [f"{wheel.name} lacks {name}" for name in sorted(wanted - held)]
     found += [f"{wheel.name} holds {name}, which is not part of the package" for name in sorted(held - wanted)]
     for name in ("portable", *(() if "win" in wheel.name.rpartition("-")[2][:3] else ("generic",))):

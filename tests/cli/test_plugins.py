@@ -30,8 +30,8 @@ def site(tmp_path: Path) -> Path:
     info.mkdir()
     (tmp_path / "greetings.py").write_text(CODE)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greetings\nVersion: 1.0\nSummary: Say hello.\n")
-    entries = f"[console_scripts]\nother = a:b\n\n[{GROUP}]\ngreet = greetings:greet\nbroken=greetings:nothing\n\n[z]\nx = y:z\n"
-    (info / "entry_points.txt").write_text(entries)
+    ours = f"[{GROUP}]\ngreet = greetings:greet\nbroken=greetings:nothing\n"
+    (info / "entry_points.txt").write_text(f"[console_scripts]\nother = a:b\n\n{ours}\n[z]\nx = y:z\n")
     return tmp_path
 
 

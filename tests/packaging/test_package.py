@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,14 +48,15 @@ def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
-def test_the_package_contains_every_file_next_to_the_code() -> None:
-    declared = wheels.expected()
-    sources = {path.relative_to(ROOT).as_posix() for path in (PACKAGE / "native").glob("*.[ch]")}
+@pytest.mark.parametrize("name", list(wheels.PROJECTS))
+def test_a_package_declares_every_file_next_to_its_code(name: str) -> None:
+    declared = wheels.expected(name)
+    source = wheels.PROJECTS[name] / "src"
+    sources = {path.relative_to(source).as_posix() for path in source.glob("headwater/native/*.[ch]")}
     built = {".pyc", ".so", ".pyd"}
-    files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in built}
-    left = {path.relative_to(PACKAGE.parent).as_posix() for path in files} - declared
-    assert {f"src/{name}" for name in left} <= sources
-    assert "headwater/py.typed" in declared
+    files = {path for path in (source / name).rglob("*") if path.is_file() and path.suffix not in built}
+    assert {path.relative_to(source).as_posix() for path in files} - declared <= sources
+    assert f"{name}/py.typed" in declared
 
 
 def test_every_import_is_of_a_declared_package() -> None:
@@ -109,6 +111,19 @@ def test_no_copyleft_licence_comes_in_unnamed() -> None:
         text = licences.licence(name)
         assert text != licences.UNSAID, name
         assert not licences.copyleft([text]) or f"- {name}:" in section, f"{name} is under {text}"
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_papers_has_its_files_and_command(tmp_path: Path) -> None:
+    source = tmp_path / "papers"
+    shutil.copytree(ROOT / "papers", source, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__", "build"))
+    build = ["wheel", "-q", "--no-build-isolation", "--no-deps", "-w", tmp_path, source]
+    subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheels.faults(wheel, compiled=False) == []
+    with zipfile.ZipFile(wheel) as archive:
+        (entries,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        assert b"reproduce = headwater_papers.command:reproduce" in archive.read(entries)
 
 
 @pytest.mark.slow
