@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import headwater
-from headwater.cli.main import COMMANDS, LazyGroup
+from headwater.cli.main import LazyGroup
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, PACKAGE = ROOT / "docs", ROOT / "src" / "headwater"
@@ -44,7 +44,7 @@ NAVIGATION = {
         "results/index",
     ),
     "Reference": ("commands/index", "calls/index", "formats", "guarantees", "licences"),
-    "Extending": ("architecture", "extending/task", "extending/step", "extending/preset"),
+    "Extending": ("architecture", "extending/task", "extending/step", "extending/preset", "extending/command"),
 }
 SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->$", re.M)
 
@@ -140,13 +140,14 @@ def _names(node: ast.stmt) -> list[str]:
 
 def command_pages() -> dict[str, str]:
     """Return the Markdown of a page for each command, and of their index, by name."""
-    names = list(COMMANDS)
+    group: Any = LazyGroup(name="headwater")
+    names = group.list_commands(None)
     pages = {"index": _index("Commands", "Each page is what `--help` prints.", names)}
     for name in names:
-        command: Any = LazyGroup(name="headwater").get_command(None, name)
+        command: Any = group.get_command(None, name)
         parts = [f"# headwater {name}\n"]
         if hasattr(command, "commands"):
-            parts.append(f"{command.help or COMMANDS[name]}\n")
+            parts.append(f"{command.help}\n")
             for inner in command.commands.values():
                 parts += [f"## headwater {name} {inner.name}\n", *_manual(inner)]
         else:

@@ -17,6 +17,7 @@ import pytest
 import evaluation
 import headwater
 from headwater.cli.main import COMMANDS
+from headwater.cli.plugins import plugins
 from headwater.corpus.web.links import COLUMNS
 from headwater.evaluation.results import Result, Results, Skipped
 from headwater.storage.provenance import Manifest
@@ -82,7 +83,7 @@ def test_every_guarantee_has_a_test_that_always_runs_and_slow_ones_are_marked(is
 def test_every_command_option_and_public_name_has_its_place() -> None:
     commands, calls = pages.command_pages(), pages.call_pages()
     assert "validation_share: the share" in calls["Similarity"]  # a parameter of the base class
-    assert set(commands) == {"index", *COMMANDS}
+    assert set(commands) == {"index", *COMMANDS, *plugins()}
     assert set(calls) == {"index", *headwater.__all__} - {"__version__"}
     assert "`--dry-run`" in commands["pretrain"]
     assert "## headwater corpus build" in commands["corpus"]

@@ -1,0 +1,2 @@
+pip install -q --no-deps --no-build-isolation examples/extending/command
+headwater count "The river"

@@ -1,0 +1,2 @@
+pip install -c constraints.txt . ./papers
+headwater reproduce --list
