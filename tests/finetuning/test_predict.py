@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.cli.main import main
+from headwater.errors import FolderError
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.finetuning import finetune
 from headwater.finetuning.predict import predict_file
@@ -35,6 +36,7 @@ def tuned(base: Path, tmp_path_factory: pytest.TempPathFactory, sentences: Any) 
 
 def predicted(model: Path, file: Path, name: str = "out.jsonl", **options: Any) -> list[dict[str, Any]]:
     out = file.with_name(name)
+    out.unlink(missing_ok=True)
     predict_file(model, file, out, **options)
     return [dict(row) for _, row in open_table(out).rows]
 
@@ -126,3 +128,22 @@ def test_a_fine_tuned_model_writes_text_without_its_task_tokens(tuned: Path) -> 
         for token in lm.submit("the", seed=seed, temperature=50, max_tokens=40).wait().tokens
     }
     assert not written & tokens
+
+
+def test_predictions_replace_only_what_the_same_command_wrote(tuned: Path, tmp_path: Path) -> None:
+    rows, out = tmp_path / "rows.csv", tmp_path / "predictions.jsonl"
+    rows.write_text("review\nthe film was great\nthe film was bad\n")
+    out.write_text("my notes\n")
+    with pytest.raises(FolderError, match="Headwater did not write it"):
+        predict_file(tuned, rows, out)
+    assert out.read_text() == "my notes\n"
+    out.unlink()
+    predict_file(tuned, rows, out)
+    whole = out.read_bytes()
+    with pytest.raises(FolderError, match="limit = None, where now it is 1"):
+        predict_file(tuned, rows, out, limit=1)
+    predict_file(tuned, rows, out)
+    assert out.read_bytes() == whole
+    out.write_bytes(whole + b"{}\n")
+    with pytest.raises(FolderError, match="was altered"):
+        predict_file(tuned, rows, out)

@@ -194,6 +194,16 @@ def test_the_score_without_overlapping_examples_is_shown(world: Path) -> None:
     assert "0.345 without 7 examples that overlap with the training text" in page
 
 
+def test_a_report_replaces_only_a_report(world: Path) -> None:
+    mine = world / "notes.txt"
+    mine.write_text("mine")
+    with pytest.raises(FolderError, match="not a report that Headwater wrote"):
+        report([world / "run"], mine)
+    assert mine.read_text() == "mine"
+    for _ in range(2):
+        report([world / "run"], world / "report.html")
+
+
 def test_folders_of_one_command_are_listed_under_it() -> None:
     steps = [{"command": c, "name": n} for c, n in (("", "a.txt"), ("headwater q", "a"), ("headwater q", "b"))]
     groups = [(command, [step["name"] for step in entries]) for command, entries in by_command(steps)]

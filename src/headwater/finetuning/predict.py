@@ -16,7 +16,7 @@ from headwater.errors import DataError, UsageError, counted
 from headwater.finetuning.check import is_empty
 from headwater.finetuning.columns import Columns, find_columns, read_columns
 from headwater.finetuning.fine_tuned import FineTuned, Prediction
-from headwater.storage import SILENT, Progress, atomic_write, table_columns, to_json
+from headwater.storage import SILENT, OutputFile, Progress, table_columns, to_json
 from headwater.training import choose_device, choose_precision
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
@@ -42,7 +42,7 @@ def predict_file(
 
     Returns {"out", "rows", "empty"} and, if the file has labels of a class or choice, {"labelled", "accuracy"}.
     Raises UsageError for an `out` that does not end in .jsonl, .csv or .tsv or is `file`, DataError for rows,
-    FolderError for models.
+    FolderError for models, and for an `out` that was not predicted from the same rows, model and options.
     """
     if out.suffix.lower() not in _FORMATS:
         raise UsageError(f"--out {out} has an unknown extension", expected=", ".join(_FORMATS))
@@ -60,6 +60,9 @@ def predict_file(
         option="--column {role}={column}",
         progress=progress,
     )
+    settings = {"columns": dict(columns or {}), "limit": limit}
+    output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
+    output.require_own()
     table = _Table(out, fine_tuned.task, table_columns(file, limit), fine_tuned.labels.output_names)
     if table.delimiter == "\t":  # refuse a row before hours of work, not after
         for row in islice(read_columns(file, fine_tuned.task, found, keep=True), limit):
@@ -68,7 +71,7 @@ def predict_file(
     empty: list[int] = []
     done = labelled = right = shortened = 0
     progress.start("Predicting", unit="rows")
-    with atomic_write(out) as handle:
+    with output.write() as handle:
         handle.write(table.header())
         for prediction, row in zip(fine_tuned.predict(rows), again, strict=True):
             has_text = not is_empty(row, fine_tuned.task)

@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from headwater.errors import FolderError
 from headwater.report.claims import anchor
 from headwater.report.content import Content, RunSummary, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpus
@@ -50,6 +51,7 @@ def report(
     or damaged folder.
     """
     progress.start("report")
+    _require_report(out_file)
     content = read_content(folders)
     with storage_errors(out_file):  # before the corpora are measured, which can take minutes
         out_file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +60,19 @@ def report(
     write_text(out_file, page)
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file
+
+
+def _require_report(path: Path) -> None:
+    """Raise FolderError if there is a file that is not a report of Headwater's."""
+    if path.exists() and not path.is_dir():
+        with path.open("rb") as handle:
+            page = handle.read()
+        if not page.lstrip().startswith(b"<!doctype html>") or b"\nMade by Headwater" not in page:
+            raise FolderError(
+                f"{path} exists, and is not a report that Headwater wrote",
+                expected="a new file, or an earlier report",
+                repair="Choose another --out",
+            )
 
 
 def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:

@@ -29,6 +29,7 @@ from .files import (
     write_text,
 )
 from .lock import folder_lock
+from .outputs import OutputFile
 from .progress import SILENT, PlainProgress, Progress, figure_texts, say
 from .provenance import (
     MANIFEST,
@@ -73,6 +74,7 @@ __all__ = [
     "Destination",
     "Input",
     "Manifest",
+    "OutputFile",
     "PlainProgress",
     "Progress",
     "RemoteListing",

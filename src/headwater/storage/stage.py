@@ -111,7 +111,7 @@ class Stage:
 
     def compare(self, manifest: Manifest, where: str) -> None:
         """Raise FolderError unless the folder `where` with this manifest is what this stage would write."""
-        difference = self._difference(manifest)
+        difference = self.difference(manifest)
         if difference:
             raise FolderError(
                 f"{where} already contains something else: {difference}",
@@ -201,7 +201,7 @@ class Stage:
             files=files,
         ).sealed()
 
-    def _difference(self, found: Manifest) -> str:
+    def difference(self, found: Manifest) -> str:
         """Return how `found` differs from what this stage would write; empty if it does not."""
         if found.kind != self.kind:
             return f"a {found.kind}, where a {self.kind} would be written"
@@ -209,13 +209,13 @@ class Stage:
         there = {entry.role: entry.identity for entry in found.inputs}
         for role in here | there:
             if here.get(role) != there.get(role):
-                return f"a {self.kind} folder made from another input ({role})"
+                return f"{self.kind} made from another input ({role})"
         unlike = _first_difference(found.config, self.config, self.defaults, self.measured)
         if unlike:
             key, before, now = unlike
-            return f"a {self.kind} folder made with {key} = {before!r}, where now it is {now!r}"
+            return f"{self.kind} made with {key} = {before!r}, where now it is {now!r}"
         if self.seed != found.seed:
-            return f"a {self.kind} folder made with seed {found.seed}, where now it is {self.seed}"
+            return f"{self.kind} made with seed {found.seed}, where now it is {self.seed}"
         return ""
 
 
