@@ -72,7 +72,8 @@ def arrange(name: str, data: Sequence[Path], rows: int | None) -> Found:
 
 def train(model: Path, found: Found, setting: str, seed: int) -> float:
     """Return the set's metric on the development rows after fine-tuning with this setting."""
-    from headwater.finetuning import FinetuneConfig, run_one
+    from headwater.datasets import run_one
+    from headwater.finetuning import FinetuneConfig
     from headwater.storage import SILENT
 
     pairs = [pair.split("=", 1) for pair in setting.split(",") if pair]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.datasets import Found, Raw
+    from headwater.datasets import Found
+    from headwater.finetuning import Raw
 
 # The labelled sets that a model is fine-tuned on, by language: ROWS rows of each, once for each seed. RACE, the
 # twelfth of GPT-1's sets, is not among them: its passages are longer than the context.
@@ -57,7 +58,8 @@ def fine_tune_one(
 
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
-    from headwater.finetuning import BASELINE_ROWS, FinetuneConfig, default_epochs, peak_rate, run_one
+    from headwater.datasets import run_one
+    from headwater.finetuning import BASELINE_ROWS, FinetuneConfig, default_epochs, peak_rate
     from headwater.model import load_config
     from headwater.storage import PlainProgress
 
@@ -111,7 +113,8 @@ def published(name: str, data: Sequence[Path]) -> Found:
 
 def chatbot(data: Sequence[Path]) -> Found:
     """Return ChatbotData's questions and their labels, each text once, so that no test row was trained on."""
-    from headwater.datasets import Benchmark, Found, Raw, Test
+    from headwater.datasets import Benchmark, Found, Test
+    from headwater.finetuning import Raw
 
     path = next((place for folder in data for place in folder.rglob(f"{CHATBOT}.csv")), None)
     if path is None:

@@ -124,8 +124,7 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
 
     No model is used. If a hash changes, the protocol's scores cannot be compared with earlier ones.
     """
-    from headwater.datasets import DataFiles
-    from headwater.evaluation import TASKS, MaskedReader, Reader
+    from headwater.evaluation import TASKS, DataFiles, MaskedReader, Reader
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")

@@ -9,8 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import Source, json_lines, text_of
-from headwater.evaluation import Answer, ContinuationRequest, Example, Metric, Reader, Scored, Task
+from headwater.evaluation import (
+    Answer,
+    ContinuationRequest,
+    Example,
+    Metric,
+    Reader,
+    Scored,
+    Source,
+    Task,
+    json_lines,
+    text_of,
+)
 
 
 class Verbs(Task):

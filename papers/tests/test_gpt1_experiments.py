@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.datasets.rows import Raw
 from headwater.errors import DataError, FolderError, UsageError
+from headwater.finetuning.rows import Raw
 from headwater.shipped import resolve
 from headwater.storage.provenance import open_folder
 from headwater_papers import reproduce

@@ -23,6 +23,7 @@ from headwater.storage import read_text, write_text
 # Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
 _NOT_TOML = (ValueError, RecursionError)
 _SHOWN = 200  # characters of a wrong value
+MOST_ROWS = 1 << 53  # the largest `limit`: more than any file has; numbers beyond 63 bits overflow later
 
 
 class Layer(dict[str, Any]):

@@ -11,7 +11,7 @@ import torch
 from headwater.finetuning.batches import ExampleSampler
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.head import TaskModel
-from headwater.finetuning.inputs import Encoded, Task
+from headwater.finetuning.inputs import Encoded, TaskName
 from headwater.finetuning.objective import l3
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
@@ -37,7 +37,7 @@ SHAPES = {name: preset(name) for name in PRESETS} | {
     for scale in ("small", "paper")
     for name, plan in load_scale(scale).models.items()
 }
-OUTPUTS: dict[Task, int] = {"classify": 2, "entail": 3, "similarity": 2, "choice": 1}
+OUTPUTS: dict[TaskName, int] = {"classify": 2, "entail": 3, "similarity": 2, "choice": 1}
 TASKS = tuple(OUTPUTS)
 BASES = ("gpt1", "gpt2-small", "bert-base", *RECURRENT, *FROZEN)
 # Each base with each task in bf16 with dropout, and with each other setting in one task.
@@ -102,7 +102,7 @@ def test_rows_of_every_matrix_are_aligned_in_bfloat16(name: str) -> None:
 
 @pytest.mark.parametrize(("base", "task", "precision", "dropout"), FINE_TUNED)
 def test_a_fine_tuning_update_is_one_that_a_gpu_takes(
-    fake_cuda: Any, on_device: Any, device: torch.device, base: str, task: Task, precision: Any, dropout: float
+    fake_cuda: Any, on_device: Any, device: torch.device, base: str, task: TaskName, precision: Any, dropout: float
 ) -> None:
     name, reader = FROZEN.get(base, (base, "pooling"))
     config = preset(name, context=32, dropout=dropout, **RECURRENT.get(name, {"layers": 2}))

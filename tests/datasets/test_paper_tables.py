@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evaluation import gain, gpt1_ahead, gpt2_ahead
-from headwater.datasets.paper_tables import TABLES, TAGS
+from headwater.datasets.paper_tables import TABLES
+from headwater.evaluation import TAGS
 
 
 def test_the_papers_counts_follow_from_their_tables() -> None:

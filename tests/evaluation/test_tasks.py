@@ -15,10 +15,10 @@ from scipy.stats import beta
 from sklearn.metrics import matthews_corrcoef
 
 from headwater.corpus.folder import Document, write_documents
-from headwater.datasets.places import DataFiles
 from headwater.errors import DataError, ResourceError
 from headwater.evaluation import evaluate
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
+from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.paper_values import PUBLISHED
 from headwater.evaluation.protocols import Example, Generated, Scored, choose_largest, ratio_error, standard_error
 from headwater.evaluation.reader import Reader

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.datasets.rows import Raw, Task
 from headwater.finetuning.fine_tuned import FineTuned, build_task_model
 from headwater.finetuning.labels import Labels
+from headwater.finetuning.rows import Raw, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import FinetuneConfig, prepare_base
 from headwater.model import build_model, preset
@@ -24,7 +24,7 @@ PAIRS = [("the film", "was great"), ("dull", "a lovely story"), ("a plot of the 
 
 
 def tuned(
-    folder: Path, name: str, tokenizer: Tokenizer, task: Task = "classify", frozen: TaskModelName | None = None
+    folder: Path, name: str, tokenizer: Tokenizer, task: TaskName = "classify", frozen: TaskModelName | None = None
 ) -> Path:
     """A fine-tuned folder of random weights whose biases are not 0, as training leaves them."""
     tokenizer = tokenizer.with_mask() if name == "bert-nano" else tokenizer
@@ -51,7 +51,7 @@ def wordpiece(tmp_path: Path) -> Tokenizer:
 @pytest.mark.parametrize("task", ["classify", "entail"])
 @pytest.mark.parametrize("name", ["gpt2-pico", "gpt1-nano", "bert-base"])
 def test_transformers_gives_equal_logits(
-    tmp_path: Path, tokenizer: Tokenizer, wordpiece: Tokenizer, name: str, task: Task
+    tmp_path: Path, tokenizer: Tokenizer, wordpiece: Tokenizer, name: str, task: TaskName
 ) -> None:
     transformers = pytest.importorskip("transformers")
     source = tuned(tmp_path / "tuned", name, wordpiece if name == "bert-base" else tokenizer, task)
@@ -84,7 +84,7 @@ def test_what_transformers_has_no_class_for_is_refused_with_the_reason(
     tokenizer: Tokenizer,
     capsys: pytest.CaptureFixture[str],
     name: str,
-    task: Task,
+    task: TaskName,
     frozen: TaskModelName | None,
     reason: str,
 ) -> None:

@@ -12,7 +12,6 @@ import torch
 
 from headwater.cli.main import main
 from headwater.config import Layer
-from headwater.datasets.rows import Raw
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning import finetuning as run
 from headwater.finetuning.columns import read_rows
@@ -21,6 +20,7 @@ from headwater.finetuning.finetuning import finetune, load_tokenizer
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.predict import predict_file
+from headwater.finetuning.rows import Raw
 from headwater.finetuning.training import FinetuneConfig, prepare_base, train_task
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.datasets.rows import Raw
 from headwater.finetuning.explanation import _parts, explain
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.finetuning import finetune
+from headwater.finetuning.rows import Raw
 from headwater.finetuning.training import FinetuneConfig
 
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from headwater import Classifier, Entailment
-from headwater.datasets.rows import Raw, Task
 from headwater.errors import UsageError
 from headwater.finetuning import features
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.finetuning import finetune
+from headwater.finetuning.rows import Raw, TaskName
 from headwater.finetuning.task_models import RecurrentReader, TaskModelName
 from headwater.finetuning.training import FinetuneConfig
 from headwater.model import build_model, preset
@@ -123,7 +123,7 @@ def test_an_estimator_has_the_recurrent_task_model(base: Path, tmp_path: Path) -
 @pytest.mark.parametrize("task_model", ["pooling", "lstm"])
 @pytest.mark.parametrize("name", ["bert-nano", "bilstm-nano"])
 @pytest.mark.parametrize("task", ["classify", "entail", "similarity", "choice"])
-def test_padding_changes_nothing(task: Task, name: str, task_model: TaskModelName) -> None:
+def test_padding_changes_nothing(task: TaskName, name: str, task_model: TaskModelName) -> None:
     from headwater.finetuning.labels import Labels
 
     from .test_masked_base import one_of

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.datasets.rows import Raw
 from headwater.errors import DataError
 from headwater.finetuning.inputs import arrange, encode, shorten
+from headwater.finetuning.rows import Raw
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.vocabulary import TaskTokens
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from headwater import Classifier
-from headwater.datasets.rows import Task
 from headwater.finetuning.head import TaskModel
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
+from headwater.finetuning.rows import TaskName
 from headwater.finetuning.training import FinetuneConfig, prepare_base
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
@@ -34,7 +34,7 @@ def one_of(encoded: Encoded, number: int) -> Encoded:
 
 
 @pytest.mark.parametrize("task", ["classify", "similarity", "choice"])
-def test_a_batch_predicts_what_single_sequences_do(task: Task) -> None:
+def test_a_batch_predicts_what_single_sequences_do(task: TaskName) -> None:
     counts = [1, 1, 1, 1] if task == "classify" else [2, 2, 2]
     model = build_model(preset("bert-nano", vocabulary=40, context=16, layers=2, width=8, heads=2), seed=3)
     labels = Labels(target="answer") if task == "choice" else Labels(target="class", names=["a", "b"])

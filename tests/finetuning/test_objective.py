@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headwater.datasets.rows import Task
 from headwater.finetuning.batches import Batch, ExampleSampler, collate, inference_batches
 from headwater.finetuning.head import TaskModel
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.objective import l2, l3
+from headwater.finetuning.rows import TaskName
 from headwater.finetuning.training import FinetuneConfig, peak_rate, resolve
 from headwater.model import ModelConfig, build_model
 from headwater.training.loop import Trainer
@@ -21,7 +21,7 @@ from headwater.training.schedule import PAPER_WIDTH
 Array = npt.NDArray[np.float64]
 
 
-def tiny(task: Task, outputs: int, dropout: float = 0.0) -> TaskModel:
+def tiny(task: TaskName, outputs: int, dropout: float = 0.0) -> TaskModel:
     config = ModelConfig(vocabulary=40, context=16, layers=1, width=8, heads=2)
     return TaskModel(build_model(config, seed=3), task, outputs, dropout=dropout, seed=4)
 
@@ -52,7 +52,7 @@ def log_softmax(logits: Array) -> Array:
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
-def reference(model: TaskModel, encoded: Encoded, task: Task, soft: Array, lambda_lm: float) -> float:
+def reference(model: TaskModel, encoded: Encoded, task: TaskName, soft: Array, lambda_lm: float) -> float:
     """The paper's equations, one sequence at a time, no padding."""
     weight, bias = model.head.weight.detach().numpy(), model.head.bias.detach().numpy()
     matrix = model.model.output_matrix().detach().numpy().astype(np.float64)
@@ -73,7 +73,7 @@ def reference(model: TaskModel, encoded: Encoded, task: Task, soft: Array, lambd
     return float(np.mean(class_losses) + lambda_lm * np.mean(token_losses))
 
 
-CASES: list[tuple[Task, list[int], Labels, int]] = [
+CASES: list[tuple[TaskName, list[int], Labels, int]] = [
     ("classify", [1] * 5, Labels(target="class", names=["a", "b", "c"]), 3),
     ("similarity", [2] * 4, Labels(target="score", levels=[0, 1, 2, 3, 4, 5]), 5),
     ("choice", [2, 4, 3, 2], Labels(target="answer"), 2),
@@ -81,7 +81,7 @@ CASES: list[tuple[Task, list[int], Labels, int]] = [
 
 
 @pytest.mark.parametrize(("task", "counts", "labels", "high"), CASES, ids=[case[0] for case in CASES])
-def test_the_loss_is_the_papers(task: Task, counts: list[int], labels: Labels, high: int) -> None:
+def test_the_loss_is_the_papers(task: TaskName, counts: list[int], labels: Labels, high: int) -> None:
     encoded = random_examples(counts, seed=5, target_high=high)
     model = tiny(task, labels.outputs).eval()
     soft = labels.probabilities(encoded).astype(np.float64)
@@ -93,7 +93,7 @@ def test_the_loss_is_the_papers(task: Task, counts: list[int], labels: Labels, h
 
 
 @pytest.mark.parametrize(("task", "counts", "labels", "high"), CASES, ids=[case[0] for case in CASES])
-def test_micro_batches_add_up_to_the_whole(task: Task, counts: list[int], labels: Labels, high: int) -> None:
+def test_micro_batches_add_up_to_the_whole(task: TaskName, counts: list[int], labels: Labels, high: int) -> None:
     encoded = random_examples(counts, seed=6, target_high=high)
     model = tiny(task, labels.outputs).eval()
     l3(0.5)(model, whole_batch(encoded, labels))[0].backward()

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, UsageError
 from headwater.finetuning import check
 from headwater.finetuning.columns import Columns, read_rows
 from headwater.finetuning.labels import Labels, learn_labels
+from headwater.finetuning.rows import Raw, TaskName
 from headwater.storage.progress import PlainProgress
 from headwater.storage.tables import open_table
 
@@ -26,7 +26,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def rows(path: Path, task: Task = "classify", **columns: Any) -> list[Raw]:
+def rows(path: Path, task: TaskName = "classify", **columns: Any) -> list[Raw]:
     return list(read_rows(path, task, Columns(**columns)))
 
 
@@ -121,7 +121,7 @@ def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> No
     ],
 )
 def test_a_bad_file_is_named_with_its_row(
-    tmp_path: Path, name: str, content: str | bytes, task: Task, message: str
+    tmp_path: Path, name: str, content: str | bytes, task: TaskName, message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
         rows(write(tmp_path / name, content), task)

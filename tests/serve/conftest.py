@@ -16,11 +16,11 @@ import pytest
 import torch
 
 import headwater as hw
-from headwater.datasets.rows import Task
 from headwater.finetuning.columns import Columns
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.head import TaskModel
 from headwater.finetuning.labels import Labels
+from headwater.finetuning.rows import TaskName
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 
@@ -100,7 +100,7 @@ def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A fine-tuned folder of each kind, its weights random, by task."""
     tokenizer = hw.Tokenizer.load(base_folder).with_task_tokens()
     config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
-    meanings: dict[Task, Labels] = {
+    meanings: dict[TaskName, Labels] = {
         "classify": Labels(target="class", names=["sea", "stone"]),
         "entail": Labels(target="class", names=["no", "yes"]),
         "similarity": Labels(target="score", levels=[0.0, 1.0, 2.0]),

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import headwater as hw
-from headwater.datasets.rows import Raw
 from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.rows import Raw
 from headwater.inference.language_model import LanguageModel
 from headwater.inference.sampling import uniform
 from headwater.tokenizer import TASK_TOKENS

@@ -14,9 +14,9 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from headwater.config import Config
-from headwater.datasets import TABLES, DataFiles
+from headwater.datasets import TABLES
 from headwater.errors import DataError, HeadwaterError
-from headwater.evaluation import TASKS
+from headwater.evaluation import TASKS, DataFiles
 from headwater.pretraining import PretrainConfig
 from headwater_papers.claims import CLAIMS, Finding, judge
 from headwater_papers.experiment import Experiment, Findings, Row

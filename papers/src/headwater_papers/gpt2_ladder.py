@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.datasets import TABLES, json_lines
-from headwater.evaluation import SIZES
+from headwater.datasets import TABLES
+from headwater.evaluation import SIZES, json_lines
 from headwater.inference import load
 from headwater.pretraining import PretrainConfig, Sampler, TokenStream
 from headwater.storage import Stage, write_json_lines

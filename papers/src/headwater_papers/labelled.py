@@ -16,19 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from headwater.datasets import BY_NAME, Benchmark, Raw, Task, find, is_there, json_lines, separate_texts
+from headwater.datasets import BY_NAME, Benchmark, find, is_there, separate_texts, table_rows
 from headwater.errors import DataError, UsageError, suggest
+from headwater.evaluation import json_lines
 from headwater.finetuning import (
     OF_CONFUSION,
     OF_SCORES,
     FinetuneConfig,
     FineTuned,
+    Raw,
     Tables,
+    TaskName,
     arrange_parts,
     is_empty,
     measure_probabilities,
     run_stage,
-    table_rows,
 )
 from headwater.storage import Stage, open_folder, write_json_lines
 from headwater.training import choose_device
@@ -247,7 +249,7 @@ def _items(name: str, rows: Sequence[Mapping[str, Any]], metric: str) -> Items |
     return {name: ItemValues(ids, values[None])}
 
 
-def _predictions(folder: Path, part: str, task: Task) -> list[dict[str, Any]]:
+def _predictions(folder: Path, part: str, task: TaskName) -> list[dict[str, Any]]:
     """Return the predictions that a test part is measured on, else those of validation."""
     for name in (part, "validation"):
         path = folder / f"predictions-{name}.jsonl"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.datasets import MOST_ROWS
+from headwater.config import MOST_ROWS
 from headwater.errors import UsageError, duration, printable
 from headwater.storage import PlainProgress, Progress, figure_texts, say
 

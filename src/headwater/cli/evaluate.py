@@ -144,9 +144,8 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:
-    from headwater.datasets import DataFiles
     from headwater.errors import HeadwaterError
-    from headwater.evaluation import TASKS, select
+    from headwater.evaluation import TASKS, DataFiles, select
 
     listed: list[dict[str, Any]] = []
     listing = DataFiles(data)

@@ -22,7 +22,7 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
-from headwater.datasets import MOST_ROWS
+from headwater.config import MOST_ROWS
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def finetune(
     assert out is not None
     common: dict[str, Any] = {"model": model, "tokenizer": tokenizer, "progress": terminal_progress()}
     if task_set is not None:
-        from headwater.finetuning import run_sets, table_text
+        from headwater.datasets import run_sets, table_text
 
         table = run_sets(config, task_set, _sets_folder(data), out=out, download=download, **common)
         emit(table, as_json=as_json, text=table_text(table))
@@ -175,10 +175,10 @@ def _sets_folder(data: Path | None) -> Path:
 
 def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
     """Raise UsageError for options of the user's `own` rows with --task-set, and for options of `sets` without."""
-    from headwater.datasets import TASKS
+    from headwater.finetuning import TASK_NAMES
 
-    if own["task"] is not None and own["task"] not in (*TASKS, _REGRESS):
-        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join([*TASKS, _REGRESS]))
+    if own["task"] is not None and own["task"] not in (*TASK_NAMES, _REGRESS):
+        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join([*TASK_NAMES, _REGRESS]))
     given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
     if task_set is not None and given:
         raise UsageError("--task-set has its own tasks and files", repair=f"Leave {given[0]} out")

@@ -11,8 +11,9 @@ from typing import Any
 
 from headwater.config import Config, read_toml
 from headwater.datasets import readers
-from headwater.datasets.readers import Reader, json_lines, tab_separated
-from headwater.datasets.rows import Metric, Target, Task
+from headwater.datasets.readers import Reader, json_lines
+from headwater.evaluation import read_questions, tab_separated
+from headwater.finetuning import MetricName, Target, TaskName
 
 
 class SetFiles(Config):
@@ -49,12 +50,12 @@ class Benchmark(Config):
 
     name: str
     folders: tuple[str, ...]
-    task: Task
+    task: TaskName
     train: tuple[SetFiles, ...]
     validation: tuple[SetFiles, ...] = ()
     tests: dict[str, Test]
-    metric: Metric = "accuracy"
-    also: tuple[Metric, ...] = ()
+    metric: MetricName = "accuracy"
+    also: tuple[MetricName, ...] = ()
     target: Target | None = None
     validation_share: float = 0.1
     hub: HubSet | None = None
@@ -92,10 +93,7 @@ READERS: Mapping[str, Reader] = {
     "qqp": tab_separated(_QUESTIONS, "is_duplicate", has_broken_rows=True),
     "qqp-sample": tab_separated(("q1", "q2"), "label", header=("label", "q1", "q2", "id")),
     "mrpc": readers.mrpc,
-    "race-folder": readers.race_folder,
-    "race-lines": readers.race_lines,
-    "race-prompts": readers.race_prompts,
-    "story-cloze": readers.story_cloze,
+    "questions": read_questions,
     "hub": readers.fetched,
     # Test parts whose labels only GLUE's server has.
     "hidden-sentence": tab_separated(("sentence",), None),

@@ -1,63 +1,23 @@
 """The papers' numbers for all systems: GPT-1 (Radford et al. 2018) and GPT-2 (Radford et al. 2019).
 
-`paper_tables.toml` has the tables. Each has its source and a tag of how its numbers are known (`TAGS`), which is
-shown with them. Scores are as printed: per cent, BLEU, perplexity.
+`paper_tables.toml` has the tables, and `headwater.evaluation` those that an evaluation prints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
-from headwater.config import read_toml
-
-Tag = Literal["printed", "derived", "read off", "others", "unverified"]
-TAGS: Mapping[Tag, str] = {
-    "printed": "printed in the paper, or in the authors' code or model card",
-    "derived": "computed from printed numbers or released shapes",
-    "read off": "read off a figure by others: approximate",
-    "others": "reported by others",
-    "unverified": "from memory, not verified",
-}
-
-
-@dataclass(frozen=True)
-class PaperTable:
-    """One table: its title, source and columns, and a row a system with "–" for missing values."""
-
-    title: str
-    source: str
-    tag: Tag
-    columns: Sequence[str]
-    rows: Mapping[str, Sequence[float | str]]
-    note: str = ""
-
-    def value(self, row: str, column: str) -> float:
-        """Return one number; raises KeyError if the paper has none."""
-        found = self.rows[row][self.columns.index(column)]
-        if not isinstance(found, int | float):
-            raise KeyError(f"{self.title}: {row} has no {column}")
-        return float(found)
-
-    def markdown(self) -> list[str]:
-        """Return the table as lines of Markdown, its source and tag below it."""
-        lines = [f"| {self.title} | {' | '.join(self.columns)} |", "|---" * (len(self.columns) + 1) + "|"]
-        for name, row in self.rows.items():
-            cells = (cell if isinstance(cell, str) else f"{cell:,}" for cell in row)
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        note = f" {self.note}" if self.note else ""
-        return [*lines, "", f"Source: {self.source}; {TAGS[self.tag]}.{note}"]
-
+from headwater.evaluation import PAPER_TABLES, PaperTable
 
 GPT1 = "GPT-1"
 SIZES = ("117M", "345M", "762M", "1542M")
 
 
-TABLES: Mapping[str, PaperTable] = {
-    name: PaperTable(**table) for name, table in read_toml(Path(__file__).with_suffix(".toml")).items()
-}
+# GPT-1's, then GPT-2's, then those of its relatives.
+_OWN = PaperTable.read(Path(__file__).with_suffix(".toml"))
+_FIRST = {name: table for name, table in _OWN.items() if name.startswith("gpt1")}
+TABLES: Mapping[str, PaperTable] = _FIRST | PAPER_TABLES | _OWN
 
 # GPT-1's sets by their names here: the table and the column that print them.
 GPT1_COLUMNS: Mapping[str, tuple[str, str]] = {

@@ -16,8 +16,8 @@ import numpy as np
 
 from headwater.datasets import hub
 from headwater.datasets.benchmarks import READERS, SETS, Benchmark, SetFiles
-from headwater.datasets.rows import Raw, Task
 from headwater.errors import DataError, UsageError, counted, suggest
+from headwater.finetuning import Raw, TaskName
 from headwater.storage import MALFORMED, connected_components
 
 # A choice has a document, a question and at least two answers.
@@ -85,12 +85,12 @@ def find(benchmark: Benchmark, data: Path) -> Found | None:
     return Found(benchmark, train, validation, tests, paths, remarks)
 
 
-def separate_texts(row: Raw, task: Task) -> list[str]:
+def separate_texts(row: Raw, task: TaskName) -> list[str]:
     """Return the texts of a row that should be in one part only: all of them, or the document of a choice."""
     return [text.strip() for text in (row.segments[:1] if task == "choice" else row.segments)]
 
 
-def divide(rows: Sequence[Raw], task: Task, shares: Mapping[str, float]) -> dict[str, list[Raw]]:
+def divide(rows: Sequence[Raw], task: TaskName, shares: Mapping[str, float]) -> dict[str, list[Raw]]:
     """Divide the rows of one file into parts of about these shares, in the order of the file.
 
     Rows that share a text are in one part: the question, premise or passage of a test row is not in training. The

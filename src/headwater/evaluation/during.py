@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import DataFiles
 from headwater.errors import DataError, MismatchError, ResourceError, UsageError
 from headwater.evaluation.asker import Asker
+from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.evaluation import require_fit, run_task, select
 from headwater.evaluation.reader import reader_of
 from headwater.inference import LanguageModel

@@ -17,7 +17,6 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config
 from headwater.corpus import TrainingGrams, training_grams
-from headwater.datasets import DataFiles
 from headwater.errors import (
     DataError,
     HeadwaterError,
@@ -29,6 +28,7 @@ from headwater.errors import (
 )
 from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluation.cache import AnswerCache
+from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.own_tasks import is_own, load_tasks, source_hashes
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Request, Scored, Task

@@ -1,4 +1,4 @@
-"""The papers' numbers by protocol, metric and model, from `headwater.datasets.paper_tables`.
+"""The papers' numbers by protocol, metric and model, from `gpt2_tables.toml`.
 
 Only values that are printed in a table or in the text are used, not points of a figure. A value belongs to the
 protocol that fits the paper's description. GPT-1 prints its zero-shot scores (figure 2) only as a curve on a
@@ -8,17 +8,19 @@ rescaled axis, so they are not here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from headwater.datasets import SIZES as LABELS
-from headwater.datasets import TABLES
+from headwater.evaluation.paper_tables import PaperTable
 
+PAPER_TABLES: dict[str, PaperTable] = PaperTable.read(Path(__file__).with_name("gpt2_tables.toml"))
+LABELS = ("117M", "345M", "762M", "1542M")  # in the tables, of SIZES
 SIZES = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")
-_TEXT = TABLES["gpt2-text"]
+_TEXT = PAPER_TABLES["gpt2-text"]
 
 
 def _sizes(column: str, scale: float = 1.0) -> dict[str, float]:
     """Return one column of table 3 for the four sizes, divided by `scale`."""
-    table = TABLES["gpt2-table-3"]
+    table = PAPER_TABLES["gpt2-table-3"]
     return {size: round(table.value(label, column) / scale, 6) for size, label in zip(SIZES, LABELS, strict=True)}
 
 
@@ -28,7 +30,7 @@ def _xl(row: str, scale: float = 1.0) -> dict[str, float]:
 
 def _rouge(row: str, model: str) -> dict[str, Mapping[str, float]]:
     columns = {"rouge-1": "R-1", "rouge-2": "R-2", "rouge-l": "R-L", "rouge average": "average"}
-    table = TABLES["gpt2-table-4"]
+    table = PAPER_TABLES["gpt2-table-4"]
     return {metric: {model: round(table.value(row, column) / 100, 4)} for metric, column in columns.items()}
 
 

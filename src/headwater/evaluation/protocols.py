@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.datasets import Source
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.reader import ContinuationRequest, Reader
 from headwater.storage import Progress
 

@@ -14,8 +14,8 @@ from .metrics import OF_CONFUSION, OF_SCORES, Floats, confusion_matrix, matthews
 from .objective import l3
 from .page import baseline_sentence
 from .predict import predict_file
+from .rows import TASK_NAMES, MetricName, Raw, Target, TaskName
 from .show import show_examples
-from .task_sets import run_one, run_sets, table_rows, table_text
 from .training import CPU_TOKENS, FinetuneConfig, default_epochs, measure_probabilities, peak_rate, resolve
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "OF_CONFUSION",
     "OF_SCORES",
     "TASK_FILE",
+    "TASK_NAMES",
     "Classifier",
     "Encoded",
     "Entailment",
@@ -33,12 +34,16 @@ __all__ = [
     "Floats",
     "FrozenTaskModel",
     "Labels",
+    "MetricName",
     "MultipleChoice",
     "Prediction",
+    "Raw",
     "Regressor",
     "Similarity",
     "Tables",
+    "Target",
     "TaskModel",
+    "TaskName",
     "arrange_parts",
     "baseline_sentence",
     "confusion_matrix",
@@ -54,11 +59,7 @@ __all__ = [
     "predict_and_measure",
     "predict_file",
     "resolve",
-    "run_one",
-    "run_sets",
     "run_stage",
     "show_examples",
-    "table_rows",
-    "table_text",
     "with_outputs",
 ]

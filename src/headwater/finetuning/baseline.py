@@ -20,12 +20,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from headwater.datasets import Metric, Task
 from headwater.finetuning.labels import Labels, class_name
 from headwater.finetuning.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix, measure_classes, measure_scores
+from headwater.finetuning.rows import MetricName, TaskName
 
 # Sets of features by task, the largest last: what is in a set, and its name.
-FEATURE_SETS: dict[Task, dict[tuple[str, ...], str]] = {
+FEATURE_SETS: dict[TaskName, dict[tuple[str, ...], str]] = {
     "classify": {
         ("characters",): "TF-IDF of character n-grams",
         ("characters", "words"): "TF-IDF of words and character n-grams",
@@ -57,9 +57,9 @@ Floats = npt.NDArray[np.float64]
 
 
 def compare(
-    task: Task,
+    task: TaskName,
     labels: Labels,
-    metric: Metric,
+    metric: MetricName,
     train: tuple[Segments, Floats],
     parts: Mapping[str, tuple[Segments, Floats]],
     *,
@@ -103,12 +103,12 @@ class Baseline:
     """
 
     def __init__(
-        self, task: Task, labels: Labels, *, metric: Metric | None = None, class_weight: ClassWeight = None
+        self, task: TaskName, labels: Labels, *, metric: MetricName | None = None, class_weight: ClassWeight = None
     ) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         self.task, self.labels, self.class_weight = task, labels, class_weight
-        self.metric: Metric = metric or ("pearson" if labels.target == "score" else "accuracy")
+        self.metric: MetricName = metric or ("pearson" if labels.target == "score" else "accuracy")
         self.name = ""
         shared: dict[str, Any] = {"sublinear_tf": True, "max_features": FEATURES, "dtype": np.float32}
         self._vectors = [

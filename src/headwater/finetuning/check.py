@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from headwater.datasets import Raw, Task
 from headwater.errors import DataError, counted
 from headwater.finetuning.labels import Labels, class_name
+from headwater.finetuning.rows import Raw, TaskName
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Usable:
     unlabelled: int
 
 
-def usable(rows: Iterable[Raw], task: Task, name: str) -> Usable:
+def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
     """Skip rows without text or label; raise DataError if none is left."""
     kept, empty, unlabelled = [], 0, 0
     for row in rows:
@@ -47,7 +47,7 @@ def usable(rows: Iterable[Raw], task: Task, name: str) -> Usable:
     return Usable(kept, empty, unlabelled)
 
 
-def is_empty(row: Raw, task: Task) -> bool:
+def is_empty(row: Raw, task: TaskName) -> bool:
     """Return whether a row has no text at all, or only one text of a pair."""
     texts = row.segments[:2] if task == "choice" else row.segments
     missing = [not text.strip() for text in texts]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import Config
-from headwater.datasets import Raw, Task
 from headwater.errors import DataError, UsageError, nearest
 from headwater.finetuning.labels import class_name, listed
+from headwater.finetuning.rows import Raw, TaskName
 from headwater.storage import SILENT, Progress, Row, open_table, parse_json, table_columns
 
 # Common names of columns, the likeliest first.
@@ -32,7 +32,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 # Numbered or lettered columns of one answer each: answer1, ending0, choice_a.
 _ANSWER_STEMS = ("answer", "option", "choice", "ending")
-_ROLES: dict[Task, tuple[str, ...]] = {
+_ROLES: dict[TaskName, tuple[str, ...]] = {
     "classify": ("text",),
     "entail": ("premise", "hypothesis"),
     "similarity": ("premise", "hypothesis"),
@@ -63,7 +63,7 @@ class Columns(Config):
 
 def find_columns(
     path: Path,
-    task: Task,
+    task: TaskName,
     columns: Columns,
     *,
     trained: Columns | None = None,
@@ -150,7 +150,7 @@ def _columns_of(found: Mapping[str, str | list[str]], other: str = "") -> set[st
 
 def read_rows(
     path: Path,
-    task: Task,
+    task: TaskName,
     columns: Columns,
     *,
     trained: Columns | None = None,
@@ -165,7 +165,7 @@ def read_rows(
     yield from islice(read_columns(path, task, found), limit)
 
 
-def read_columns(path: Path, task: Task, columns: Columns, *, keep: bool = False) -> Iterator[Raw]:
+def read_columns(path: Path, task: TaskName, columns: Columns, *, keep: bool = False) -> Iterator[Raw]:
     """Yield the rows of a table as a task's texts and label; with `keep` also all their columns.
 
     `columns` are those that `find_columns` returned. Raises DataError naming the row for a value that is not

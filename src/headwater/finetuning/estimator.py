@@ -22,7 +22,6 @@ from pydantic import Field
 
 from headwater import shipped
 from headwater.config import Config
-from headwater.datasets import Raw, Target, Task
 from headwater.errors import DataError, MismatchError, UsageError, suggest
 from headwater.finetuning import baseline, check
 from headwater.finetuning.baseline import ClassWeight
@@ -31,6 +30,7 @@ from headwater.finetuning.finetuning import load_tokenizer
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels, class_name, learn_labels, number_of
 from headwater.finetuning.metrics import pearson
+from headwater.finetuning.rows import Raw, Target, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import FinetuneConfig, peak_rate, prepare_base, train_task
 from headwater.model import fingerprint, load_model
@@ -60,7 +60,7 @@ class Estimator:
     class_weight: "balanced", or weights by class. verbose: print the progress on stderr.
     """
 
-    task: ClassVar[Task]
+    task: ClassVar[TaskName]
     fixed_target: ClassVar[Target | None] = "class"  # None: the parameter `target`
 
     base: Any = shipped.DEFAULT

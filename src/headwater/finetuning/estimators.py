@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from headwater.datasets import Task
 from headwater.errors import DataError
 from headwater.finetuning.estimator import Estimator
+from headwater.finetuning.rows import TaskName
 
 
 class Classifier(Estimator):
@@ -33,7 +33,7 @@ class Regressor(Classifier):
 class Entailment(Estimator):
     """Premise and hypothesis to class: X is a column of pairs, or a table of two columns."""
 
-    task: ClassVar[Task] = "entail"
+    task: ClassVar[TaskName] = "entail"
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         if not isinstance(row, list | tuple | np.ndarray) or len(row) != 2:

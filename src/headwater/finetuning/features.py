@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwater.datasets import Task
 from headwater.errors import StorageError
 from headwater.finetuning.batches import Batch, inference_batches
 from headwater.finetuning.head import TaskModel, TaskOutput
 from headwater.finetuning.inputs import Encoded
+from headwater.finetuning.rows import TaskName
 from headwater.finetuning.task_models import PoolingReader, RecurrentReader, TaskModelName
 from headwater.storage import storage_errors
 
@@ -59,7 +59,7 @@ class FrozenTaskModel(TaskModel):
     def __init__(
         self,
         model: Model,
-        task: Task,
+        task: TaskName,
         outputs: int,
         *,
         delimiter: int,

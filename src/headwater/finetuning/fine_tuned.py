@@ -19,7 +19,6 @@ import torch
 
 from headwater import shipped
 from headwater.config import Config
-from headwater.datasets import TASKS, Raw, Task
 from headwater.errors import FolderError, UsageError
 from headwater.finetuning.batches import inference_batches
 from headwater.finetuning.columns import Columns
@@ -27,6 +26,7 @@ from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.head import TaskModel
 from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels
+from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import check_finite, load_model, save_model
 from headwater.storage import MANIFEST, open_folder, read_json, write_json
@@ -60,7 +60,7 @@ class FineTuned:
 
     model: TaskModel = field(repr=False)
     tokenizer: Tokenizer
-    task: Task
+    task: TaskName
     labels: Labels
     columns: Columns = field(default_factory=Columns)  # of the training rows
 
@@ -142,8 +142,8 @@ class FineTuned:
             )
         language_model = load_model(folder, dtype=dtype, device=device)  # compares the folder with its manifest
         described = read_json(folder / TASK_FILE)
-        if not isinstance(described, dict) or described.get("task") not in TASKS:
-            raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASKS))
+        if not isinstance(described, dict) or described.get("task") not in TASK_NAMES:
+            raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASK_NAMES))
         lacking = [key for key in ("labels", "columns", "classifier_dropout") if key not in described]
         if lacking or not isinstance(described["classifier_dropout"], int | float):
             raise FolderError(f"{folder / TASK_FILE} lacks {lacking[0] if lacking else 'a number as dropout'}")
@@ -173,7 +173,7 @@ class FineTuned:
 def build_task_model(
     base: Model,
     tokenizer: Tokenizer,
-    task: Task,
+    task: TaskName,
     outputs: int,
     *,
     dropout: float,

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
-from headwater.datasets import Raw
 from headwater.errors import counted, resumable
 from headwater.finetuning import check
 from headwater.finetuning.baseline import compare
@@ -30,6 +29,7 @@ from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import by_class, confusion_matrix
 from headwater.finetuning.page import page
+from headwater.finetuning.rows import Raw
 from headwater.finetuning.training import (
     OUTPUTS,
     PAPER_EPOCHS,

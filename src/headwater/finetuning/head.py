@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwater.datasets import Task
 from headwater.finetuning.batches import Batch
+from headwater.finetuning.rows import TaskName
 from headwater.model import padding_mask
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TaskModel(nn.Module):
     def __init__(
         self,
         model: Model,
-        task: Task,
+        task: TaskName,
         outputs: int,
         *,
         dropout: float = 0.1,

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headwater.datasets import Raw, Task
 from headwater.errors import DataError
+from headwater.finetuning.rows import Raw, TaskName
 
 if TYPE_CHECKING:
     from headwater.finetuning.labels import Labels
@@ -40,7 +40,7 @@ class Arranged(NamedTuple):
     cut: int
 
 
-def arrange(task: Task, segments: Sequence[Sequence[int]], tokens: TaskTokens, context: int) -> Arranged:
+def arrange(task: TaskName, segments: Sequence[Sequence[int]], tokens: TaskTokens, context: int) -> Arranged:
     """Return the sequences of one row from its tokenized segments, none longer than `context`.
 
     Raises DataError if not even a shortened row fits, as when an answer alone fills the context.
@@ -140,7 +140,7 @@ class Encoded:
 
 def encode(
     rows: Iterable[Raw],
-    task: Task,
+    task: TaskName,
     tokenizer: Tokenizer,
     context: int,
     *,
@@ -182,7 +182,7 @@ def encode(
     )
 
 
-def _tokenized(chunk: list[Raw], task: Task, tokenizer: Tokenizer, name: str) -> list[list[int]]:
+def _tokenized(chunk: list[Raw], task: TaskName, tokenizer: Tokenizer, name: str) -> list[list[int]]:
     """Return the ids of all texts of the rows, in order; raise DataError naming the row of an invalid text."""
     try:
         return tokenizer.encode_batch([text for row in chunk for text in _texts(row, task, tokenizer.kind)])
@@ -201,7 +201,7 @@ def _in_row(error: DataError, row: Raw, name: str) -> DataError:
     return DataError(f"{where}: {error.seen}", expected=error.expected, repair=error.repair)
 
 
-def _texts(row: Raw, task: Task, kind: str) -> Iterable[str]:
+def _texts(row: Raw, task: TaskName, kind: str) -> Iterable[str]:
     """Yield the texts to tokenize; a byte-level tokenizer needs an explicit space between context and question."""
     for place, text in enumerate(row.segments):
         glued = task == "choice" and place == 1 and kind == "gpt2" and text and row.segments[0]

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.datasets import Raw, Target, Task
 from headwater.errors import DataError
+from headwater.finetuning.rows import Raw, Target, TaskName
 
 if TYPE_CHECKING:
     from headwater.finetuning.inputs import Encoded
@@ -151,7 +151,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(shown) or "none"
 
 
-def learn_labels(rows: Sequence[Raw], task: Task, target: Target | None, name: str) -> Labels:
+def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, name: str) -> Labels:
     """Return what the labels of the training rows mean; raise DataError if all are one class or one score."""
     known = [row for row in rows if row.label is not None]
     if not known:

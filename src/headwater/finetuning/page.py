@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from headwater.datasets import Raw
 from headwater.finetuning.baseline import ADVICE
 from headwater.finetuning.explanation import explain
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.metrics import confusion_matrix
+from headwater.finetuning.rows import Raw
 from headwater.report import Series, line_chart, template
 
 # Wrong and right predictions shown, and the most classes of a printed confusion matrix.

@@ -11,11 +11,11 @@ from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import Raw, Task
 from headwater.errors import DataError, UsageError, counted
 from headwater.finetuning.check import is_empty
 from headwater.finetuning.columns import Columns, find_columns, read_columns
 from headwater.finetuning.fine_tuned import FineTuned, Prediction
+from headwater.finetuning.rows import Raw, TaskName
 from headwater.storage import SILENT, OutputFile, Progress, table_columns, to_json
 from headwater.training import choose_device, choose_precision
 
@@ -99,7 +99,7 @@ def predict_file(
 class _Table:
     """Lines of the output file: the columns of the input, then the predictions."""
 
-    def __init__(self, out: Path, task: Task, columns: list[str], classes: list[str]) -> None:
+    def __init__(self, out: Path, task: TaskName, columns: list[str], classes: list[str]) -> None:
         self.columns = columns
         self.delimiter = _FORMATS[out.suffix.lower()]
         self.together = task == "choice" or self.delimiter is None  # one field has all probabilities of a row

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, model_validator
 
-from headwater.datasets import MOST_ROWS, Metric, Target, Task
+from headwater.config import MOST_ROWS
 from headwater.errors import UsageError
 from headwater.finetuning.batches import ExampleSampler
 from headwater.finetuning.columns import Columns
@@ -28,6 +28,7 @@ from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels, class_name, listed
 from headwater.finetuning.metrics import measure_classes, measure_scores
 from headwater.finetuning.objective import l3
+from headwater.finetuning.rows import MetricName, Target, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import Faithful, add_rows, build_model, require_rows
 from headwater.storage import SILENT, Progress
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 ClassName = Annotated[str, BeforeValidator(class_name)]
 # The metrics of each kind of label; the first is the default.
-_METRICS: dict[Target, tuple[Metric, ...]] = {
+_METRICS: dict[Target, tuple[MetricName, ...]] = {
     "class": ("accuracy", "f1", "macro_f1", "matthews"),
     "score": ("pearson", "spearman"),
     "answer": ("accuracy",),
@@ -73,11 +74,11 @@ class FinetuneConfig(TrainConfig):
     `resolve` fills in keys that are None from the model and the data.
     """
 
-    task: Task = "classify"
+    task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None
     """What the labels are; by default inferred from the rows."""
-    metric: Metric | None = None
+    metric: MetricName | None = None
     """Metric that chooses the best state; by default accuracy, or Pearson's correlation for scores."""
     columns: Columns = Columns()
     faithful: Faithful = "code"
@@ -168,7 +169,7 @@ class TrainingOutcome:
 
     fine_tuned: FineTuned
     trainer: Trainer
-    metric: Metric
+    metric: MetricName
     best_step: int
     steps: int
     curve: list[dict[str, Any]]
@@ -294,7 +295,7 @@ def _weights(
     return (weights / weights.mean()).astype(np.float32)
 
 
-def _curve_entry(entry: dict[str, Any], metric: Metric, updates_an_epoch: int) -> dict[str, Any]:
+def _curve_entry(entry: dict[str, Any], metric: MetricName, updates_an_epoch: int) -> dict[str, Any]:
     """Return one measurement for metrics.json: training losses by name, and the epoch, from 1."""
     entry = {key: value for key, value in entry.items() if key != f"validation_{metric}"}
     training = entry.pop("training")
@@ -342,7 +343,7 @@ def measure_probabilities(
     return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}
 
 
-def checked_metric(config: FinetuneConfig, labels: Labels) -> Metric:
+def checked_metric(config: FinetuneConfig, labels: Labels) -> MetricName:
     """Check metric and class weights against the labels; return the metric that chooses the best state.
 
     Raises UsageError for a metric that the labels do not have, and for a weight of an unknown class.

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headwater.datasets import Raw
 from headwater.errors import counted
-from headwater.finetuning import FineTuned, Prediction, explain
+from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks
 from headwater.serve.answers import Prompt, token_name

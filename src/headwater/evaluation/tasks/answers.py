@@ -8,12 +8,13 @@ context, the beginning of the document is cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headwater.datasets import Raw, Source, race_folder, race_lines, race_prompts, story_cloze
 from headwater.errors import DataError
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric
+from headwater.evaluation.questions import read_questions
 from headwater.evaluation.reader import ContinuationRequest, Reader
 
 
@@ -30,9 +31,8 @@ class Answers(ChoiceTask):
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a question."""
-        path = places["test"]
         examples = []
-        for row in _reader(path)(path):
+        for row in read_questions(places["test"]):
             document, question, *answers = row.segments
             context = f"{document}{self._joined_by}{question}" if question else document
             label = None if row.label is None else int(row.label)
@@ -47,15 +47,6 @@ class Answers(ChoiceTask):
             raise DataError(what, expected="answers and the right one")
         context = example.content["context"] + self._joined_by
         return [reader.pair(context, answer, own_tokens=True) for answer in example.content["answers"]]
-
-
-def _reader(path: Path) -> Callable[[Path], Iterator[Raw]]:
-    if path.suffix == ".csv":
-        return story_cloze
-    if path.is_dir():
-        return race_folder
-    with path.open(encoding="utf-8") as lines:
-        return race_prompts if '"conversation"' in lines.readline() else race_lines
 
 
 def _race(part: str, *names: str) -> Answers:

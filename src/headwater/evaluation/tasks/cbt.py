@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import Source
 from headwater.errors import DataError
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import CBT, Detokenizer
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric
 from headwater.evaluation.reader import ContinuationRequest, Reader, shared_start

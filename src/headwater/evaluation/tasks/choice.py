@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import Source, json_lines, text_of, texts_of
+from headwater.evaluation.data_files import Source
+from headwater.evaluation.json_lines import json_lines, text_of, texts_of
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored
 from headwater.evaluation.reader import ContinuationRequest, Reader
 

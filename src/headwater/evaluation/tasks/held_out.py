@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import Source
 from headwater.errors import MismatchError
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.held_out import Alphabet, counted_bytes, document_ids, read_text
 from headwater.evaluation.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
 from headwater.evaluation.reader import ContinuationRequest, Reader

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.datasets import Source, json_lines
+from headwater.evaluation.data_files import Source
+from headwater.evaluation.json_lines import json_lines
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored
 from headwater.evaluation.reader import ContinuationRequest, Reader
 

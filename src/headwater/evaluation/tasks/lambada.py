@@ -24,9 +24,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.datasets import Source, json_lines, text_of
 from headwater.errors import DataError
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import LAMBADA
+from headwater.evaluation.json_lines import json_lines, text_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,

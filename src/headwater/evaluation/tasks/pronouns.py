@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from headwater.datasets import Source
 from headwater.errors import DataError
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Request
 from headwater.evaluation.reader import Reader
 from headwater.storage import read_text

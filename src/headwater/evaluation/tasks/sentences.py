@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from headwater.datasets import READERS, Source, tab_separated
 from headwater.errors import DataError
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.protocols import (
     Answer,
     ChoiceTask,
@@ -30,11 +30,13 @@ from headwater.evaluation.protocols import (
     share_figure,
 )
 from headwater.evaluation.reader import Reader
+from headwater.evaluation.tab_lines import tab_separated
 from headwater.finetuning import confusion_matrix, matthews
 from headwater.storage import read_text
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
 _TUNED_ON = 2_000  # training sentences, enough to choose one threshold
+_read_cola = tab_separated(("sentence",), "label", header=("source", "label", "star", "sentence"))
 
 
 class Sentiment(ChoiceTask):
@@ -104,7 +106,7 @@ class Acceptability(Task):
         in_parts = places["test"].name == "in_domain_dev.tsv"
         for role in ("test", "more", "train") if in_parts else ("test", "train"):
             if role in places:
-                for row in islice(READERS["cola"](places[role]), _TUNED_ON if role == "train" else None):
+                for row in islice(_read_cola(places[role]), _TUNED_ON if role == "train" else None):
                     label = _label(row.label, str(places[role]))
                     content = {"sentence": row.segments[0], "label": label, "tuned": role == "train"}
                     found.append(Example(f"{role} {row.row}", content, text=row.segments[0]))

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.datasets import Source
 from headwater.errors import DataError
+from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
 from headwater.evaluation.protocols import Answer, Example, Figure, Metric, Scored, Task, perplexity, ratio_error
 from headwater.evaluation.reader import ContinuationRequest, Reader

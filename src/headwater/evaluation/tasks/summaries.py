@@ -13,8 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from headwater.datasets import Source, json_lines, text_of, texts_of
 from headwater.evaluation.agreement import rouge
+from headwater.evaluation.data_files import Source
+from headwater.evaluation.json_lines import json_lines, text_of, texts_of
 from headwater.evaluation.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task
 from headwater.evaluation.reader import Reader
 from headwater.evaluation.tasks.written import fitted

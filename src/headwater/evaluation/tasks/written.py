@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.datasets import Source, json_lines, text_of, texts_of
 from headwater.errors import DataError
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, normalise, word_f1
+from headwater.evaluation.data_files import Source
+from headwater.evaluation.json_lines import json_lines, text_of, texts_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.datasets.places import DataFiles, Source
 from headwater.errors import ResourceError
+from headwater.evaluation.data_files import DataFiles, Source
 from headwater.storage.stage import Stage
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-MOST_ROWS = 1 << 53  # more than any file has; numbers beyond 63 bits overflow later
-Task = Literal["classify", "entail", "similarity", "choice"]
-TASKS: tuple[Task, ...] = ("classify", "entail", "similarity", "choice")
+TaskName = Literal["classify", "entail", "similarity", "choice"]
+TASK_NAMES: tuple[TaskName, ...] = ("classify", "entail", "similarity", "choice")
 Target = Literal["class", "score", "answer"]
-Metric = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
+MetricName = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
 
 
 @dataclass(frozen=True, slots=True)

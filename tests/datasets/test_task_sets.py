@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from headwater.datasets import hub, readers
 from headwater.datasets.benchmarks import SETS
-from headwater.datasets.rows import Raw
 from headwater.datasets.sets import BY_NAME, DIVIDED, choose, divide, find, separate_texts
+from headwater.datasets.task_sets import run_sets
 from headwater.errors import DataError, ResourceError, UsageError
-from headwater.finetuning.task_sets import run_sets
+from headwater.evaluation import read_questions
+from headwater.finetuning.rows import Raw
 from headwater.finetuning.training import FinetuneConfig
 
 # Set -> available parts: training, validation, tests (data/MANIFEST.md).
@@ -168,11 +169,11 @@ def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
     article = {"article": "a", "questions": ["q _ ?"], "options": [["w", "x", "y", "z"]], "answers": ["C"]}
     (tmp_path / "middle").mkdir()
     (tmp_path / "middle" / "1.txt").write_text(json.dumps(article))
-    assert list(readers.race_folder(tmp_path / "middle")) == [Raw(("a", "q _ ?", "w", "x", "y", "z"), 2, 1)]
+    assert list(read_questions(tmp_path / "middle")) == [Raw(("a", "q _ ?", "w", "x", "y", "z"), 2, 1)]
     for letter in ("", "AB", "E"):  # an empty letter does not mean the first answer
         (tmp_path / "middle" / "1.txt").write_text(json.dumps(article | {"answers": [letter]}))
         with pytest.raises(ValueError, match=f"is '{letter}', expected a letter from A to D"):
-            list(readers.race_folder(tmp_path / "middle"))
+            list(read_questions(tmp_path / "middle"))
     pairs = [{"sentence1": "p", "sentence2": "h", "gold_label": label} for label in ("neutral", "-")]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, pairs)))
     found = list(readers.json_lines(("sentence1", "sentence2"), "gold_label")(tmp_path / "s.jsonl"))
@@ -181,10 +182,10 @@ def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
         "InputStoryid,InputSentence1,InputSentence2,InputSentence3,InputSentence4,Quiz1,Quiz2,AnswerRightEnding"
     )
     (tmp_path / "c.csv").write_text(f'{header}\n{header}\n1,a.,"b, c.",d.,e.,x,y,2\n')
-    assert list(readers.story_cloze(tmp_path / "c.csv")) == [Raw(("a. b, c. d. e.", "", "x", "y"), 1, 1)]
+    assert list(read_questions(tmp_path / "c.csv")) == [Raw(("a. b, c. d. e.", "", "x", "y"), 1, 1)]
     (tmp_path / "c.csv").write_text('1,a.,b.,c.,d.,x,"y,2\n2,a.,b.,c.,d.,x,y,2\n')
     with pytest.raises(csv.Error, match="unexpected end"):
-        list(readers.story_cloze(tmp_path / "c.csv"))
+        list(read_questions(tmp_path / "c.csv"))
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA" / "train.tsv").write_text('gj04\t1\t\tA "quote.\ngj04\t0\t*\tBad it.\n')
     (tmp_path / "CoLA" / "dev.tsv").write_text("gj04\t1\t\tGood.\n")

@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import Benchmark, Found, choose, fetch, find, gpt1, is_there, json_lines
+from headwater.datasets.benchmarks import Benchmark
+from headwater.datasets.hub import fetch
+from headwater.datasets.paper_tables import gpt1
+from headwater.datasets.sets import Found, choose, find, is_there
 from headwater.errors import DataError, UsageError
-from headwater.finetuning.finetuning import run_stage
-from headwater.finetuning.training import FinetuneConfig
+from headwater.evaluation import json_lines
+from headwater.finetuning import FinetuneConfig, run_stage
 from headwater.storage import SILENT, Progress, storage_errors, write_json, write_text
 
 # GPT-1's table 4 has all metrics in per cent.

@@ -1,0 +1,55 @@
+"""A table of a paper's numbers, with its source and a tag of how its numbers are known (`TAGS`).
+
+Scores are as printed: per cent, BLEU, perplexity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from headwater.config import read_toml
+
+Tag = Literal["printed", "derived", "read off", "others", "unverified"]
+TAGS: Mapping[Tag, str] = {
+    "printed": "printed in the paper, or in the authors' code or model card",
+    "derived": "computed from printed numbers or released shapes",
+    "read off": "read off a figure by others: approximate",
+    "others": "reported by others",
+    "unverified": "from memory, not verified",
+}
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One table: its title, source and columns, and a row a system with "–" for missing values."""
+
+    title: str
+    source: str
+    tag: Tag
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[float | str]]
+    note: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> dict[str, PaperTable]:
+        """Return the tables of a TOML file by name."""
+        return {name: cls(**table) for name, table in read_toml(path).items()}
+
+    def value(self, row: str, column: str) -> float:
+        """Return one number; raises KeyError if the paper has none."""
+        value = self.rows[row][self.columns.index(column)]
+        if not isinstance(value, int | float):
+            raise KeyError(f"{self.title}: {row} has no {column}")
+        return float(value)
+
+    def markdown(self) -> list[str]:
+        """Return the table as lines of Markdown, its source and tag below it."""
+        lines = [f"| {self.title} | {' | '.join(self.columns)} |", "|---" * (len(self.columns) + 1) + "|"]
+        for name, row in self.rows.items():
+            cells = (cell if isinstance(cell, str) else f"{cell:,}" for cell in row)
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+        note = f" {self.note}" if self.note else ""
+        return [*lines, "", f"Source: {self.source}; {TAGS[self.tag]}.{note}"]

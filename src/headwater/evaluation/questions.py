@@ -1,0 +1,122 @@
+"""Read multiple-choice sets in their official files: RACE and Story Cloze.
+
+Known traps: RACE has a few blank options; Story Cloze files may repeat their header.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.finetuning import Raw
+from headwater.storage import parse_json
+
+
+def read_questions(path: Path) -> Iterator[Raw]:
+    """Yield the questions of RACE (a folder, JSON Lines, or chat prompts) or of Story Cloze (CSV).
+
+    Segments: document, question, answers; label: the right answer's index, None if it is hidden. Raises DataError
+    or one of `storage.MALFORMED` for a file that differs from the release.
+    """
+    if path.suffix == ".csv":
+        return _story_cloze(path)
+    if path.is_dir():
+        return _race_folder(path)
+    with path.open(encoding="utf-8") as lines:
+        return _race_prompts(path) if '"conversation"' in lines.readline() else _race_lines(path)
+
+
+def _story_cloze(path: Path) -> Iterator[Raw]:
+    """Read Story Cloze: four sentences, which become one context, two endings, the right one's number."""
+    number = 0
+    for record in csv.reader(_text_lines(path), strict=True):
+        if not record or record[0] == "InputStoryid":
+            continue
+        number += 1
+        if len(record) not in {7, 8} or not all(record[5:7]):
+            raise DataError(f"{path} row {number:,} lacks a field", expected="a story with two endings")
+        label = ("1", "2").index(record[7]) if len(record) == 8 else None
+        yield Raw((" ".join(record[1:5]), "", record[5], record[6]), label, number)
+
+
+def _race_folder(path: Path) -> Iterator[Raw]:
+    """Read a folder of the official RACE, or of several parts: one JSON file an article."""
+    number = 0
+    # By name, so that the first rows of a folder with both levels are of both.
+    for file in sorted(path.rglob("*.txt"), key=lambda file: (file.name, file)):
+        article = parse_json(file.read_text(encoding="utf-8"))
+        questions = zip(article["questions"], article["options"], article["answers"], strict=True)
+        for question, options, answer in questions:
+            number += 1
+            yield _question(article["article"], question, options, answer, number)
+
+
+def _race_lines(path: Path) -> Iterator[Raw]:
+    """Read RACE with one question a line; options are a list, or a list as Python source."""
+    for number, row in _objects(path):
+        options = row["options"]
+        if isinstance(options, str):
+            options = ast.literal_eval(options)
+        yield _question(row["article"], row["question"], options, row["answer"], number)
+
+
+_RACE_PROMPT = re.compile(
+    r"<passage>:\n(?P<passage>.*?)\n+<question>:\n(?P<question>.*?)\n+<options>:\n(?P<options>.*?)\n+<answer>:",
+    re.DOTALL,
+)
+
+
+def _race_prompts(path: Path) -> Iterator[Raw]:
+    """Read RACE questions in chat prompts with marked parts."""
+    for number, row in _objects(path):
+        turn = row["conversation"][0]
+        found = _RACE_PROMPT.search(turn["human"])
+        if found is None:
+            raise DataError(f"{path} row {number:,} lacks <passage>, <question> or <options>")
+        options = re.split(r"\n(?=[B-H] )", found["options"])
+        answers = [option[2:].strip() for option in options]
+        if not all(answers):
+            answers = [answer or "-" for answer in answers]  # RACE has a few blank options
+        yield _question(found["passage"], found["question"], answers, turn["assistant"].strip(), number)
+
+
+def _question(document: str, question: str, answers: Sequence[str], letter: str, number: int) -> Raw:
+    """Return a row of RACE; `letter` is that of the right answer."""
+    return _row([document, question, *answers], _letter_index(letter, len(answers)), number)
+
+
+def _letter_index(letter: str, count: int) -> int:
+    """Return the index of an answer by its letter; raise ValueError if none of `count` answers has this letter."""
+    letters = [chr(ord("A") + place) for place in range(count)]
+    if letter not in letters:
+        raise ValueError(f"the right answer is {letter!r}, expected a letter from A to {letters[-1]}")
+    return letters.index(letter)
+
+
+def _row(segments: Sequence[Any], label: Any, number: int) -> Raw:
+    """Return a row from JSON values; raises TypeError unless they are texts and a label."""
+    wrong = [value for value in segments if not isinstance(value, str)]
+    if wrong or not isinstance(label, str | int | float | None):
+        raise TypeError(f"{wrong[0] if wrong else label!r} in row {number:,} is neither a text nor a label")
+    return Raw(tuple(segments), label, number)
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as handle:
+        yield from handle
+
+
+def _objects(path: Path) -> Iterator[tuple[int, Any]]:
+    lines = (line for line in _text_lines(path) if line.strip())
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, parse_json(line)
+        except json.JSONDecodeError as error:
+            seen = f"{path} row {number:,} is not JSON: {error.msg}"
+            raise DataError(seen, repair="Get the set again") from None
