@@ -72,6 +72,13 @@ def test_an_unknown_name_lists_what_ships(shelf: Path, capfd: pytest.CaptureFixt
     assert "headwater finetune --model gpt2-mini" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("inner", ["model", "run/model"])
+def test_a_run_and_a_quickstart_mean_their_model(tmp_path: Path, inner: str) -> None:
+    (tmp_path / inner).mkdir(parents=True)
+    (tmp_path / inner / "config.json").write_text("{}")
+    assert shipped.find(tmp_path) == tmp_path / inner
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

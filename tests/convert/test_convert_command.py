@@ -54,6 +54,12 @@ def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> N
     assert sizes[1] < 0.6 * sizes[0]
 
 
+def test_a_name_of_a_file_does_not_become_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "gpt2-mini", str(tmp_path / "m.bin")]) == 2
+    assert "m.bin is the name of a file; expected a folder to write" in capsys.readouterr().err
+    assert not (tmp_path / "m.bin").exists()
+
+
 def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own, other = (Tokenizer.train([text], vocab_size=262) for text in ("abcabcabc", "xyzxyzxyz"))
     for name in ("source", "other"):

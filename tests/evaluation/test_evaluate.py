@@ -538,6 +538,12 @@ def test_a_name_that_is_not_a_task_is_refused(here: Path, name: str, message: st
         select([name])
 
 
+def test_a_file_here_cannot_replace_an_installed_package(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(here)])
+    import_from_here(["own_verbs:TASKS"])
+    assert sys.path[-1] == str(here)
+
+
 def test_the_name_of_an_own_protocol_must_be_a_file_name(here: Path) -> None:
     (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"verbs/agreement"'))
     import_from_here(["own_verbs:TASKS"])

@@ -233,6 +233,11 @@ def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(
         choose_folder(flow, 0.03, 2, Notes())
 
 
+def test_a_folder_that_was_named_is_written_or_refused(flow: Path) -> None:
+    with pytest.raises(FolderError, match=r"0\.03 minutes, not 20\. .*--out .*out-20-minutes"):
+        quickstart(flow, minutes=20)
+
+
 def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow: Path, tmp_path: Path) -> None:
     assert choose_shipped(flow / "corpus", BYTES_A_TOKEN) == shipped.DEFAULT
     (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")

@@ -24,6 +24,7 @@ from headwater.cli.console import (
 from headwater.cli.keys import keys_option
 from headwater.config import MOST_ROWS
 from headwater.errors import UsageError
+from headwater.shipped import DEFAULT
 
 if TYPE_CHECKING:
     from headwater.finetuning import FinetuneConfig
@@ -45,7 +46,9 @@ def _training(option: str, what: str) -> Any:
 
 
 def finetune(
-    model: Annotated[Path, typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.")],
+    model: Annotated[
+        Path, typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.")
+    ] = Path(DEFAULT),
     out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
     train: Annotated[
         Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .jsonl, .json or .parquet.")

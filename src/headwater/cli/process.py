@@ -48,10 +48,13 @@ def _write_utf8() -> None:
 
 
 def import_from_here(names: Iterable[str]) -> None:
-    """Put the working directory on the import path, as `python -m` does, if a name is `MODULE:NAME`."""
+    """Append the working directory to the import path if a name is `MODULE:NAME`.
+
+    At the end of the path, so that a file here cannot replace a package that is imported later.
+    """
     here = str(Path.cwd())
     if any(":" in name for name in names) and here not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)
 
 
 def return_memory() -> None:

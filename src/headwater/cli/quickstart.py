@@ -14,7 +14,7 @@ from headwater.cli.console import AsJson, Device, Seed, emit, refuse_unused, ter
 def quickstart(
     context: typer.Context,
     minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 4.0,
-    out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("quickstart"),
+    out: Annotated[Path | None, typer.Option(help="Folder for everything.", show_default="quickstart")] = None,
     text: Annotated[
         list[Path] | None,
         typer.Option(help="Your own files or folders, in the formats of `corpus build`. Repeatable."),
@@ -34,7 +34,8 @@ def quickstart(
     from headwater.quickstart import quickstart as run
 
     result = run(
-        out,
+        out or Path("quickstart"),
+        exact=out is not None,
         minutes=minutes,
         text=text or (),
         text_field=text_field,

@@ -26,6 +26,8 @@ Precision = Literal["f32", "bf16", "f16", "q8_0"]
 _FOLDER_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _GGUF = ("f32", "f16", "q8_0")
 _VOCABULARIES = ("vocab.json", "encoder.json", "encoder_bpe_40000.json")
+# What other programs write models to; Headwater writes a folder or GGUF.
+_FILES = (".bin", ".ckpt", ".h5", ".npz", ".onnx", ".pt", ".pth", ".safetensors", ".zip")
 _ORIGINAL_ROWS = {40_478: "gpt1", 50_257: "gpt2"}
 
 
@@ -50,6 +52,10 @@ def convert(
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
+    if destination.suffix.lower() in _FILES and not destination.is_dir():
+        raise UsageError(
+            f"{destination} is the name of a file", expected="a folder to write, or a file that ends in .gguf"
+        )
     allowed = _GGUF if gguf else tuple(_FOLDER_DTYPES)
     if precision not in allowed:
         raise UsageError(

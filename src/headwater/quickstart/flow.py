@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -85,22 +86,23 @@ def quickstart(
     text_field: str = "text",
     seed: int = 1,
     device: str = "auto",
+    exact: bool = True,
     progress: Progress = SILENT,
 ) -> Quickstart:
     """Run all stages in `out`; `minutes` is the time of pre-training.
 
     text: the user's own files. text_field: the field of their rows with the text. device: of every stage with a
     model, as in `headwater.load`. The minutes also limit what the other stages read (TEXT_BYTES, SCORED). If
-    `out` has a quickstart of other minutes, a folder next to it is written, named by the minutes.
+    `out` has a quickstart of other minutes and not `exact`, a folder next to it is written, named by the minutes.
 
     Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
-    cannot be used, FolderError if `out` has a quickstart of another seed or text.
+    cannot be used, FolderError if `out` has a quickstart of another seed or text or, if `exact`, of other minutes.
     """
     choose_device(device)  # its error comes first
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
-    out = choose_folder(out, minutes, seed, progress)
+    out = choose_folder(out, minutes, seed, progress, exact=exact)
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig(text_field=text_field, python_docs_bytes=gathered)
@@ -178,10 +180,10 @@ def quickstart(
     return Quickstart(out, model, page, prompts[0], figures, compared.model if compared else None)
 
 
-def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> Path:
-    """Return `out`, or a folder next to it if `out` has a quickstart of other minutes.
+def choose_folder(out: Path, minutes: float, seed: int, progress: Progress, *, exact: bool = False) -> Path:
+    """Return `out`, or a folder next to it if `out` has a quickstart of other minutes and not `exact`.
 
-    Raises FolderError if it has one of another seed.
+    Raises FolderError if it has one of another seed or, if `exact`, of other minutes.
     """
     if not (out / ASKED).exists():
         return out
@@ -189,6 +191,11 @@ def choose_folder(out: Path, minutes: float, seed: int, progress: Progress) -> P
     if asked["minutes"] != minutes:
         named = out if out.name else out.resolve()  # "." has no name
         other = named.with_name(f"{named.name}-{minutes:g}-minutes")
+        if exact:
+            raise FolderError(
+                f"{out} has a quickstart of {_time(asked['minutes'])}, not {minutes:g}",
+                repair=f"Choose another folder: --out {shlex.quote(str(other))}",
+            )
         progress.note(f"{out} has a quickstart of {_time(asked['minutes'])}: this one is written to {other}")
         return choose_folder(other, minutes, seed, progress)
     if asked["seed"] != seed:

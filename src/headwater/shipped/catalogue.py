@@ -16,6 +16,7 @@ CONFIG = "config.json"
 DEFAULT = "gpt2-mini"  # of `generate` and `serve` if no model is named
 STARTS = (DEFAULT, "gpt2-mini-ko")  # a small text continues from the one whose tokenizer knows its language
 TRAINED_ON = "free text"
+_INNER = (Path("model"), Path("run", "model"))  # the model of a run, and of a quickstart
 
 
 def names() -> list[str]:
@@ -31,8 +32,9 @@ def folder_of(name: str) -> Path:
 def find(model: str | Path, *, download: bool = False) -> Path:
     """Return the path of a model: what exists under this path, else the model that ships under this name.
 
-    A run folder means the model in it. A string may also be a hub name. A path that is none of these is returned
-    unchanged. A folder here wins over a shipped model of its name: see `is_shadowed`.
+    A run folder means the model in it, and a quickstart folder that of its run. A string may also be a hub name.
+    A path that is none of these is returned unchanged. A folder here wins over a shipped model of its name: see
+    `is_shadowed`.
 
     Raises ResourceError for a hub name that is not on this machine, unless `download` is set.
     """
@@ -41,8 +43,10 @@ def find(model: str | Path, *, download: bool = False) -> Path:
     path = Path(model)
     if not path.exists() and str(model) in names():
         return FOLDER / path
-    if not (path / CONFIG).is_file() and (path / "model" / CONFIG).is_file():
-        return path / "model"
+    if not (path / CONFIG).is_file():
+        for inner in _INNER:
+            if (path / inner / CONFIG).is_file():
+                return path / inner
     return path
 
 
