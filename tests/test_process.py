@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 LIBRARY = """
-import gc, os, random, sys
+import gc, os, random, signal, sys
 import numpy, sklearn, torch, torch._dynamo  # what these set as they are imported is theirs
 
 def state():
@@ -29,6 +29,8 @@ def state():
         "random (Python)": hash(random.getstate()),
         "random (NumPy)": hash(numpy.random.get_state()[1].tobytes()),
         "recursion": sys.getrecursionlimit(),
+        "switch": sys.getswitchinterval(),
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
     }
 
 before = state()
@@ -37,6 +39,7 @@ from headwater.model import build_model, preset
 from headwater.inference.language_model import LanguageModel
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.serve import serve
 from headwater.training.loop import TrainConfig, Trainer
 
 tokenizer = hw.Tokenizer.train(["the river runs "] * 9, vocab_size=270, special_tokens=["<|endoftext|>"])
@@ -50,6 +53,7 @@ trainer = Trainer(lm.model, l1(), TrainConfig(steps=2))
 trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / 16))])
 texts = [f"{word} {number}" for number in range(8) for word in ("river", "runs")]
 hw.Classifier(base=lm, epochs=1).fit(texts, ["a", "b"] * 8).predict(["a river"])
+serve(["model"], port=0, ready=lambda address: signal.raise_signal(signal.SIGTERM))
 after = state()
 for name, value in before.items():
     assert after[name] == value, (name, value, after[name])

@@ -22,17 +22,19 @@ from starlette.testclient import TestClient
 import headwater as hw
 from headwater.cli.main import main
 from headwater.errors import UsageError
+from headwater.inference import Request
 from headwater.inference.sampling import Sampling, choose
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
-from headwater.serve import problems
-from headwater.serve.answers import Answer
-from headwater.serve.api import Server, Work, create_app
-from headwater.serve.budget import Budget, Share
+from headwater.serve import answers
+from headwater.serve.answers import Budget, Server, Share, Work, encode
+from headwater.serve.api import create_app
+from headwater.serve.completions import Answer
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import Problem, encode, is_small
+from headwater.serve.opening import automatic_slots, open_models
+from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import (
     ClassifyRequest,
     CompletionRequest,
@@ -40,7 +42,7 @@ from headwater.serve.schema.requests import (
     EmbeddingRequest,
     ScoreRequest,
 )
-from headwater.serve.served import Served, automatic_slots, open_models
+from headwater.serve.served import Served, Worker, is_small
 
 
 @contextmanager
@@ -458,9 +460,11 @@ def test_an_answer_counts_until_it_is_sent_and_no_longer(
         return encode(content)
 
     budgets: list[Budget] = []
-    monkeypatch.setattr("headwater.serve.api.encode", counted)
-    monkeypatch.setattr("headwater.serve.api.Budget", lambda limits: budgets.append(Budget(limits)) or budgets[0])
-    monkeypatch.setattr("headwater.serve.budget._SMALL_BYTES", 0)
+    monkeypatch.setattr("headwater.serve.answers.encode", counted)
+    monkeypatch.setattr(
+        "headwater.serve.answers.Budget", lambda limits: budgets.append(Budget(limits)) or budgets[0]
+    )
+    monkeypatch.setattr("headwater.serve.answers._SMALL_BYTES", 0)
     with serving(base_folder) as (client, _):
         (budget,) = budgets
         for path, body in {
@@ -550,6 +554,20 @@ def test_json_of_many_parts_is_refused_before_it_is_read(
         assert max(read) > 100_000
 
 
+def test_a_request_is_checked_once(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[int] = []
+    length = Request.length
+
+    def counted(request: Request, *sizes: int) -> int:
+        checked.append(len(request.prompt))
+        return length(request, *sizes)
+
+    monkeypatch.setattr(Request, "length", counted)
+    with serving(base_folder) as (client, _):
+        client.post("/v1/completions", json={"prompt": ["the", "the river"], "n": 3, "max_tokens": 2})
+    assert len(checked) == 2
+
+
 def test_json_is_serialised_in_short_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     content = {
         "data": [{"embedding": [0.1] * 5_000, "index": 0}, {"embedding": [], "index": 1}],
@@ -570,8 +588,8 @@ def test_json_is_serialised_in_short_calls(monkeypatch: pytest.MonkeyPatch) -> N
 
         return counted
 
-    monkeypatch.setattr("headwater.serve.problems.json.dumps", counting(json.dumps))
-    monkeypatch.setattr(problems._ANY, "dump_json", counting(problems._ANY.dump_json))
+    monkeypatch.setattr("headwater.serve.answers.json.dumps", counting(json.dumps))
+    monkeypatch.setattr(answers._ANY, "dump_json", counting(answers._ANY.dump_json))
     written = encode(content)
     assert written.isascii()  # also a line separator within an event of a stream
     assert json.loads(written) == content
@@ -635,15 +653,12 @@ Maker = Callable[..., Any]
 
 
 def test_retry_after_is_the_time_until_there_is_room(base_folder: Path) -> None:
-    from headwater.serve.problems import Problem
-    from headwater.serve.worker import Worker
-
     async def scenario() -> None:
         lm = hw.load(base_folder, slots=2)
         now = 0.0
         worker = Worker(lm.engine, 8, "test", clock=lambda: now)
         runs = []
-        requests = [lm.request("the", max_tokens=2, seed=1)] * 10
+        requests = [(lm.request("the", max_tokens=2, seed=1), 2)] * 10
         try:
             worker._stopping = False
             run = worker.open(requests)

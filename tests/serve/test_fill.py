@@ -12,7 +12,8 @@ import headwater as hw
 from headwater.inference.masked import MOST_MASKS, fill
 from headwater.serve.api import create_app
 from headwater.serve.limits import Limits
-from headwater.serve.served import Served, open_models
+from headwater.serve.opening import open_models
+from headwater.serve.served import Served
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from headwater.config import parse_settings
 from headwater.errors import FolderError, UsageError
-from headwater.serve.connection import bounded
+from headwater.serve.connection import Connection, bounded
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.server import serve
 
@@ -197,13 +197,14 @@ async def _length(scope: Any, receive: Any, send: Any) -> None:
 
 async def _listen(protocol: Any, limits: Limits, app: Any = _length) -> tuple[asyncio.Server, ServerState]:
     """Start an application on a free port."""
-    config = uvicorn.Config(app, lifespan="off", log_level="critical", h11_max_incomplete_event_size=1 << 24)
+    config = uvicorn.Config(
+        bounded(app, limits), lifespan="off", log_level="critical", h11_max_incomplete_event_size=1 << 24
+    )
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
-    kind = bounded(protocol, limits)
     server = await loop.create_server(
-        lambda: kind(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: Connection(protocol, limits, config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
     return server, state
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import headwater as hw
+from headwater.inference import LanguageModel, Request
 from headwater.inference.network import DecodeRow, PromptChunk
 from headwater.serve.problems import Problem
-from headwater.serve.worker import GenerationGroup, Worker
+from headwater.serve.served import GenerationGroup, Worker
 
 
 class Failing:
@@ -34,6 +35,11 @@ class Failing:
         return self._runner.step(steps, block)
 
 
+def checked(lm: LanguageModel, **options: Any) -> tuple[Request, int]:
+    request = lm.request("the river", **options)
+    return request, request.length(64, lm.tokenizer.vocabulary_size)
+
+
 async def tokens_of(run: GenerationGroup) -> list[int]:
     return [event.token async for _, event in run if event.token is not None]
 
@@ -47,14 +53,14 @@ def test_a_failed_step_ends_what_runs_and_the_worker_continues(
         runner = Failing(lm.engine.runner)
         lm.engine.runner = runner  # type: ignore[assignment]
         worker = Worker(lm.engine, 4, "test")
-        requests = [lm.request("the river", max_tokens=20, min_tokens=20, seed=3, sample=s) for s in range(4)]
+        requests = [checked(lm, max_tokens=20, min_tokens=20, seed=3, sample=s) for s in range(4)]
         runner.fails = True
         with pytest.raises(Problem) as raised:
             await tokens_of(worker.open(requests))
         assert raised.value.status == 500
         while worker.held:
             await asyncio.sleep(0.01)
-        assert await tokens_of(worker.open([lm.request("the river", max_tokens=20, seed=3)])) == expected
+        assert await tokens_of(worker.open([checked(lm, max_tokens=20, seed=3)])) == expected
         left = worker.open(requests)
         left.close()
         while worker.held:
@@ -96,7 +102,7 @@ def test_what_nobody_waits_for_is_cancelled_before_its_next_token(base_folder: P
         runner = Held(lm.engine.runner)
         lm.engine.runner = runner  # type: ignore[assignment]
         worker = Worker(lm.engine, 4, "test")
-        run = worker.open([lm.request("the river", max_tokens=50, min_tokens=50)])
+        run = worker.open([checked(lm, max_tokens=50, min_tokens=50)])
         await anext(run)
         assert await asyncio.to_thread(runner.waits.wait, 30)
         run.close()
@@ -115,7 +121,7 @@ def test_a_request_that_the_engine_cannot_take_is_answered_and_its_places_are_fr
     async def scenario() -> None:
         lm = hw.load(base_folder, slots=2)
         worker = Worker(lm.engine, 4, "test")
-        requests = [lm.request("the river", max_tokens=4, seed=3, sample=sample) for sample in range(3)]
+        requests = [checked(lm, max_tokens=4, seed=3, sample=sample) for sample in range(3)]
         submit, taken = lm.engine.submit, []
 
         def second_fails(*arguments: Any) -> Any:
@@ -144,7 +150,7 @@ def test_a_request_that_the_engine_cannot_take_is_answered_and_its_places_are_fr
 UNSTOPPED = """
 import asyncio, atexit, sys
 import headwater as hw
-from headwater.serve.worker import Worker
+from headwater.serve.served import Worker
 
 
 async def scenario():
@@ -152,7 +158,7 @@ async def scenario():
     # Called after what the worker registers later.
     atexit.register(lambda: print("alive" if worker._thread.is_alive() else "joined", lm.engine.load))
     worker = Worker(lm.engine, 4, "test")
-    run = worker.open([lm.request("the river", max_tokens=60, ignore_end=True)])
+    run = worker.open([(lm.request("the river", max_tokens=60, ignore_end=True), 60)])
     await anext(run)
     return worker
 

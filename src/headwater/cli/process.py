@@ -17,6 +17,9 @@ from headwater.training import available_cores
 _SHAPES_KEPT = "256"
 # Allocations before a garbage collection: with the default, collections take a sixth of the time to import torch.
 _GARBAGE_THRESHOLD = 10_000
+# How long a server's event loop may keep the interpreter while the engine's thread waits for it: writing sixteen
+# answers must not delay a step.
+_SWITCH_SECONDS = 0.00005
 # Parameters of the GNU C library's mallopt (malloc.h).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -3, -4, -8
 # For a server: map larger blocks than this separately, so that freeing returns them; at most so many; return
@@ -70,6 +73,14 @@ def return_memory() -> None:
             _M_ARENA_MAX: _HEAPS,
         }
     )
+
+
+def settle() -> None:
+    """Prepare a server's threads for their first request, after its models are open."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    # Without this a full collection visits every object of the imported packages while all requests wait.
+    gc.collect()
+    gc.freeze()
 
 
 def _set_allocator(parameters: dict[int, int]) -> None:

@@ -57,7 +57,7 @@ def serve(
     --set changes the limits of a request.
     Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once.
     """
-    from headwater.cli.process import return_memory
+    from headwater.cli.process import return_memory, settle
     from headwater.config import parse_settings
     from headwater.serve import Limits
     from headwater.serve import serve as run
@@ -80,4 +80,5 @@ def serve(
         precision=precision,
         limits=limits,
         progress=terminal_progress(),
+        ready=lambda _: settle(),
     )

@@ -2,8 +2,7 @@ from .engine import Engine, Generation
 from .inside import Floats, Inside, continue_greedily, look_inside
 from .language_model import LanguageModel, Options, fresh_seed, load
 from .masked import evaluated, fill, framed
-from .network import require_context, require_ids
-from .request import DEFAULT_TOKENS, Event, Request
+from .request import DEFAULT_TOKENS, Event, Request, encode_prompts, require_context, require_ids
 from .sampling import Alternatives, uniform
 from .scorer import Scorer
 from .text import TextStream, stream_text
@@ -22,6 +21,7 @@ __all__ = [
     "Scorer",
     "TextStream",
     "continue_greedily",
+    "encode_prompts",
     "evaluated",
     "fill",
     "framed",

@@ -122,9 +122,16 @@ class Engine:
         self._slots = [_Slot(number) for number in range(runner.slots)]
         self._clock = 0
 
-    def submit(self, request: Request, listener: Callable[[Event], None] | None = None) -> Generation:
-        """Queue a request. Raises UsageError if it does not fit the model."""
-        generation = Generation(self, request, request.length(self.runner.context, self.vocabulary), listener)
+    def submit(
+        self, request: Request, listener: Callable[[Event], None] | None = None, length: int | None = None
+    ) -> Generation:
+        """Queue a request. Raises UsageError if it does not fit the model.
+
+        length: what `request.length` returned, if the caller has already checked the request with it.
+        """
+        if length is None:
+            length = request.length(self.runner.context, self.vocabulary)
+        generation = Generation(self, request, length, listener)
         self._waiting.append(generation)
         return generation
 
@@ -320,23 +327,23 @@ class Engine:
     def _follow(self, slot: _Slot, generation: Generation, token: int, about: Alternatives | None) -> None:
         """Add a chosen token to its text, and do what follows from it."""
         request, count = generation.request, len(generation.tokens)
+        text, start = "", generation._stream.length
         if token in self._ends(request):
-            self._finish(generation, Event(token, generation._stream.finish(), about, "stop"))
+            self._finish(generation, Event(token, generation._stream.finish(), about, "stop", start))
             return
-        text = ""
         if token != self.tokenizer.end_of_text:
             text = generation._stream.push(token, may_stop=count + 1 >= request.min_tokens)
         if generation._stream.stopped:
-            self._finish(generation, Event(token, text, about, "stop"))
+            self._finish(generation, Event(token, text, about, "stop", start))
         elif count + 1 == generation.max_tokens:
-            self._finish(generation, Event(token, text + generation._stream.finish(), about, "length"))
+            self._finish(generation, Event(token, text + generation._stream.finish(), about, "length", start))
         else:
             generation._visible.append(token)
             if len(generation._visible) > self.runner.context:
                 generation._visible = _fitting(generation._visible, self.runner.context)
                 generation._prefix = len(generation._visible) - 1
                 slot.filled, slot.length = [], 0
-            generation._emit(Event(token, text, about, None))  # last: a listener may raise
+            generation._emit(Event(token, text, about, None, start))  # last: a listener may raise
 
     def _finish(self, generation: Generation, event: Event) -> None:
         if generation in self._waiting:

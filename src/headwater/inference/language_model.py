@@ -18,8 +18,8 @@ from headwater.errors import FolderError, UsageError
 from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.engine import Engine, Generation
-from headwater.inference.network import Network, Precision, require_ids
-from headwater.inference.request import Request
+from headwater.inference.network import Network, Precision
+from headwater.inference.request import Request, encode_prompts, require_ids
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model import fingerprint, load_config, model_reader, save_model
 from headwater.storage import Stage
@@ -309,14 +309,7 @@ class LanguageModel:
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
-        encoded = self.tokenizer.encode_batch(prompts)
-        start = self.tokenizer.end_of_text
-        if start is None and not all(encoded):
-            raise UsageError(
-                "the prompt is empty, and this tokenizer has no <|endoftext|> to begin a text with",
-                repair="Give a prompt of at least one word",
-            )
-        return [ids if start is None else ids or [start] for ids in encoded]
+        return encode_prompts(self.tokenizer, prompts)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import UsageError
-from headwater.inference.network import require_context
+from headwater.inference.request import require_context
 from headwater.inference.sampling import not_finite
 from headwater.model import ModelConfig, padding_mask
 from headwater.tokenizer import MASK

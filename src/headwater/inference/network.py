@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from headwater.errors import ContextError, UsageError
 from headwater.model import ModelConfig
 
 if TYPE_CHECKING:
@@ -94,25 +93,3 @@ class Network(Protocol):
         Raises UsageError for a model without attention.
         """
         ...
-
-
-def require_ids(ids: Sequence[int], vocabulary: int, param: str | None = None) -> None:
-    """Raise UsageError for the first id that is not a row of the model; `param` is the option it came from."""
-    for position, token in enumerate(ids):
-        if not 0 <= token < vocabulary:
-            raise UsageError(
-                f"token id {token} at position {position} is out of range",
-                expected=f"0 to {vocabulary - 1}",
-                param=param,
-            )
-
-
-def require_context(tokens: int, context: int, param: str | None = None, repair: str = "Shorten the text") -> None:
-    """Raise ContextError for more tokens than the context holds; `param` is the option that they came from."""
-    if tokens > context:
-        raise ContextError(
-            f"the {param or 'text'} has {tokens:,} tokens, more than the model's context",
-            expected=f"at most {context:,}",
-            repair=repair,
-            param=param,
-        )

@@ -1,14 +1,15 @@
-"""The engine's requests and events."""
+"""The engine's requests and events, and the checks of a request's prompt."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from headwater.errors import ContextError, UsageError, counted
-from headwater.inference.network import require_context, require_ids
 from headwater.inference.sampling import Alternatives, Sampling
+from headwater.tokenizer import Tokenizer
 
 DEFAULT_TOKENS = 128
 
@@ -80,3 +81,38 @@ class Event(NamedTuple):
     text: str  # the text that is now certain: of no token, one, or several
     alternatives: Alternatives | None  # if asked for
     finished: Reason | None  # why this is the last event, or None
+    start: int = 0  # where the token's text begins in the continuation, in characters
+
+
+def require_ids(ids: Sequence[int], vocabulary: int, param: str | None = None) -> None:
+    """Raise UsageError for the first id that is not a row of the model; `param` is the option it came from."""
+    for position, token in enumerate(ids):
+        if not 0 <= token < vocabulary:
+            raise UsageError(
+                f"token id {token} at position {position} is out of range",
+                expected=f"0 to {vocabulary - 1}",
+                param=param,
+            )
+
+
+def require_context(tokens: int, context: int, param: str | None = None, repair: str = "Shorten the text") -> None:
+    """Raise ContextError for more tokens than the context holds; `param` is the option that they came from."""
+    if tokens > context:
+        raise ContextError(
+            f"the {param or 'text'} has {tokens:,} tokens, more than the model's context",
+            expected=f"at most {context:,}",
+            repair=repair,
+            param=param,
+        )
+
+
+def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
+    """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
+    encoded = tokenizer.encode_batch(prompts)
+    start = tokenizer.end_of_text
+    if start is None and not all(encoded):
+        raise UsageError(
+            "the prompt is empty, and this tokenizer has no <|endoftext|> to begin a text with",
+            repair="Give a prompt of at least one word",
+        )
+    return [ids if start is None else ids or [start] for ids in encoded]

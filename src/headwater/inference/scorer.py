@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, UsageError
-from headwater.inference.network import Network, require_context, require_ids
+from headwater.inference.network import Network
 from headwater.inference.packing import Pack, packs
+from headwater.inference.request import require_context, require_ids
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, not_finite
 from headwater.model import require_rows
 from headwater.tokenizer import Tokenizer

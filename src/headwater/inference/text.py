@@ -20,6 +20,7 @@ class TextStream:
         self._tokenizer, self._stop = tokenizer, stop
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
+        self.length = 0  # of the text so far, in characters, with what is held back and a stop text
         # GPT-1's tokens include the space after a word. It is put before the next token instead, so that a prompt
         # and its continuation can be joined as they are. `before` is the prompt's last token.
         self._space = tokenizer.kind == "gpt1" and before is not None and self._ends_word(before)
@@ -30,12 +31,14 @@ class TextStream:
         data = self._tokenizer.token_bytes(token)
         if self._tokenizer.kind == "gpt1":
             data, self._space = b" " * self._space + data.removesuffix(b" "), self._ends_word(token)
-        self._held += self._characters.decode(data)
+        characters = self._characters.decode(data)
+        self.length += len(characters)
+        self._held += characters
         if may_stop:
-            found = [place for text in self._stop if (place := self._held.find(text)) >= 0]
-            if found:
+            stops = [stop for text in self._stop if (stop := self._held.find(text)) >= 0]
+            if stops:
                 self.stopped = True
-                certain, self._held = self._held[: min(found)], ""
+                certain, self._held = self._held[: min(stops)], ""
                 return certain
         keep = max((_overlap(self._held, text) for text in self._stop), default=0)
         certain, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]

@@ -1,162 +1,300 @@
-"""One completion request while it is computed: its prompts, its continuations and its choices."""
+"""How an answer is computed and sent: within the limits of time and memory, while its client stays connected."""
 
 from __future__ import annotations
 
-import secrets
-import time
-from dataclasses import dataclass, field
-from functools import lru_cache
+import asyncio
+import io
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
-from headwater.inference import Alternatives, Event, Request, TextStream
-from headwater.serve.schema.requests import CompletionRequest
-from headwater.tokenizer import Tokenizer
+from pydantic import ConfigDict, TypeAdapter
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headwater.errors import HeadwaterError, UsageError, nearest
+from headwater.serve.limits import Limits
+from headwater.serve.metrics import Metrics
+from headwater.serve.problems import Problem, refused
+from headwater.serve.schema.requests import Body
+from headwater.serve.served import Served, is_small
+
+_LAST_SECONDS = 5.0  # for sending the error that ends a stream
+# Smaller answers are not counted, so that a short request is never refused because of the memory of others.
+_SMALL_BYTES = 64 * 1024
+_PART_BYTES = 64 * 1024  # of a body that are sent at a time
+# Elements of a list that are serialised in one call: no other thread runs meanwhile.
+_TOGETHER = 256
+_ANY: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
-@dataclass
-class Prompt:
-    """One prompt: its ids, the text that `echo` returns, and the log-probabilities of its tokens."""
+class Server:
+    """The models, limits, memory and metrics of one server."""
 
-    ids: list[int]
-    text: str
-    scores: list[Alternatives] = field(default_factory=list)
+    def __init__(self, models: list[Served], limits: Limits) -> None:
+        self.models = {served.name: served for served in models}
+        self.limits, self.metrics, self.budget = limits, Metrics(), Budget(limits)
 
-
-@dataclass
-class CompletionPlan:
-    """A checked request. `requests` are the continuations: `best_of` for each prompt in turn."""
-
-    body: CompletionRequest
-    prompts: list[Prompt]
-    requests: list[Request]
-    best_of: int
-    n: int
-    identity: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Number of tokens of all prompts."""
-        return sum(len(prompt.ids) for prompt in self.prompts)
+    def find(self, name: str | None) -> Served:
+        """Return the model of that name, by default the first. Raises Problem 404."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            unknown = UsageError(
+                f"there is no model {name[:200]!a}",
+                expected=" or ".join(map(repr, self.models)),
+                repair=nearest(name[:200], self.models) or "GET /v1/models lists them",
+            )
+            raise Problem(404, str(unknown), param="model", code="model_not_found")
+        return self.models[name]
 
 
-class Answer:
-    """One continuation and its chunks so far."""
+class Budget:
+    """Bytes of the large answers that are held at the same time, as estimated before each is computed."""
 
-    def __init__(self, plan: CompletionPlan, tokenizer: Tokenizer, number: int) -> None:
-        self.prompt = plan.prompts[number // plan.best_of]
-        self._tokenizer, self._body = tokenizer, plan.body
-        self.index = number
-        self.tokens: list[int] = []
-        self.finished: str | None = None
-        self.total, self.scored = 0.0, 0  # log-probability of the generated tokens, and their number
-        self._length = len(self.prompt.text) if plan.body.echo else 0
-        # Without stop texts, so it does not hold text back.
-        self._text = TextStream(tokenizer, before=self.prompt.ids[-1])
-        self.pieces: list[dict[str, Any]] = []
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.held = 0
+        self._lock = threading.Lock()
 
-    def opening(self) -> dict[str, Any]:
-        """Return the first chunk: the prompt, as `echo` and `prompt_logprobs` ask for it."""
-        body, prompt = self._body, self.prompt
-        piece = self._piece(prompt.text if body.echo else "", None)
-        if body.prompt_logprobs is not None:
-            piece["prompt_logprobs"] = [
-                None if scores is None else self._by_id(token, scores, body.prompt_logprobs)
-                for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True)
-            ]
-        if body.echo and body.return_token_ids:
-            piece["token_ids"] = list(prompt.ids)
-        if body.echo and body.logprobs is not None:
-            stream, length = TextStream(self._tokenizer), 0
-            piece["logprobs"] = self._empty_logprobs()
-            for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
-                self._add(piece["logprobs"], token, scores, min(length, len(prompt.text)))
-                length += len(stream.push(token))
-        return piece
+    def add(self, size: int) -> None:
+        """Reserve bytes, or give back a negative number of them; raises Problem 429 if too few are left."""
+        with self._lock:
+            if size > 0 and self.held + size > self.limits.held_bytes:
+                raise Problem(
+                    429,
+                    f"The answers under way have {self.held:,} bytes, this one would have about {size:,}; "
+                    f"the most is {self.limits.held_bytes:,} in all. Try again in 1 s.",
+                    code="answers_full",
+                    headers={"Retry-After": "1"},
+                )
+            self.held += size
 
-    def take(self, event: Event) -> dict[str, Any]:
-        """Return the chunk of one event of the engine."""
-        finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
-        piece = self._piece(event.text, finished)
-        if self._body.return_token_ids:
-            piece["token_ids"] = [] if event.token is None else [event.token]
-        if self._body.logprobs is not None:
-            piece["logprobs"] = self._empty_logprobs()
-            if event.token is not None:
-                self._add(piece["logprobs"], event.token, event.alternatives, self._length)
-        if event.token is not None:
-            self.tokens.append(event.token)
-            if event.alternatives is not None:
-                self.total += event.alternatives.log_probability
-                self.scored += 1
-            if self._body.logprobs is not None and event.token != self._tokenizer.end_of_text:
-                self._length += len(self._text.push(event.token))
-        self.finished = finished
-        return piece
 
-    def close(self) -> dict[str, Any]:
-        """Return the last chunk of an answer for which nothing is generated."""
-        self.finished = "length"
-        return self._piece("", "length")
+class Share:
+    """What one request holds of the budget; a context manager that gives it back."""
 
-    def whole(self, index: int) -> dict[str, Any]:
-        """Join all chunks into one choice."""
-        text = "".join(piece["text"] for piece in self.pieces)
-        choice = {"index": index, "text": text, "logprobs": None, "finish_reason": self.finished}
-        if self._body.logprobs is not None:
-            choice["logprobs"] = joined = self._empty_logprobs()
-            for piece in self.pieces:
-                for key, values in (piece["logprobs"] or {}).items():
-                    joined[key] += values
-        if self._body.prompt_logprobs is not None:
-            choice["prompt_logprobs"] = self.pieces[0]["prompt_logprobs"]
-        if self._body.return_token_ids:
-            choice["token_ids"] = [token for piece in self.pieces for token in piece.get("token_ids", [])]
-        return choice
+    def __init__(self, budget: Budget) -> None:
+        self.limits = budget.limits
+        self._budget, self._size = budget, 0
 
-    def _piece(self, text: str, finished: str | None) -> dict[str, Any]:
-        piece = {"index": self.index, "text": text, "logprobs": None, "finish_reason": finished}
-        self.pieces.append(piece)
-        return piece
+    def __enter__(self) -> Share:
+        return self
 
-    def _empty_logprobs(self) -> dict[str, list[Any]]:
-        keys = ["tokens", "token_logprobs", "top_logprobs", "text_offset"]
-        return {key: [] for key in [*keys, "top_token_ids"][: 5 if self._body.return_token_ids else 4]}
+    def __exit__(self, *_: object) -> None:
+        self._budget.add(-self._size)
+        self._size = 0
 
-    def _add(self, to: dict[str, list[Any]], token: int, scores: Alternatives | None, offset: int) -> None:
-        to["tokens"].append(token_name(self._tokenizer, token))
-        to["text_offset"].append(offset)
-        to["token_logprobs"].append(None if scores is None else scores.log_probability)
-        top = None if scores is None else _with_chosen(token, scores, self._body.logprobs or 0)
-        to["top_logprobs"].append(top and {token_name(self._tokenizer, other): value for other, value in top})
-        if self._body.return_token_ids:
-            to["top_token_ids"].append(top and {token_name(self._tokenizer, other): other for other, _ in top})
+    def take(self, size: int, param: str) -> None:
+        """Reserve about `size` bytes; raises Problem if the answer, or all of them together, are too large."""
+        most = min(self.limits.answer_bytes, self.limits.held_bytes)
+        if size > most:
+            raise Problem(
+                400,
+                f"The answer would have about {size:,} bytes; the most is {most:,}.",
+                param=param,
+                code="answer_too_large",
+            )
+        if size > _SMALL_BYTES:
+            self._budget.add(size)
+            self._size += size
 
-    def _by_id(self, token: int, scores: Alternatives, count: int) -> dict[str, dict[str, Any]]:
-        ranks = {other: rank for rank, (other, _) in enumerate(scores.likeliest, 1)}
-        return {
-            str(other): {
-                "logprob": value,
-                "rank": ranks.get(other),
-                "decoded_token": token_name(self._tokenizer, other),
-            }
-            for other, value in _with_chosen(token, scores, count)
+
+# Computes the answer to a body: (model, body, share of the memory) -> JSON.
+Compute = Callable[[Served, Any, Share], Awaitable[dict[str, Any]]]
+
+
+class Json(Response):
+    """JSON in ASCII, which can represent any string, including lone surrogates."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """See Response. Bytes are sent as they are."""
+        return content if isinstance(content, bytes) else encode(content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response. The body is sent in parts: `send` waits for the client before it writes, not after."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, max(1, len(self.body)), _PART_BYTES):
+            end = start + _PART_BYTES
+            more = end < len(self.body)
+            await send({"type": "http.response.body", "body": self.body[start:end], "more_body": more})
+
+
+class Work(Response):
+    """An answer that is computed while its client stays connected and within the time limit, then sent within it.
+
+    param: the field that a library error is about, unless the error names another.
+    """
+
+    def __init__(self, server: Server, body: Body, compute: Compute, param: str) -> None:
+        super().__init__()
+        self._served = server.find(body.model)
+        self._server, self._body, self._compute, self._param = server, body, compute, param
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response."""
+        scope["model"] = self._served.name  # for the metrics
+        with Share(self._server.budget) as share:
+            answer = await self._answer(receive, share)
+            try:
+                async with asyncio.timeout(self._server.limits.seconds):
+                    await answer(scope, receive, send)
+            except TimeoutError:  # the client reads too slowly, or not at all
+                raise ConnectionAbortedError from None
+
+    async def _answer(self, receive: Receive, share: Share) -> Response:
+        body = b""
+
+        async def work() -> None:
+            nonlocal body
+            async with _timed(self._server.limits.seconds, self._param):
+                content = await self._compute(self._served, self._body, share)
+                # Small answers are serialised here: changing threads would cost more.
+                few = is_small(content)
+                body = encode(content) if few else await self._served.write(partial(encode, content))
+
+        if not await unless_gone(receive, work):
+            self._server.metrics.disconnected += 1
+            raise ConnectionAbortedError
+        return Json(body)
+
+
+class EventStream(Response):
+    """Server-sent events, sent as they come, until the client leaves or the time limit is reached."""
+
+    def __init__(
+        self, server: Server, served: Served, events: Callable[[Served, Share], AsyncIterator[bytes]]
+    ) -> None:
+        headers = {
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",  # nginx forwards each event at once
         }
+        super().__init__(media_type="text/event-stream", headers=headers)
+        del self.headers["content-length"]
+        self._server, self._served, self._events = server, served, events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See Response."""
+        scope["model"] = self._served.name
+        started = False
+
+        async def put(data: bytes, more: bool = True) -> None:
+            nonlocal started
+            if not started:
+                started = True
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+        async def work() -> None:
+            try:
+                with Share(self._server.budget) as share:
+                    answer = aclosing(self._events(self._served, share))  # type: ignore[type-var]
+                    async with _timed(self._server.limits.seconds, "prompt"), answer as events:
+                        async for data in events:
+                            await put(data)
+            except Problem as problem:
+                if not started:
+                    raise
+                try:  # the client may have stopped reading
+                    async with asyncio.timeout(_LAST_SECONDS):
+                        await put(b"data: %b\n\n" % encode(problem.content), more=False)
+                except TimeoutError:
+                    raise ConnectionAbortedError from None
+            else:
+                await put(b"", more=False)
+
+        if not await unless_gone(receive, work):
+            self._server.metrics.disconnected += 1
 
 
-def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int, float]]:
-    """Return the `count` likeliest tokens, and `token` itself if it is not among them."""
-    top = scores.likeliest[:count]
-    return top if token in dict(top) else [*top, (token, scores.log_probability)]
-
-
-@lru_cache(maxsize=1 << 16)
-def token_name(tokenizer: Tokenizer, token: int) -> str:
-    """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
-    if token >= tokenizer.vocabulary_size:
-        return f"bytes:{token}"
-    data = tokenizer.token_bytes(token)
+@asynccontextmanager
+async def _timed(seconds: float, param: str) -> AsyncIterator[None]:
+    """Limit the time of the block. Raise a timeout as Problem, and a library error as a Problem about `param`."""
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
+    except HeadwaterError as error:
+        raise refused(error, param) from None
+
+
+async def unless_gone(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:
+    """Run `work`, cancelled if the client disconnects. Returns whether it finished."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = [asyncio.ensure_future(work()), asyncio.ensure_future(gone())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done = tasks[0].done()
+        if done:
+            tasks[0].result()
+        return done
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def reported(problem: Problem) -> Response:
+    """Return the answer that reports a problem."""
+    return Json(problem.content, status_code=problem.status, headers=problem.headers)
+
+
+def encode(content: Any) -> bytes:
+    """Return JSON. Long lists are serialised in parts, so that other threads can run in between."""
+    written = io.BytesIO()
+    written.writelines(_parts(content))
+    return written.getvalue()
+
+
+def _parts(content: Any) -> Iterator[bytes]:
+    if isinstance(content, dict) and not _is_flat(content):
+        mark = b"{"
+        for key, value in content.items():
+            yield b"%b%b:" % (mark, _plain(key))
+            yield from _parts(value)
+            mark = b","
+        yield b"}"
+    elif isinstance(content, list) and not all(_is_flat(value) for value in content):
+        mark = b"["
+        for value in content:
+            yield mark
+            yield from _parts(value)
+            mark = b","
+        yield b"]"
+    elif isinstance(content, list) and len(content) > _TOGETHER:
+        mark = b"["
+        for start in range(0, len(content), _TOGETHER):
+            yield mark + _plain(content[start : start + _TOGETHER])[1:-1]
+            mark = b","
+        yield b"]"
+    else:
+        yield _plain(content)
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether a value is neither a list nor an object that contains lists or objects."""
+    if isinstance(value, dict):
+        return not any(isinstance(inner, dict | list) for inner in value.values())
+    return not isinstance(value, list)
+
+
+def _plain(content: Any) -> bytes:
+    """Return JSON in ASCII. Pydantic's writer is faster, but it refuses lone surrogates and does not escape."""
+    try:
+        written = _ANY.dump_json(content)
+    except ValueError:
+        written = b""
+    # "NaN" may be part of a string; json.dumps raises ValueError for the number.
+    if not written or not written.isascii() or b"NaN" in written or b"Infinity" in written:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    return written

@@ -14,10 +14,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,22 +25,17 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
 
-from headwater.errors import HeadwaterError, UsageError, nearest
 from headwater.serve import inside, tasks
-from headwater.serve.answers import CompletionPlan
-from headwater.serve.budget import Budget, Share
-from headwater.serve.completions import complete, plan_completion, stream
-from headwater.serve.guard import Guard, unless_gone
+from headwater.serve.answers import EventStream, Json, Server, Share, Work, reported
+from headwater.serve.completions import CompletionPlan, complete, plan_completion, stream
+from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
-from headwater.serve.metrics import Metrics
-from headwater.serve.problems import ERRORS, Json, Problem, encode, invalid, is_small, refused
+from headwater.serve.problems import ERRORS, Problem, invalid
 from headwater.serve.schema import requests, responses
 from headwater.serve.served import Served, background_executor
 
 _THREADS = 2  # that encode short texts
-_LAST_SECONDS = 5.0  # for sending the error that ends a stream
 PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PAGE_HEADERS = {
@@ -51,129 +45,6 @@ _PAGE_HEADERS = {
     "Cache-Control": "no-cache",
 }
 _MESSAGES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
-
-
-# Computes the answer to a body: (model, body, share of the memory) -> JSON.
-Compute = Callable[[Served, Any, Share], Awaitable[dict[str, Any]]]
-
-
-class Server:
-    """The models, limits and metrics of one server."""
-
-    def __init__(self, models: list[Served], limits: Limits) -> None:
-        self.models = {served.name: served for served in models}
-        self.limits, self.metrics, self.budget = limits, Metrics(), Budget(limits)
-
-    def find(self, name: str | None) -> Served:
-        """Return the model of that name, by default the first. Raises Problem 404."""
-        if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            unknown = UsageError(
-                f"there is no model {name[:200]!a}",
-                expected=" or ".join(map(repr, self.models)),
-                repair=nearest(name[:200], self.models) or "GET /v1/models lists them",
-            )
-            raise Problem(404, str(unknown), param="model", code="model_not_found")
-        return self.models[name]
-
-
-@asynccontextmanager
-async def _bounded(seconds: float, param: str) -> AsyncIterator[None]:
-    """Limit the time of the block; raise a timeout and library errors, which are about `param`, as Problem."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise Problem(504, f"The request took longer than {seconds:g} s.", code="timeout") from None
-    except HeadwaterError as error:
-        raise refused(error, param) from None
-
-
-class Work(Response):
-    """An answer that is computed while its client stays connected and within the time limit, then sent within it.
-
-    param: the field that a library error is about, unless the error names another.
-    """
-
-    def __init__(self, server: Server, body: requests.Body, compute: Compute, param: str) -> None:
-        super().__init__()
-        self._served = server.find(body.model)
-        self._server, self._body, self._compute, self._param = server, body, compute, param
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See Response."""
-        scope["model"] = self._served.name  # for the metrics
-        with Share(self._server.budget) as share:
-            answer = await self._answer(receive, share)
-            try:
-                async with asyncio.timeout(self._server.limits.seconds):
-                    await answer(scope, receive, send)
-            except TimeoutError:  # the client reads too slowly, or not at all
-                raise ConnectionAbortedError from None
-
-    async def _answer(self, receive: Receive, share: Share) -> Response:
-        found: list[bytes] = []
-
-        async def work() -> None:
-            async with _bounded(self._server.limits.seconds, self._param):
-                content = await self._compute(self._served, self._body, share)
-                # Small answers are serialised here: changing threads would cost more.
-                few = is_small(content)
-                found.append(encode(content) if few else await self._served.write(partial(encode, content)))
-
-        if not await unless_gone(receive, work):
-            self._server.metrics.disconnected += 1
-            raise ConnectionAbortedError
-        return Json(found[0])
-
-
-class EventStream(Response):
-    """Server-sent events, sent as they come, until the client leaves or the time limit is reached."""
-
-    def __init__(
-        self, server: Server, served: Served, events: Callable[[Served, Share], AsyncIterator[bytes]]
-    ) -> None:
-        headers = {
-            "Cache-Control": "no-cache",
-            "X-Accel-Buffering": "no",  # nginx forwards each event at once
-        }
-        super().__init__(media_type="text/event-stream", headers=headers)
-        del self.headers["content-length"]
-        self._server, self._served, self._events = server, served, events
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See Response."""
-        scope["model"] = self._served.name
-        started = False
-
-        async def put(data: bytes, more: bool = True) -> None:
-            nonlocal started
-            if not started:
-                started = True
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": data, "more_body": more})
-
-        async def work() -> None:
-            try:
-                with Share(self._server.budget) as share:
-                    answer = aclosing(self._events(self._served, share))  # type: ignore[type-var]
-                    async with _bounded(self._server.limits.seconds, "prompt"), answer as events:
-                        async for data in events:
-                            await put(data)
-            except Problem as problem:
-                if not started:
-                    raise
-                try:  # the client may have stopped reading
-                    async with asyncio.timeout(_LAST_SECONDS):
-                        await put(b"data: " + problem.response.body + b"\n\n", more=False)
-                except TimeoutError:
-                    raise ConnectionAbortedError from None
-            else:
-                await put(b"", more=False)
-
-        if not await unless_gone(receive, work):
-            self._server.metrics.disconnected += 1
 
 
 def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *, local: bool = True) -> FastAPI:
@@ -220,18 +91,18 @@ def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *
 def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def wrong(_: Request, error: RequestValidationError) -> Response:
-        return invalid(error.errors()).response
+        return reported(invalid(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
         message = _MESSAGES.get(error.status_code, f"{error.detail}.")
         if error.status_code == 400:
             message = "The body cannot be read: expected JSON in UTF-8."
-        return Problem(error.status_code, message, headers=error.headers).response
+        return reported(Problem(error.status_code, message, headers=error.headers))
 
     @app.exception_handler(Problem)
     async def problem(_: Request, error: Problem) -> Response:
-        return error.response
+        return reported(error)
 
 
 def _add_openai(app: FastAPI, server: Server) -> None:
@@ -255,9 +126,9 @@ def _add_openai(app: FastAPI, server: Server) -> None:
             return await complete(served, await plan(served, share), server.metrics)
 
         async def events(served: Served, share: Share) -> AsyncIterator[bytes]:
-            found = stream(served, await plan(served, share), server.metrics)
-            async with aclosing(found):  # type: ignore[type-var]
-                async for event in found:
+            written = stream(served, await plan(served, share), server.metrics)
+            async with aclosing(written):  # type: ignore[type-var]
+                async for event in written:
                     yield event
 
         if body.stream:

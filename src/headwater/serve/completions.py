@@ -11,25 +11,62 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any
 
 from headwater.errors import counted
-from headwater.inference import Request, require_context, require_ids, stream_text
-from headwater.serve.answers import Answer, CompletionPlan, Prompt
-from headwater.serve.budget import Share
+from headwater.inference import (
+    Alternatives,
+    Event,
+    Request,
+    TextStream,
+    encode_prompts,
+    require_context,
+    require_ids,
+    stream_text,
+)
+from headwater.serve.answers import Share, encode
 from headwater.serve.limits import Limits
 from headwater.serve.metrics import Metrics
-from headwater.serve.problems import Problem, encode
+from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import CompletionRequest
 from headwater.serve.served import Served, short_jobs
+from headwater.tokenizer import Tokenizer
 
 DEFAULT_TOKENS = 16  # as in OpenAI's API
-# Approximate bytes in an answer: of one log-probability, of the text of one token, of a choice without its text.
+# Approximate bytes in an answer: of one log-probability, of a token's text, of a choice apart from its text.
 _VALUE_BYTES, _TOKEN_BYTES, _CHOICE_BYTES = 48, 8, 1_024
 # Answers and chunks of more tokens are serialised in a thread.
 _MANY = 64
 DONE = b"data: [DONE]\n\n"
+
+
+@dataclass
+class Prompt:
+    """One prompt: its ids, the text that `echo` returns, and the log-probabilities of its tokens."""
+
+    ids: list[int]
+    text: str
+    scores: list[Alternatives] = field(default_factory=list)
+
+
+@dataclass
+class CompletionPlan:
+    """A checked request. `requests`: the continuations and their lengths, `best_of` for each prompt in turn."""
+
+    body: CompletionRequest
+    prompts: list[Prompt]
+    requests: list[tuple[Request, int]]
+    best_of: int
+    n: int
+    identity: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Number of tokens of all prompts."""
+        return sum(len(prompt.ids) for prompt in self.prompts)
 
 
 def plan_completion(served: Served, body: CompletionRequest, share: Share) -> CompletionPlan:
@@ -51,11 +88,10 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     if body.max_tokens != 0 and len(prompts) * best_of > served.worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(best_of, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
-    options = _options(served, body, need_scores=best_of > n)
     context, vocabulary = served.lm.config.context, served.engine.vocabulary
-    requests: list[Request] = []
+    wanted = Request.build({"prompt": (), **_options(served, body, need_scores=best_of > n)}, source="the request")
+    requests: list[tuple[Request, int]] = []
     total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
-    wanted = served.lm.request((), **options)
     for prompt in prompts:
         if body.max_tokens == 0 or body.echo or body.prompt_logprobs is not None:
             require_context(len(prompt.ids), context, "prompt")
@@ -65,8 +101,9 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
         if body.max_tokens is None or "max_tokens" not in body.model_fields_set:
             update["max_tokens"] = max(1, min(DEFAULT_TOKENS, context + 1 - len(prompt.ids)))
         first = wanted.model_copy(update=update)
-        total += best_of * first.length(context, vocabulary)
-        requests += [first.model_copy(update={"sample": sample}) for sample in range(best_of)]
+        length = first.length(context, vocabulary)
+        total += best_of * length
+        requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(best_of)]
     require_tokens(total, "max_tokens", share.limits)
     values = 0
     if body.logprobs is not None or body.prompt_logprobs is not None:
@@ -85,6 +122,7 @@ def require_tokens(total: int, param: str, limits: Limits) -> None:
 
 
 def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict[str, Any]:
+    """Return the options of the engine's requests."""
     stop = [body.stop] if isinstance(body.stop, str) else (body.stop or [])
     options: dict[str, Any] = {
         "max_tokens": body.max_tokens or None,
@@ -128,37 +166,155 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
         given = [given]
     if not given:
         raise Problem(400, f"{param} is empty; expected at least one.", param=param)
+    tokenizer = served.tokenizer
+    encoded = iter(encode_prompts(tokenizer, [text for text in given if isinstance(text, str)]))
     prompts = []
-    encoded = iter(served.lm.encode_prompts([one for one in given if isinstance(one, str)]))
-    for one in given:
-        if isinstance(one, str):
-            prompts.append(Prompt(next(encoded), one))
+    for prompt in given:
+        if isinstance(prompt, str):
+            prompts.append(Prompt(next(encoded), prompt))
             continue
-        if not one:
+        if not prompt:
             raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
-        require_ids(one, served.engine.vocabulary, param)
-        prompts.append(Prompt(list(one), stream_text(served.lm.tokenizer, one)))
+        require_ids(prompt, served.engine.vocabulary, param)
+        prompts.append(Prompt(list(prompt), stream_text(tokenizer, prompt)))
     return prompts
+
+
+class Answer:
+    """One continuation and its chunks so far."""
+
+    def __init__(self, plan: CompletionPlan, tokenizer: Tokenizer, number: int) -> None:
+        self.prompt = plan.prompts[number // plan.best_of]
+        self._tokenizer, self._body = tokenizer, plan.body
+        self.index = number
+        self.tokens = 0
+        self.finished: str | None = None
+        self.total, self.scored = 0.0, 0  # log-probability of the generated tokens, and their number
+        self.pieces: list[dict[str, Any]] = []
+
+    def opening(self) -> dict[str, Any]:
+        """Return the first chunk: the prompt, as `echo` and `prompt_logprobs` ask for it."""
+        body, prompt = self._body, self.prompt
+        piece = self._piece(prompt.text if body.echo else "", None)
+        if body.prompt_logprobs is not None:
+            piece["prompt_logprobs"] = [
+                None if scores is None else self._by_id(token, scores, body.prompt_logprobs)
+                for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True)
+            ]
+        if body.echo and body.return_token_ids:
+            piece["token_ids"] = list(prompt.ids)
+        if body.echo and body.logprobs is not None:
+            stream = TextStream(self._tokenizer)
+            piece["logprobs"] = self._empty_logprobs()
+            for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
+                self._add(piece["logprobs"], token, scores, min(stream.length, len(prompt.text)))
+                stream.push(token)
+        return piece
+
+    def take(self, event: Event) -> dict[str, Any]:
+        """Return the chunk of one event of the engine."""
+        self.finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
+        piece = self._piece(event.text, self.finished)
+        if self._body.return_token_ids:
+            piece["token_ids"] = [] if event.token is None else [event.token]
+        if self._body.logprobs is not None:
+            piece["logprobs"] = self._empty_logprobs()
+        if event.token is not None:
+            self.tokens += 1
+            if event.alternatives is not None:
+                self.total += event.alternatives.log_probability
+                self.scored += 1
+            if self._body.logprobs is not None:
+                before = len(self.prompt.text) if self._body.echo else 0
+                self._add(piece["logprobs"], event.token, event.alternatives, before + event.start)
+        return piece
+
+    def close(self) -> dict[str, Any]:
+        """Return the last chunk of an answer for which nothing is generated."""
+        self.finished = "length"
+        return self._piece("", "length")
+
+    def whole(self, index: int) -> dict[str, Any]:
+        """Join all chunks into one choice."""
+        text = "".join(piece["text"] for piece in self.pieces)
+        choice = {"index": index, "text": text, "logprobs": None, "finish_reason": self.finished}
+        if self._body.logprobs is not None:
+            choice["logprobs"] = joined = self._empty_logprobs()
+            for piece in self.pieces:
+                for key, values in (piece["logprobs"] or {}).items():
+                    joined[key] += values
+        if self._body.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = self.pieces[0]["prompt_logprobs"]
+        if self._body.return_token_ids:
+            choice["token_ids"] = [token for piece in self.pieces for token in piece.get("token_ids", [])]
+        return choice
+
+    def _piece(self, text: str, finished: str | None) -> dict[str, Any]:
+        piece = {"index": self.index, "text": text, "logprobs": None, "finish_reason": finished}
+        self.pieces.append(piece)
+        return piece
+
+    def _empty_logprobs(self) -> dict[str, list[Any]]:
+        keys = ["tokens", "token_logprobs", "top_logprobs", "text_offset"]
+        return {key: [] for key in [*keys, "top_token_ids"][: 5 if self._body.return_token_ids else 4]}
+
+    def _add(self, to: dict[str, list[Any]], token: int, scores: Alternatives | None, offset: int) -> None:
+        to["tokens"].append(token_name(self._tokenizer, token))
+        to["text_offset"].append(offset)
+        to["token_logprobs"].append(None if scores is None else scores.log_probability)
+        top = None if scores is None else _with_chosen(token, scores, self._body.logprobs or 0)
+        to["top_logprobs"].append(top and {token_name(self._tokenizer, other): value for other, value in top})
+        if self._body.return_token_ids:
+            to["top_token_ids"].append(top and {token_name(self._tokenizer, other): other for other, _ in top})
+
+    def _by_id(self, token: int, scores: Alternatives, count: int) -> dict[str, dict[str, Any]]:
+        ranks = {other: rank for rank, (other, _) in enumerate(scores.likeliest, 1)}
+        return {
+            str(other): {
+                "logprob": value,
+                "rank": ranks.get(other),
+                "decoded_token": token_name(self._tokenizer, other),
+            }
+            for other, value in _with_chosen(token, scores, count)
+        }
+
+
+def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int, float]]:
+    """Return the `count` likeliest tokens, and `token` itself if it is not among them."""
+    top = scores.likeliest[:count]
+    return top if token in dict(top) else [*top, (token, scores.log_probability)]
+
+
+@lru_cache(maxsize=1 << 16)
+def token_name(tokenizer: Tokenizer, token: int) -> str:
+    """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
+    if token >= tokenizer.vocabulary_size:
+        return f"bytes:{token}"
+    data = tokenizer.token_bytes(token)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
 async def score_prompts(served: Served, plan: CompletionPlan) -> None:
     """Compute the log-probabilities of the prompts, if the request asks for them, in short jobs."""
     counts = [plan.body.logprobs if plan.body.echo else None, plan.body.prompt_logprobs]
-    asked = [count for count in counts if count is not None]
-    if not asked:
+    most = max((count for count in counts if count is not None), default=None)
+    if most is None:
         return
     for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
         texts = [prompt.ids for prompt in prompts]
-        found = await served.compute(partial(served.scorer.alternatives, texts, max(asked)))
-        for prompt, scores in zip(prompts, found, strict=True):
-            prompt.scores = scores
+        scores = await served.compute(partial(served.scorer.alternatives, texts, most))
+        for prompt, of_prompt in zip(prompts, scores, strict=True):
+            prompt.scores = of_prompt
 
 
 async def chunks(
     served: Served, plan: CompletionPlan, metrics: Metrics
 ) -> AsyncIterator[tuple[Answer, dict[str, Any]]]:
     """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
-    answers = [Answer(plan, served.lm.tokenizer, number) for number in range(len(plan.prompts) * plan.best_of)]
+    answers = [Answer(plan, served.tokenizer, number) for number in range(len(plan.prompts) * plan.best_of)]
     run = served.worker.open(plan.requests) if plan.requests else None
     metrics.prompt_tokens[served.name] += plan.prompt_tokens
     began, first = time.monotonic(), True
@@ -213,27 +369,27 @@ def _choices(answers: list[Answer]) -> list[dict[str, Any]]:
 async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> AsyncIterator[bytes]:
     """Yield the answer as server-sent events. An error after the first event is the last event."""
     await score_prompts(served, plan)
-    head = json.dumps(_head(served, plan))[:-1]
+    head = b"data: " + json.dumps(_head(served, plan))[:-1].encode()
     options = plan.body.stream_options
     wants_usage = options is not None and bool(options.include_usage)
-    tail = ', "usage": null}\n\n' if wants_usage else "}\n\n"
+    tail = b', "usage": null}\n\n' if wants_usage else b"}\n\n"
     answers: dict[int, Answer] = {}
     async for answer, piece in chunks(served, plan, metrics):
         answers[answer.index] = answer
         content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_logprobs")
         if any(piece.get(key) for key in content):
             many = len(piece.get("prompt_logprobs") or (piece["logprobs"] or {}).get("tokens", ())) > _MANY
-            data = await served.write(partial(encode, piece)) if many else encode(piece)
-            yield f'data: {head}, "choices": [{data.decode()}]{tail}'.encode()
+            choice = await served.write(partial(encode, piece)) if many else encode(piece)
+            yield b'%b, "choices": [%b]%b' % (head, choice, tail)
     if wants_usage:
-        counted = json.dumps(usage(plan, list(answers.values())))
-        yield f'data: {head}, "choices": [], "usage": {counted}}}\n\n'.encode()
+        counts = json.dumps(usage(plan, list(answers.values()))).encode()
+        yield b'%b, "choices": [], "usage": %b}\n\n' % (head, counts)
     yield DONE
 
 
 def usage(plan: CompletionPlan, answers: list[Answer]) -> dict[str, int]:
     """Count tokens, including those of texts that `best_of` discards."""
-    generated = sum(len(answer.tokens) for answer in answers)
+    generated = sum(answer.tokens for answer in answers)
     total = plan.prompt_tokens + generated
     return {"prompt_tokens": plan.prompt_tokens, "completion_tokens": generated, "total_tokens": total}
 

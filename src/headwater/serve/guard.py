@@ -11,10 +11,10 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headwater.serve.answers import reported
 from headwater.serve.limits import Keys, Limits, is_loopback
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
@@ -65,14 +65,14 @@ class Guard:
                 await self.app(scope, _replay(body, receive), counted)
             except Problem as problem:
                 if not status:
-                    await problem.response(scope, receive, counted)
+                    await reported(problem)(scope, receive, counted)
             except ConnectionError:
                 status = status or 499
             except Exception:
                 logger.exception("a request failed: %s %s", scope["method"], scope["path"])
                 if not status:
                     failed = Problem(500, "The server failed on this request.", code="internal_error")
-                    await failed.response(scope, receive, counted)
+                    await reported(failed)(scope, receive, counted)
         finally:
             self.metrics.open -= holds
             path = getattr(scope.get("route"), "path", "other")
@@ -152,23 +152,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-async def unless_gone(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:
-    """Run `work`, cancelled if the client disconnects. Returns whether it finished."""
-
-    async def gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    tasks = [asyncio.ensure_future(work()), asyncio.ensure_future(gone())]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        done = tasks[0].done()
-        if done:
-            tasks[0].result()
-        return done
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from headwater.inference import Floats, Inside, continue_greedily, look_inside, stream_text, uniform
-from headwater.serve.answers import token_name
-from headwater.serve.budget import Share
-from headwater.serve.completions import read_prompts
+from headwater.serve.answers import Share
+from headwater.serve.completions import read_prompts, token_name
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import InspectRequest
 from headwater.serve.served import Served
@@ -41,11 +40,11 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
         answer = _described(served, body, before, found, target)
         if body.continuation:
             follow = continue_greedily(served.scorer.network, before, vocabulary, body.continuation, off)
-            answer["continuation"] = {"token_ids": follow, "text": stream_text(served.lm.tokenizer, follow)}
+            answer["continuation"] = {"token_ids": follow, "text": stream_text(served.tokenizer, follow)}
         return answer
 
     answer = await served.compute(answer_at)
-    names = [token_name(served.lm.tokenizer, token) for token in ids]
+    names = [token_name(served.tokenizer, token) for token in ids]
     draw = None if body.seed is None else uniform(body.seed % 2**64, 0, body.step)
     return {
         "model": served.name,
@@ -90,7 +89,7 @@ def _described(
     followed = int(top[-1, 0]) if target is None else target
 
     def name(token: int) -> str:
-        return token_name(served.lm.tokenizer, token)
+        return token_name(served.tokenizer, token)
 
     return {
         "attention": _rounded(found.attention, 5),

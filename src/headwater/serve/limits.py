@@ -45,7 +45,7 @@ class Keys:
 
     @classmethod
     def read(cls, path: Path) -> Keys:
-        """Read one key a line. Empty lines and lines that begin with # are skipped."""
+        """Read one key per line. Empty lines and lines that begin with # are skipped."""
         if not path.is_file():
             raise FolderError(f"{path} is not a file", expected="a file with one API key a line")
         lines = [line.strip() for line in read_text(path).splitlines()]

@@ -91,8 +91,8 @@ class Metrics:
             "headwater_first_token_seconds": ("Time to the first token.", self._first_token),
         }
         for name, (help_text, by_labels) in histograms.items():
-            values = [line for labels, found in sorted(by_labels.items()) for line in found.lines(name, labels)]
-            family(name, "histogram", help_text, values)
+            rows = [line for labels, values in sorted(by_labels.items()) for line in values.lines(name, labels)]
+            family(name, "histogram", help_text, rows)
         return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,8 @@
-"""A served model: its name, its engine's thread, and a second thread for everything but generation.
+"""A served model and its two threads: one drives the engine, one does everything else.
+
+The engine's thread takes steps while there is work, and hands the events of a step to the event loop together; the
+loop never waits for a step. If the thread ends, its open requests are answered with an error, and `alive` is False
+from then on.
 
 The second thread scores, embeds, classifies and inspects, one job at a time, so that only one job needs memory.
 Requests split their work into short jobs: the jobs of several requests take turns, and after a request is
@@ -8,29 +12,219 @@ cancelled, at most one more of its jobs runs. The engine's kernel calls have pri
 from __future__ import annotations
 
 import asyncio
-import shlex
+import atexit
+import contextlib
+import logging
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
-from headwater import native, shipped
-from headwater.errors import UsageError, counted
-from headwater.finetuning import TASK_FILE, FineTuned
-from headwater.inference import Engine, LanguageModel, Scorer, load
-from headwater.model import ModelConfig
-from headwater.serve.problems import Problem, is_small, too_busy
-from headwater.serve.worker import Worker
-from headwater.training import available_memory, choose_device
+from headwater import native
+from headwater.errors import HeadwaterError
+from headwater.finetuning import FineTuned
+from headwater.inference import Engine, Event, Generation, LanguageModel, Request, Scorer
+from headwater.serve.problems import Problem, refused, too_busy
+from headwater.tokenizer import Tokenizer
 
 T = TypeVar("T")
-# More continuations at a time add little throughput.
-_MOST_SLOTS = 32
+logger = logging.getLogger(__name__)
 # Tokens of one job.
 _JOB_TOKENS = 1_024
+# Values of JSON content that are processed in the event loop, and characters that take as long as a value.
+_FEW, _CHARACTERS_PER_VALUE = 256, 16
+
+
+class GenerationGroup:
+    """The continuations of one API request. Iterate over (number, event); `close` cancels what still runs."""
+
+    def __init__(self, worker: Worker, count: int) -> None:
+        self.generations: list[Generation] = []
+        self.closed = False
+        self.running = set(range(count))
+        self._worker = worker
+        self._events: asyncio.Queue[tuple[int, Event | Problem]] = asyncio.Queue()
+
+    def __aiter__(self) -> GenerationGroup:
+        return self
+
+    async def __anext__(self) -> tuple[int, Event]:
+        if not self.running and self._events.empty():
+            raise StopAsyncIteration
+        number, event = await self._events.get()
+        if isinstance(event, Problem):
+            raise event
+        return number, event
+
+    def close(self) -> None:
+        """Cancel what is not finished; its slots are free at the next step."""
+        if not self.closed:
+            self.closed = True
+            if self.running:
+                self._worker.cancel(self)
+
+    def deliver(self, number: int, event: Event | Problem) -> None:
+        """Hand over one event, in the event loop."""
+        if number not in self.running:
+            return
+        if isinstance(event, Problem) or event.finished is not None:
+            self.running.discard(number)
+            self._worker.count_finished(self)
+        if not self.closed:
+            self._events.put_nowait((number, event))
+
+
+class Worker:
+    """The thread that drives one engine. The event loop calls the public methods."""
+
+    def __init__(
+        self, engine: Engine, queue_length: int, name: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.slots = engine.runner.slots
+        self.capacity = self.slots + queue_length
+        self.held = 0  # continuations accepted and not finished
+        self.rejected = 0
+        self._engine, self._loop = engine, asyncio.get_running_loop()
+        self._work = threading.Event()  # set when the engine has something to do
+        # What the listeners heard, for the loop. They run in a step, or in the loop itself when it cancels.
+        self._outbox: list[tuple[GenerationGroup, int, Event | Problem]] = []
+        self._open: set[GenerationGroup] = set()
+        self._stopping = False
+        self._clock = clock
+        # Running mean of the seconds between two slots becoming free while continuations wait, and the last time.
+        self._between = 0.1
+        self._freed: float | None = None
+        self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
+        # A thread that is inside torch when the interpreter ends can abort the process.
+        atexit.register(self.stop)
+        self._thread.start()
+
+    def open(self, requests: Sequence[tuple[Request, int]]) -> GenerationGroup:
+        """Start continuations, each a checked request with its length. Raises Problem 429 if the queue is full."""
+        count = len(requests)
+        if count > self.capacity:
+            raise Problem(400, f"{count} continuations at once; the most is {self.capacity}.")
+        if not self.alive:
+            raise _dead()
+        if self._stopping:
+            raise Problem(503, "The server is stopping.", code="stopping")
+        if self.held + count > self.capacity:
+            self.rejected += 1
+            lacking = self.held + count - self.capacity
+            raise too_busy(max(1, min(60, math.ceil(self._between * lacking))))
+        run = GenerationGroup(self, count)
+        self.held += count
+        self._open.add(run)
+        for number, (request, length) in enumerate(requests):
+            try:
+                run.generations.append(self._engine.submit(request, partial(self._listen, run, number), length))
+            except Exception as error:  # every continuation needs an answer, or its place is never freed
+                if not isinstance(error, HeadwaterError):
+                    logger.exception("the engine did not take a request")
+                problem = refused(error) if isinstance(error, HeadwaterError) else _failed()
+                for rest in range(number, count):
+                    run.deliver(rest, problem)
+                break
+        self._work.set()
+        return run
+
+    def cancel(self, run: GenerationGroup) -> None:
+        """Cancel the remaining continuations of a run."""
+        self._engine.cancel(*run.generations)
+        self._work.set()
+
+    def count_finished(self, run: GenerationGroup) -> None:
+        """Count one continuation of a run as finished."""
+        now = self._clock()
+        if self._freed is not None and self.waiting:
+            self._between += 0.1 * (now - self._freed - self._between)
+        self._freed = now if self.waiting else None
+        self.held -= 1
+        if not run.running:
+            self._open.discard(run)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs or was told to stop."""
+        return self._stopping or self._thread.is_alive()
+
+    @property
+    def waiting(self) -> int:
+        """Continuations beyond the slots."""
+        return max(0, self.held - self.slots)
+
+    def stop(self) -> None:
+        """End the thread; what still runs is cancelled. Also called at the interpreter's exit."""
+        atexit.unregister(self.stop)
+        self._stopping = True
+        self._work.set()
+        self._thread.join()
+
+    def _listen(self, run: GenerationGroup, number: int, event: Event) -> None:
+        self._outbox.append((run, number, event))
+
+    def _drive(self) -> None:
+        try:
+            while not self._stopping:
+                self._work.wait()
+                self._work.clear()
+                while self._step() and not self._stopping:
+                    pass
+            self._fail()
+            self._flush()
+        except BaseException:
+            logger.critical("the engine's thread has ended", exc_info=True)
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._abandon)
+
+    def _step(self) -> bool:
+        """Take a step and hand its events over. Returns whether work is left."""
+        try:
+            more = self._engine.step()
+        except Exception:
+            logger.exception("a step of the engine failed")
+            self._fail()
+            more = False
+        self._flush()
+        return more
+
+    def _fail(self) -> None:
+        """End everything that runs with an error; the engine continues with later requests."""
+        for run in list(self._open):
+            for number, generation in enumerate(run.generations):
+                if generation.finished is None:
+                    self._outbox.append((run, number, _failed()))
+                    self._engine.cancel(generation)
+
+    def _flush(self) -> None:
+        if self._outbox:
+            events, self._outbox = self._outbox, []
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_deliver, events)
+
+    def _abandon(self) -> None:
+        """Answer the open requests, in the event loop, after the thread has ended."""
+        for run in list(self._open):
+            for number in sorted(run.running):
+                run.deliver(number, _dead())
+
+
+def _deliver(events: list[tuple[GenerationGroup, int, Event | Problem]]) -> None:
+    for run, number, event in events:
+        run.deliver(number, event)
+
+
+def _dead() -> Problem:
+    return Problem(503, "The model's engine has stopped. Restart the server.", code="engine_stopped")
+
+
+def _failed() -> Problem:
+    return Problem(500, "The model failed on this request.", code="engine_fault")
 
 
 @dataclass
@@ -47,7 +241,7 @@ class Served:
 
         background: reads and writes long texts, for all models of a server.
         """
-        if self.lm.config.is_causal:
+        if self._is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=_give_way)
@@ -79,7 +273,7 @@ class Served:
 
     def stop(self) -> None:
         """Stop the threads."""
-        if self.lm.config.is_causal:
+        if self._is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
         self._background.shutdown(cancel_futures=True)
@@ -87,10 +281,12 @@ class Served:
     @property
     def alive(self) -> bool:
         """Whether the model can answer."""
-        return not self.lm.config.is_causal or self.worker.alive
+        return not self._is_causal or self.worker.alive
 
     def require_causal(self) -> None:
         """Raise Problem for a model that does not read a text from left to right."""
+        if self._is_causal:
+            return
         if self.lm.config.is_masked:
             raise Problem(
                 400,
@@ -99,14 +295,22 @@ class Served:
                 param="model",
                 code="masked_model",
             )
-        if not self.lm.config.is_causal:
-            raise Problem(
-                400,
-                f"The model {self.name!r} has an LSTM in each direction: it does not continue a text.",
-                param="model",
-            )
+        raise Problem(
+            400,
+            f"The model {self.name!r} has an LSTM in each direction: it does not continue a text.",
+            param="model",
+        )
 
     # Read once: a model does not change while it is served.
+    @cached_property
+    def _is_causal(self) -> bool:
+        return self.lm.config.is_causal
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return self.lm.tokenizer
+
     @cached_property
     def engine(self) -> Engine:
         """The engine, for the engine's thread."""
@@ -120,8 +324,7 @@ class Served:
     @cached_property
     def longest_token(self) -> int:
         """The most bytes that one token decodes to."""
-        tokenizer = self.lm.tokenizer
-        return max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocabulary_size))
+        return max(len(self.tokenizer.token_bytes(token)) for token in range(self.tokenizer.vocabulary_size))
 
     def require_head(self) -> FineTuned:
         """Return the fine-tuned model. Raises Problem for a model without a head."""
@@ -130,80 +333,21 @@ class Served:
         return self.fine_tuned
 
 
-def open_models(
-    models: list[str],
-    *,
-    tokenizer: str | None = None,
-    precision: str,
-    device: str = "auto",
-    slots: int | None,
-) -> list[Served]:
-    """Open each `MODEL` or `NAME=MODEL`, with `tokenizer` if its folder has none.
-
-    slots: continuations of one model at a time; None means `automatic_slots`.
-
-    Raises UsageError for two models of the same name and for slots that do not fit the memory, and what `load`
-    raises.
-    """
-    named: dict[str, str] = {}
-    for model in models:
-        given, place = shipped.split_name(model)
-        name = _usual_name(model) if given is None else given
-        if not name or not place:
-            raise UsageError(f"--model {model!r} has no name or no folder", expected="FOLDER or NAME=FOLDER")
-        if name in named:
-            raise UsageError(
-                f"two models would be called {name!r}: {named[name]} and {place}",
-                repair=f"Name one: --model {shlex.quote(f'other={place}')}",
-            )
-        named[name] = place
-    served = [_open(name, place, tokenizer, precision, device, slots or 1) for name, place in named.items()]
-    memory = available_memory(choose_device(device, training=False)) // len(served)
-    for one in served:
-        # Load the rules of GPT-1's words now: importing spaCy while serving would stop all requests for seconds.
-        one.lm.tokenizer.encode("a")
-        if not one.lm.config.is_causal:
-            continue
-        fitting = max(1, memory // _slot_bytes(one.lm.config))
-        if slots is None:
-            one.lm.slots = automatic_slots(one.lm.config, memory)
-        elif slots > fitting:
-            raise UsageError(
-                f"{counted(slots, 'continuation')} of {one.name} at a time need more memory than is free",
-                expected=f"at most {fitting:,}",
-                repair="Give a lower --max-concurrency",
-            )
-        _ = one.engine, one.scorer  # allocate their caches now, not at the first request
-    return served
-
-
-def automatic_slots(config: ModelConfig, memory: int) -> int:
-    """Return how many continuations to run at a time: 32, or as many as fit an eighth of `memory`."""
-    return max(1, min(_MOST_SLOTS, memory // 8 // _slot_bytes(config)))
-
-
-def _slot_bytes(config: ModelConfig) -> int:
-    """Return the bytes of a whole context of keys and values in float32; for an LSTM, an upper bound."""
-    states = config.units or config.width if config.architecture == "lstm" else config.width
-    return 2 * 4 * config.layers * config.context * states
-
-
-def _usual_name(model: str) -> str:
-    """Return the folder's name, or the name of the run whose model it is; a hub name is unchanged."""
-    path = Path(model)
-    if not path.exists():
-        return model
-    return shipped.name_of(path.resolve())
-
-
-def _open(name: str, place: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
-    folder = shipped.resolve(place)
-    if not (folder / TASK_FILE).is_file():
-        return Served(name, load(place, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
-    fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
-    exact = "fp32" if precision == "auto" else precision
-    lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
-    return Served(name, lm, fine_tuned)
+def is_small(content: Any) -> bool:
+    """Return whether JSON content has few values and little text, so that processing it is quick."""
+    left = _FEW
+    rest = [content]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, str):
+            left -= len(value) // _CHARACTERS_PER_VALUE
+        elif isinstance(value, dict | list | tuple):
+            left -= len(value)
+            if left >= 0:
+                rest.extend(value.values() if isinstance(value, dict) else value)
+        if left < 0:
+            return False
+    return True
 
 
 def background_executor() -> Executor:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
-import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from headwater.errors import UsageError, require_extra
 from headwater.serve.limits import Keys, Limits, is_loopback
 from headwater.storage import SILENT, Progress
-
-# How long the event loop may keep the interpreter while the engine's thread waits for it: writing sixteen answers
-# must not delay a step.
-_SWITCH_SECONDS = 0.00005
 
 
 def serve(
@@ -33,12 +29,13 @@ def serve(
     log: bool = False,
     limits: Limits | None = None,
     progress: Progress = SILENT,
+    ready: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Serve models until SIGINT or SIGTERM, then finish the open requests.
 
     models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
     max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
-    log: print a line for each request on stderr.
+    log: print a line for each request on stderr; ready: called with the address once the models are open.
     Raises UsageError for an address that is taken, or beyond loopback without keys.
     """
     limits = limits or Limits()
@@ -51,40 +48,35 @@ def serve(
     with _bound(host, port) as listening, ThreadPoolExecutor(1) as opener:
         progress.start("serving")
         with require_extra("serve", "serving"):
-            from headwater.serve.served import open_models
+            from headwater.serve.opening import open_models
 
             opening = opener.submit(
                 open_models, models, tokenizer=tokenizer, precision=precision, device=device, slots=max_concurrency
             )
             # These imports take as long as opening a small model, so both run at the same time.
             import uvicorn
-            from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
             from headwater.serve.api import create_app
-            from headwater.serve.connection import bounded
+            from headwater.serve.connection import Connection, bounded
         opened = opening.result()
         app = create_app(opened, limits, keys, local=is_loopback(host))
         config = uvicorn.Config(
-            app,
+            bounded(app, limits),
             log_level="error",  # a warning for each stray request would let anybody fill the log
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(2 * limits.seconds) + 1,  # to compute an answer and to send it
-            http=bounded(AutoHTTPProtocol, limits),
             h11_max_incomplete_event_size=limits.header_bytes + (1 << 20),
             ws="none",
         )
+        config.load()
+        config.http_protocol_class = partial(Connection, config.http_protocol_class, limits)  # type: ignore[assignment]
         # A second Ctrl-C cancels what runs, and uvicorn logs a traceback for each request.
         logging.getLogger("uvicorn.error").addFilter(_is_not_cancelled)
         if log:
             _log_requests()
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        # Without this a full collection visits every object of the imported packages while all requests wait.
-        gc.collect()
-        gc.freeze()
         server = uvicorn.Server(config)
 
         # Handle signals that come before uvicorn installs its handlers. uvicorn also raises the signal that
@@ -94,6 +86,8 @@ def serve(
 
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
+            progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
+            ready(address)
             server.run(sockets=[listening])
         finally:
             for number, handler in before.items():

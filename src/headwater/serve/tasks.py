@@ -14,9 +14,8 @@ from headwater.errors import counted
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks
-from headwater.serve.answers import Prompt, token_name
-from headwater.serve.budget import Share
-from headwater.serve.completions import read_prompts, require_tokens
+from headwater.serve.answers import Share
+from headwater.serve.completions import Prompt, read_prompts, require_tokens, token_name
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import (
@@ -33,10 +32,10 @@ from headwater.tokenizer import END_OF_TEXT, MASK, TOKENIZER_CLASSES
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
 _ROWS_TOGETHER = 16
-_CHARACTERS_A_TOKEN = 64  # that take as long to encode as a token to compute
+_CHARACTERS_PER_TOKEN = 64  # that take as long to encode as a token to compute
 # Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
-# What a token takes in an answer, about: its id, its id and name, and an entry that names it among other fields.
+# Approximate bytes in an answer: of a token's id, of an id with its name, and of an entry with several fields.
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
 _LEAST = 1e-12  # instead of dividing by zero
 Request = tuple[list[int], list[int]]  # context and continuation
@@ -53,7 +52,7 @@ def card(served: Served) -> dict[str, Any]:
         "owned_by": "headwater",
         "max_model_len": config.context,
         "context": config.context,
-        "vocabulary": served.lm.tokenizer.vocabulary_size,
+        "vocabulary": served.tokenizer.vocabulary_size,
         "layers": config.layers,
         "heads": config.heads,
         "task": head.task if head else None,
@@ -105,7 +104,7 @@ async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any
     """/v1/fill: the most probable tokens of each `[MASK]`."""
     if not served.lm.config.is_masked:
         raise Problem(400, f"The model {served.name!r} is not masked: it does not fill blanks.", param="model")
-    vocabulary = served.lm.tokenizer.vocabulary_size
+    vocabulary = served.tokenizer.vocabulary_size
     if body.top > vocabulary:
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
     share.take(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
@@ -114,14 +113,14 @@ async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any
 
 
 def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
-    tokenizer = served.lm.tokenizer
+    tokenizer = served.tokenizer
     with evaluated(served.lm.model) as model:
-        found = fill_blanks(model, tokenizer, body.input, body.top)
+        blanks = fill_blanks(model, tokenizer, body.input, body.top)
         ids = framed(model, tokenizer, body.input, allow_special=True)
-    places = [place for place, token in enumerate(ids) if token == tokenizer.mask]
+    positions = [position for position, token in enumerate(ids) if token == tokenizer.mask]
     return [
-        {"position": place, "tokens": [candidate._asdict() for candidate in candidates]}
-        for place, candidates in zip(places, found, strict=True)
+        {"position": position, "tokens": [candidate._asdict() for candidate in candidates]}
+        for position, candidates in zip(positions, blanks, strict=True)
     ]
 
 
@@ -129,7 +128,7 @@ async def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[
     """/tokenize, in vLLM's format. The names of special tokens are read as these tokens, as vLLM does."""
 
     def tokenized() -> dict[str, Any]:
-        tokenizer = served.lm.tokenizer
+        tokenizer = served.tokenizer
         tokens = tokenizer.encode(body.prompt, allow_special=True)
         share.take(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
         names = [token_name(tokenizer, token) for token in tokens] if body.return_token_strs else None
@@ -144,14 +143,14 @@ async def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> d
 
     def text() -> dict[str, Any]:
         share.take(len(body.tokens) * served.longest_token, "tokens")
-        return {"prompt": served.lm.tokenizer.decode(body.tokens)}
+        return {"prompt": served.tokenizer.decode(body.tokens)}
 
     return await served.read(body.tokens, text)
 
 
 def tokenizer_info(served: Served) -> dict[str, Any]:
     """/tokenizer_info, in vLLM's format: the fields of tokenizer_config.json that clients read."""
-    tokenizer = served.lm.tokenizer
+    tokenizer = served.tokenizer
     end = None if tokenizer.end_of_text is None else END_OF_TEXT
     return {
         "tokenizer_class": TOKENIZER_CLASSES[tokenizer.kind],
@@ -182,8 +181,8 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
     head = served.fine_tuned
     if head is None:
         served.require_causal()
-        found = await _log_probabilities(served, pairs, share.limits)
-        data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(found)]
+        scores = await _log_probabilities(served, pairs, share.limits)
+        data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(scores)]
         return {"object": "list", "model": served.name, "meaning": "log_probability", "data": data}
     if head.labels.target != "score" or head.task != "similarity":
         raise Problem(400, f"The model {served.name!r} does not score pairs: use /classify.", param="model")
@@ -199,24 +198,24 @@ async def _log_probabilities(
     scorer = served.scorer
 
     def windows() -> list[tuple[int, Request]]:
-        found: list[tuple[int, Request]] = []
+        requests: list[tuple[int, Request]] = []
         total = 0
         # A few at a time: one long first text may be paired with a thousand others.
-        groups = short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_A_TOKEN)
+        groups = short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_PER_TOKEN)
         encoded = chain.from_iterable(map(scorer.encode_pairs, groups))
         for number, (context, rest) in enumerate(encoded):
             total += len(context) + len(rest)
             require_tokens(total, "text_2", limits)
-            found += [(number, request) for request in scorer.split(context, rest)]
-        return found
+            requests += [(number, request) for request in scorer.split(context, rest)]
+        return requests
 
-    found = [(0.0, True)] * len(pairs)
+    totals = [(0.0, True)] * len(pairs)
     for jobs in short_jobs(await served.read(pairs, windows), lambda job: len(job[1][0]) + len(job[1][1])):
         scores = await served.compute(partial(scorer.score_ids, [request for _, request in jobs]))
         for (number, _), (value, greedy) in zip(jobs, scores, strict=True):
-            before, still = found[number]
-            found[number] = before + value, still and greedy
-    return found
+            before, still = totals[number]
+            totals[number] = before + value, still and greedy
+    return totals
 
 
 async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[str, Any]:
@@ -235,7 +234,7 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
     data = []
     async for prediction in _predicted(served, head, rows):
         segments = rows[prediction.row].segments
-        found: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "index": prediction.row,
             "label": prediction.label,
             "probabilities": prediction.probabilities,
@@ -248,8 +247,10 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
             pieces = await served.compute(
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )
-            found["words"] = [{"segment": p.segment, "text": p.text, "change": round(p.change, 6)} for p in pieces]
-        data.append(found)
+            answer["words"] = [
+                {"segment": p.segment, "text": p.text, "change": round(p.change, 6)} for p in pieces
+            ]
+        data.append(answer)
     return {"object": "list", "model": served.name, "task": head.task, "data": data}
 
 

@@ -1,0 +1,93 @@
+"""Open the models of a server."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from headwater import shipped
+from headwater.errors import UsageError, counted
+from headwater.finetuning import TASK_FILE, FineTuned
+from headwater.inference import LanguageModel, load
+from headwater.model import ModelConfig
+from headwater.serve.served import Served
+from headwater.training import available_memory, choose_device
+
+# More continuations at a time add little throughput.
+_MOST_SLOTS = 32
+
+
+def open_models(
+    models: list[str],
+    *,
+    tokenizer: str | None = None,
+    precision: str,
+    device: str = "auto",
+    slots: int | None,
+) -> list[Served]:
+    """Open each `MODEL` or `NAME=MODEL`, with `tokenizer` if its folder has none.
+
+    slots: continuations of one model at a time; None means `automatic_slots`.
+
+    Raises UsageError for two models of the same name and for slots that do not fit the memory, and what `load`
+    raises.
+    """
+    named: dict[str, str] = {}
+    for model in models:
+        given, source = shipped.split_name(model)
+        name = _usual_name(model) if given is None else given
+        if not name or not source:
+            raise UsageError(f"--model {model!r} has no name or no folder", expected="FOLDER or NAME=FOLDER")
+        if name in named:
+            raise UsageError(
+                f"two models would be called {name!r}: {named[name]} and {source}",
+                repair=f"Name one: --model {shlex.quote(f'other={source}')}",
+            )
+        named[name] = source
+    served = [_open(name, source, tokenizer, precision, device, slots or 1) for name, source in named.items()]
+    memory = available_memory(choose_device(device, training=False)) // len(served)
+    for one in served:
+        # Load the rules of GPT-1's words now: importing spaCy while serving would stop all requests for seconds.
+        one.lm.tokenizer.encode("a")
+        if not one.lm.config.is_causal:
+            continue
+        fitting = max(1, memory // _slot_bytes(one.lm.config))
+        if slots is None:
+            one.lm.slots = automatic_slots(one.lm.config, memory)
+        elif slots > fitting:
+            raise UsageError(
+                f"{counted(slots, 'continuation')} of {one.name} at a time need more memory than is free",
+                expected=f"at most {fitting:,}",
+                repair="Give a lower --max-concurrency",
+            )
+        _ = one.engine, one.scorer  # allocate their caches now, not at the first request
+    return served
+
+
+def automatic_slots(config: ModelConfig, memory: int) -> int:
+    """Return how many continuations to run at a time: 32, or as many as fit an eighth of `memory`."""
+    return max(1, min(_MOST_SLOTS, memory // 8 // _slot_bytes(config)))
+
+
+def _slot_bytes(config: ModelConfig) -> int:
+    """Return the bytes of a whole context of keys and values in float32; for an LSTM, an upper bound."""
+    states = config.units or config.width if config.architecture == "lstm" else config.width
+    return 2 * 4 * config.layers * config.context * states
+
+
+def _usual_name(model: str) -> str:
+    """Return the folder's name, or the name of the run whose model it is; a hub name is unchanged."""
+    path = Path(model)
+    if not path.exists():
+        return model
+    return shipped.name_of(path.resolve())
+
+
+def _open(name: str, source: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
+    folder = shipped.resolve(source)
+    if not (folder / TASK_FILE).is_file():
+        return Served(name, load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
+    fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
+    exact = "fp32" if precision == "auto" else precision
+    lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
+    return Served(name, lm, fine_tuned)
