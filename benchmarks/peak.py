@@ -35,8 +35,8 @@ def forget_peak() -> None:
 
 def device_of(name: str) -> Any:
     """Return torch's device of this name; end with a message if it is unavailable."""
+    from headwater.device import choose_device
     from headwater.errors import UsageError
-    from headwater.training import choose_device
 
     try:
         return choose_device(name)

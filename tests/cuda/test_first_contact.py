@@ -1,4 +1,4 @@
-"""What a run, a dry run and a profile ask of a CUDA device, on a machine without one."""
+"""What a run and a dry run ask of a CUDA device, on a machine without one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from torch.autograd import DeviceType
-from torch.autograd.profiler_util import FunctionEvent
 
 from headwater.errors import Interrupted
 from headwater.model import build_model, transformer
 from headwater.model.backend import Backend
-from headwater.pretraining import cost, forecast, pretraining
+from headwater.pretraining import plan, pretraining, rate_search
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
 from headwater.training import checkpoint, compile, machine, parallel
@@ -74,10 +72,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, on_device: Any) -> Iterator[SimpleNames
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
     machine.matmul_rate.cache_clear()
-    machine.memory_rate.cache_clear()
     yield seen
     machine.matmul_rate.cache_clear()
-    machine.memory_rate.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -167,11 +163,11 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_dry_run_times_the_compiled_updates_of_the_run(
     fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "_WARMUP", (1, 0.0))
-    monkeypatch.setattr(cost, "_TIMED", (2, 0.0))
+    monkeypatch.setattr(plan, "_WARMUP", (1, 0.0))
+    monkeypatch.setattr(plan, "_TIMED", (2, 0.0))
     monkeypatch.setattr(pretraining, "held_out_loss", lambda trainer, stream, config: 1.0)
     with fake_cuda() as contract:
-        found = forecast.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
+        found = plan.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
     assert (found.precision, found.available, found.peak) == ("bf16", 80 << 30, 1 << 30)
     assert found.advice == "It fits"
     # Compared once, then three updates of two micro-batches; two blocks.
@@ -189,47 +185,10 @@ def test_a_search_for_a_rate_computes_as_the_run(
         trainer.update(read(0))
         raise Searched
 
-    monkeypatch.setattr(forecast, "search_rate", search)
+    monkeypatch.setattr(rate_search, "search_rate", search)
     with fake_cuda(), pytest.raises(Searched):
-        forecast.find_rate(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "rates")
+        rate_search.find_rate(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "rates")
     assert compiled == ["tf32"] * 2 * (1 + 2)  # blocks; the comparison, and two micro-batches
-
-
-def test_a_profile_of_a_gpu_counts_each_kernel_once(
-    fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The profiler lists a kernel twice: with the operation that launched it, and by itself."""
-    asked: list[set[Any]] = []
-    real = torch.profiler.profile
-    kernels = {"aten::mm": 400.0, "aten::gelu": 30.0, "aten::_fused_adamw_": 50.0}
-    parts = ("matrix products", "element-wise", "optimizer")
-
-    class Profile(real):  # type: ignore[misc,valid-type]
-        def __init__(self, activities: Any, **options: Any) -> None:
-            asked.append(set(activities))
-            super().__init__(activities=[torch.profiler.ProfilerActivity.CPU], **options)
-
-        def events(self) -> list[FunctionEvent]:
-            found = []
-            for name, microseconds in kernels.items():
-                launch = FunctionEvent(1, name, 0, 0, 10, use_device="cuda", input_shapes=[[8, 8]])
-                launch.append_kernel(f"kernel of {name}", 0, microseconds)
-                itself = {"device_type": DeviceType.CUDA, "use_device": "cuda"}
-                found += [launch, FunctionEvent(2, f"kernel of {name}", 0, 20, 20 + microseconds, **itself)]
-            return found
-
-    monkeypatch.setattr(torch.profiler, "profile", Profile)
-    with fake_cuda():
-        shares = forecast.profile(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
-    activities = torch.profiler.ProfilerActivity
-    assert asked == [{activities.CPU, activities.CUDA}] * 3
-    assert gpu.synchronised == 3
-    assert compiled
-    seconds = {share.part: share.seconds for share in shares}
-    assert [seconds[part] for part in parts] == pytest.approx([time / 1e6 for time in kernels.values()])
-    limits = {share.part: share.limit for share in shares}
-    # The bytes of an update's operands, divided by the measured bytes a second.
-    assert limits["element-wise"] == pytest.approx(2 * 2 * 64 / (2 * 64 * 1024**2 / 2e-3))
 
 
 def test_nccl_gets_the_rank_s_device_and_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,10 @@ JOURNEYS = {
     "corpora": Journey(("cluster/corpus.sh",), {"--workers 16": "--workers 2"}, needs=("resiliparse",)),
     "slurm-corpora": Journey(("cluster/slurm_corpus.sh",), needs=("resiliparse",), tools=STAND_INS),
     "ray": Journey(("cluster/ray_corpus.sh",), {" --address node0:6379": ""}, needs=("resiliparse", "ray")),
-    "pretraining": Journey(("pretraining/run.sh", "pretraining/resume.sh"), {" --set steps=2000": ""}),
+    "pretraining": Journey(
+        ("pretraining/run.sh", "pretraining/resume.sh", "pretraining/time_of_an_update.py"),
+        {" --set steps=2000": "", 'recipe="gpt2-mini"': 'recipe="gpt2-nano"'},
+    ),
     "continue": Journey(
         ("pretraining/continue.sh",),
         {

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from headwater.device import processor_vendor
 from headwater.inference.backends import automatic_precision
 from headwater.model import build_model, preset
 from headwater.model.attention import attend_in_blocks, attend_plainly
-from headwater.model.backend import TORCH, Backend, backend_of, default_backend, processor_vendor, use_backend
+from headwater.model.backend import TORCH, Backend, backend_of, default_backend, use_backend
 from headwater.model.loss import cross_entropy, cross_entropy_plainly
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater import native
-from headwater.model import elementwise
 from headwater.model.attention import attend_in_blocks, attend_plainly
-from headwater.model.backend import default_backend
+from headwater.model.backend import Backend, default_backend
 
 LENGTHS = st.sampled_from([1, 2, 15, 16, 17, 33, 300, 4096, 5000])
+BACKEND = Backend(native=True)
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 
 
@@ -49,7 +49,7 @@ def drawn(seed: int, *shape: int) -> Tensor:
 @given(length=LENGTHS, dtype=DTYPES, scale=st.sampled_from([1.0, 30.0]), seed=st.integers(0, 99))
 def test_gelu(length: int, dtype: torch.dtype, scale: float, seed: int) -> None:
     x = (scale * drawn(seed, length)).to(dtype)
-    assert_close(results(elementwise.gelu, x), results(lambda x: functional.gelu(x, approximate="tanh"), x), dtype)
+    assert_close(results(BACKEND.gelu, x), results(lambda x: functional.gelu(x, approximate="tanh"), x), dtype)
 
 
 @settings(max_examples=20, deadline=None)
@@ -65,7 +65,7 @@ def test_norm(rows: int, width: int, dtype: torch.dtype, seed: int) -> None:
     def plain(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
         return functional.layer_norm(x, (width,), gain, bias, 1e-3).to(dtype)
 
-    got = results(lambda *operands: elementwise.norm(*operands, 1e-3, dtype), x, gain, bias)
+    got = results(lambda *operands: BACKEND.norm(*operands, 1e-3, dtype), x, gain, bias)
     assert_close(got, results(plain, x, gain, bias), dtype)
 
 
@@ -73,7 +73,7 @@ def test_norm(rows: int, width: int, dtype: torch.dtype, seed: int) -> None:
 @given(length=LENGTHS, seed=st.integers(0, 99))
 def test_the_sum_with_the_residual_stream(length: int, seed: int) -> None:
     x, branch = drawn(seed, 3, length).t(), drawn(seed + 1, length, 3).bfloat16()
-    got, expected = results(elementwise.add, x, branch), results(torch.add, x, branch)
+    got, expected = results(BACKEND.add, x, branch), results(torch.add, x, branch)
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
 
@@ -83,7 +83,7 @@ def test_the_sum_with_the_residual_stream(length: int, seed: int) -> None:
 )
 def test_the_softmax_of_attention(time: int, head_dim: int, seed: int) -> None:
     operands = [drawn(seed + number, 2, 2, time, head_dim) for number in range(3)]
-    got = results(lambda *operands: attend_in_blocks(*operands, native=True), *operands)
+    got = results(lambda *operands: attend_in_blocks(*operands, kernels=native.kernels()), *operands)
     assert_close(got, results(attend_plainly, *operands))
 
 
@@ -98,7 +98,7 @@ def test_the_gradient_of_the_loss(rows: int, vocabulary: int, dtype: torch.dtype
     (gradient,) = torch.autograd.grad(expected, exact)
     padded = torch.full((rows, vocabulary + 3), 7.0, dtype=dtype)
     padded[:, :vocabulary] = logits
-    loss = elementwise.kernels().loss_gradient_(padded[:, :vocabulary], targets, weights)
+    loss = native.kernels().loss_gradient_(padded[:, :vocabulary], targets, weights)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
     assert_close([padded[:, :vocabulary].float()], [gradient.float()], dtype)
     assert (padded[:, vocabulary:] == 7).all()  # nothing is written next to it
@@ -108,11 +108,11 @@ def test_what_is_not_a_number_stays_so() -> None:
     for position in (0, 20):
         x = torch.zeros(1, 21)
         x[0, position] = float("nan")
-        assert elementwise.gelu(x)[0, position].isnan()
-        assert elementwise.gelu(x.bfloat16())[0, position].isnan()
-        assert elementwise.kernels().loss_gradient_(x.clone(), torch.tensor([3]), torch.ones(1)).isnan()
-        assert elementwise.norm(x, torch.ones(21), torch.zeros(21), 1e-5, torch.float32).isnan().all()
-        assert elementwise.kernels().sum_of_squares(x).isnan()
+        assert BACKEND.gelu(x)[0, position].isnan()
+        assert BACKEND.gelu(x.bfloat16())[0, position].isnan()
+        assert native.kernels().loss_gradient_(x.clone(), torch.tensor([3]), torch.ones(1)).isnan()
+        assert BACKEND.norm(x, torch.ones(21), torch.zeros(21), 1e-5, torch.float32).isnan().all()
+        assert native.kernels().sum_of_squares(x).isnan()
 
 
 def test_results_do_not_depend_on_the_threads() -> None:
@@ -124,9 +124,9 @@ def test_results_do_not_depend_on_the_threads() -> None:
             torch.set_num_threads(threads)
             found.append(
                 [
-                    *results(lambda *operands: elementwise.norm(*operands, 1e-5, torch.bfloat16), x, gain, bias),
-                    *results(elementwise.gelu, x),
-                    elementwise.kernels().sum_of_squares(x),
+                    *results(lambda *operands: BACKEND.norm(*operands, 1e-5, torch.bfloat16), x, gain, bias),
+                    *results(BACKEND.gelu, x),
+                    native.kernels().sum_of_squares(x),
                 ]
             )
     finally:

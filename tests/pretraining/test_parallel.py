@@ -21,7 +21,7 @@ import torch.distributed as dist
 from headwater.errors import TrainingError, UsageError
 from headwater.model.io.folder import load_model
 from headwater.training.journal import read_journal
-from headwater.training.parallel import agreed_name, choose_device, process_group, require_one_kind
+from headwater.training.parallel import agreed_name, process_group, require_one_kind
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 
@@ -90,34 +90,6 @@ def test_ranks_agree_on_a_name_that_no_earlier_start_had(late: int) -> None:
 def test_a_rank_that_does_not_come_is_named() -> None:
     with pytest.raises(dist.DistStoreError, match="rank 1 did not come"):
         agreed_name(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
-
-
-def test_a_gpu_for_each_rank_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "zeros", lambda size, device: torch.ones(size))
-    assert choose_device("cuda", 3) == torch.device("cuda:3")
-    assert choose_device("cuda:1", 3) == torch.device("cuda:1")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert choose_device("auto", 3) == torch.device("cuda:3")
-
-
-def test_a_device_that_computes_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match="device 'meta' cannot be used by rank 2"):
-        choose_device("meta", 2)
-
-
-@pytest.mark.parametrize("device", ["quantum", "hpu", "xla", "mps:7"])
-def test_the_error_about_a_device_is_short_and_names_the_repair(device: str) -> None:
-    with pytest.raises(UsageError, match="Use --device auto") as raised:
-        choose_device(device)
-    assert len(str(raised.value)) < 200
-
-
-def test_cuda_without_a_gpu_is_refused() -> None:
-    if torch.cuda.is_available():
-        assert choose_device("cuda").type == "cuda"
-        return
-    with pytest.raises(UsageError, match=r"device 'cuda' cannot be used.*a GPU for each rank"):
-        choose_device("cuda")
 
 
 def test_ranks_with_devices_of_two_kinds_are_refused_on_all_of_them() -> None:

@@ -302,7 +302,7 @@ def test_held_out_windows_are_evenly_placed_in_any_number_of_them() -> None:
     count = (1 << 25) + 4
     stream: Any = SimpleNamespace(windows=count, batch=batch)
     model = SimpleNamespace(eval=lambda: None)
-    trainer: Any = SimpleNamespace(ranks=Ranks(), model=model, objective=lambda model, batch: (torch.ones(()), {}))
+    trainer: Any = SimpleNamespace(ranks=Ranks(), model=model, loss=lambda batch: (torch.ones(()), {}))
     held_out_loss(trainer, stream, PretrainConfig.build({"micro_batch": 100}))
     assert (asked[0], asked[-1], len(asked)) == (0, count - 1, 256)
 
@@ -311,10 +311,10 @@ def test_the_held_out_loss_is_a_mean_over_the_targets_that_no_other_window_has()
     targets = torch.tensor([[1, 1], [IGNORE, 1]])  # the second window overlaps the first
     stream: Any = SimpleNamespace(windows=2, batch=lambda indices: (targets[indices], targets[indices]))
 
-    def objective(model: Any, batch: TokenBatch) -> Any:
+    def loss(batch: TokenBatch) -> Any:
         return (3.0 * batch.weights * (batch.targets != IGNORE)).sum(), {}
 
-    trainer: Any = SimpleNamespace(ranks=Ranks(), model=SimpleNamespace(eval=lambda: None), objective=objective)
+    trainer: Any = SimpleNamespace(ranks=Ranks(), model=SimpleNamespace(eval=lambda: None), loss=loss)
     assert held_out_loss(trainer, stream, PretrainConfig.build({"micro_batch": 1})) == 3.0
 
 
@@ -328,7 +328,7 @@ def test_the_recipe_decides_the_initial_weights_and_where_attention_stops(tokens
         config = resolve(PretrainConfig.build(TINY, {"micro_batch": 1} | changes), tokens, Ranks())
         trainer = build_run(config, tokens, tmp_path / "run", Ranks(), SILENT).trainer
         with torch.no_grad():
-            return trainer.model.tokens.weight, float(trainer.objective(trainer.model, batch)[0])
+            return trainer.model.tokens.weight, float(trainer.loss(batch)[0])
 
     usual, again, other, apart = begun(), begun(), begun(seed=2), begun(cross_documents=False)
     assert torch.equal(usual[0], again[0])

@@ -14,9 +14,8 @@ from headwater.model import build_model, preset
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.training import compile, run
-from headwater.training.compile import compile_checked
+from headwater.training.compile import arithmetic, compile_checked
 from headwater.training.loop import TrainConfig, Trainer
-from headwater.training.machine import arithmetic
 from headwater.training.parallel import Ranks
 from headwater.training.run import Measurement, Run
 

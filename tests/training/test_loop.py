@@ -18,7 +18,7 @@ from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.training import loop
 from headwater.training.loop import Objective, TrainConfig, Trainer, resolve_precision
-from headwater.training.optimizer import Optimizer
+from headwater.training.optimizer import Optimizer, master_weights
 from headwater.training.parallel import Ranks, recompute_blocks
 
 
@@ -180,9 +180,8 @@ def test_original_adam_is_gpt1s_arithmetic() -> None:
     module = torch.nn.Linear(3, 4, bias=False)
     module.gain = torch.nn.Parameter(torch.from_numpy(vector.copy()))
     module.weight.data = torch.from_numpy(matrix.copy())
-    optimizer = Optimizer(
-        module, weight_decay=0.01, betas=(0.9, 0.999), epsilon=1e-3, form="original", matrix_dtype=torch.float32
-    )
+    weights_of = master_weights(module, torch.float32)
+    optimizer = Optimizer(weights_of, weight_decay=0.01, betas=(0.9, 0.999), epsilon=1e-3, form="original")
     weights = {"weight": matrix.astype(np.float64), "gain": vector.astype(np.float64)}
     moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}
     for update in range(1, 6):

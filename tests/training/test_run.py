@@ -125,7 +125,8 @@ def begin(out: Path, on_update: Callable[[dict[str, Any]], None], source: Any = 
     """Return a run of six updates that validates after the last one."""
     config = TrainConfig(**{"steps": 6, "validate_every": 6, "keep": 1, "precision": "fp32"} | changes)
     measured = Measurement({"validation_loss": 1.0}, (1.0,))
-    run = Run(tiny_trainer(steps=6), config, source or Source(), lambda: measured, out=out, watch=Spike())
+    run = Run(tiny_trainer(steps=6), config, source or Source(), lambda: measured, out=out)
+    run._watch = Spike()  # type: ignore[assignment]
     run.on_update = on_update
     return run
 
@@ -145,8 +146,8 @@ def test_the_checkpoint_before_a_spike_is_kept_also_by_the_run_that_resumes(tmp_
     resumed = begin(tmp_path, print, checkpoint_every=1)
     resumed.train()
     assert kept(tmp_path) == ["step-00000002", "step-00000006"]
-    assert isinstance(resumed.watch, Spike)
-    assert resumed.watch.resumed == [1, 2, 3, 4]
+    assert isinstance(resumed._watch, Spike)
+    assert resumed._watch.resumed == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("checkpoint_every", [1, 3])

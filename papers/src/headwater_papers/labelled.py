@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from headwater.datasets import BY_NAME, Benchmark, find, is_there, separate_texts, table_rows
+from headwater.device import choose_device
 from headwater.errors import DataError, UsageError, suggest
 from headwater.evaluation import json_lines
 from headwater.finetuning import (
@@ -33,7 +34,6 @@ from headwater.finetuning import (
     run_stage,
 )
 from headwater.storage import Stage, open_folder, write_json_lines
-from headwater.training import choose_device
 from headwater_papers.items import Items, ItemValues, of_two_classes, pseudo_values
 from headwater_papers.laboratory import Laboratory, evenly_placed, once
 from headwater_papers.scale import Rows, Scale, trainings

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.datasets import TABLES
+from headwater.device import processor_name
 from headwater.errors import FolderError
 from headwater.report import KIND, report, save_figure
 from headwater.storage import (
@@ -29,7 +30,6 @@ from headwater.storage import (
     write_json,
     write_text,
 )
-from headwater.training import processor_name
 from headwater_papers.claims import correct_family
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS

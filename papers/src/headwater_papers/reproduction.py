@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater.device import choose_device
 from headwater.errors import DataError, HeadwaterError, UsageError, resumable, suggest
 from headwater.report import require_matplotlib
 from headwater.storage import SILENT, Progress, folder_lock, storage_errors
-from headwater.training import choose_device
 from headwater_papers.experiment import Experiment
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.laboratory import Laboratory

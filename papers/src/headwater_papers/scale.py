@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings", bound=Config)
 
 FOLDER = Path(__file__).parent / "scales"
-# The share of the rate of large matmuls that training of small and middle-sized models reaches.
-_REACHED = 0.4
 _SECONDS_A_DAY = 86_400
 # Operations a second of one H100 in bf16 at that share of its peak.
 GPU_RATE = 4e14
@@ -259,14 +256,14 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
     The number of tokens of a recipe in epochs is unknown before its text is packed, so scales have `steps`.
     """
     from headwater.model import count_parameters
-    from headwater.pretraining import training_flops_a_token
+    from headwater.pretraining import training_flops_per_token
 
     flops, tokens, largest = 0.0, 0, ("", 0)
     for name in models:
         shape = shape_of(scale, name)
         read = tokens_read(scale, name) * len(scale.seeds)
         tokens += read
-        flops += read * training_flops_a_token(shape, shape.context)
+        flops += read * training_flops_per_token(shape, shape.context)
         parameters = count_parameters(shape)
         if parameters > largest[1]:
             largest = (name, parameters)
@@ -278,7 +275,8 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
 
     The time is that of pre-training; fine-tuning and scores take more.
     """
-    from headwater.training import available_memory, choose_device, matmul_rate
+    from headwater.device import available_memory, choose_device
+    from headwater.pretraining import training_seconds
 
     cost = cost_of(scale, models)
     if not models:
@@ -297,11 +295,8 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
             f"{cost.text()}",
             repair=f"Use a machine with {cost.bytes * 1.5 / 1e9:.2g} GB, or a smaller --scale",
         )
-    rates = {
-        dtype: _rate_when_quiet(dtype) if place.type == "cpu" else matmul_rate(dtype, place)
-        for dtype in {_dtype(scale, name) for name in models}
-    }
-    hours = sum(cost_of(scale, [name]).flops / rates[_dtype(scale, name)] for name in models) / _REACHED / 3600
+    works = [(cost_of(scale, [name]).flops, _dtype(scale, name)) for name in models]
+    hours = sum(training_seconds(flops, dtype, place) for flops, dtype in works) / 3600
     if hours > scale.most_hours:
         raise ResourceError(
             f"the scale {scale.name} would take about {hours:,.0f} hours of pre-training on this machine "
@@ -317,19 +312,3 @@ def _dtype(scale: Scale, model: str) -> torch.dtype:
     import torch
 
     return torch.bfloat16 if scale.models[model].recipe.get("precision") == "bf16" else torch.float32
-
-
-def _rate_when_quiet(dtype: torch.dtype) -> float:
-    """Return the operations a second of matmuls on all cores, by CPU time, which other processes do not change."""
-    import torch
-
-    from headwater.model import default_backend
-
-    size = 1_024
-    linear = default_backend().linear
-    left, right = torch.ones(2, size, size, dtype=dtype)
-    linear(left, right)  # warm up: the first call chooses a kernel
-    started = time.process_time()
-    for _ in range(4):
-        linear(left, right)
-    return 4 * 2 * size**3 / max(time.process_time() - started, 1e-6) * torch.get_num_threads()

@@ -10,7 +10,7 @@ from headwater.datasets import BY_NAME
 from headwater.errors import counted
 from headwater.finetuning import FinetuneConfig, default_epochs
 from headwater.model import count_parameters, load_config
-from headwater.pretraining import PretrainConfig, training_flops_a_token
+from headwater.pretraining import PretrainConfig, training_flops_per_token
 from headwater.storage import open_folder
 from headwater_papers.labelled import FULL, VARIANTS, describe_rows
 from headwater_papers.laboratory import Laboratory
@@ -130,7 +130,7 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
         shape = shape_of(scale, models.get(name.partition(",")[0], FULL.model))
         epochs = settings.epochs or default_epochs(rows, settings.batch_size)
         sequences = rows * epochs * _SEQUENCES.get(BY_NAME[benchmark].task, 1)
-        flops += sequences * shape.context * training_flops_a_token(shape, shape.context)
+        flops += sequences * shape.context * training_flops_per_token(shape, shape.context)
     if not tuned:
         return f"the work: {work}"
     cost = f"{flops:.1e} floating-point operations"

@@ -50,14 +50,9 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     from headwater import native, shipped
+    from headwater.device import available_cores, available_memory, processor_name
     from headwater.storage import RESOURCES, cache_folder
-    from headwater.training import (
-        available_cores,
-        available_memory,
-        choose_precision,
-        matmul_rate,
-        processor_name,
-    )
+    from headwater.training import choose_precision, matmul_rate
 
     cpu = torch.device("cpu")
     devices = [

@@ -46,9 +46,6 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would cost, and exit.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Print the time of each part of an update, and exit.")
-    ] = False,
     evaluate: Annotated[str, typer.Option(help=_FOLLOW)] = "",
     evaluate_every: Annotated[int, typer.Option(help="Updates between two evaluations.", min=1)] = 100,
     data: Annotated[
@@ -63,14 +60,12 @@ def pretrain(
     The recipe gives the defaults; --preset, --from, --seed and --set change them. Run the same command again to
     resume from the last checkpoint. Under torchrun it trains on all ranks together.
     """
-    if profile:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # before torch is imported: its profiler prints on stderr
     from headwater.config import option_layers, parse_settings, read_recipe
     from headwater.errors import UsageError
     from headwater.pretraining import PretrainConfig, require_one_model
     from headwater.pretraining import pretrain as run_pretraining
 
-    measures = {"--dry-run": dry_run, "--profile": profile, "--find-lr": find_lr}
+    measures = {"--dry-run": dry_run, "--find-lr": find_lr}
     if len(asked := [option for option, given in measures.items() if given]) > 1:
         raise UsageError(f"{asked[0]} and {asked[1]} exclude each other", repair=f"Leave {asked[1]} out")
     if asked:
@@ -100,19 +95,10 @@ def pretrain(
         if is_rank_zero:
             emit(result.to_dict(), as_json=as_json, text=result.as_text())
         return
-    if profile:
-        from headwater.pretraining import as_table
-        from headwater.pretraining import profile as profile_run
-
-        shares = profile_run(config, tokens, out)
-        rows = [{"part": s.part, "seconds": s.seconds, "limit": s.limit} for s in shares]
-        if is_rank_zero:
-            emit({"parts": rows}, as_json=as_json, text=as_table(shares))
-        return
     if find_lr:
-        from headwater.pretraining import find_rate, suggestion
+        from headwater.pretraining import find_rate
 
-        rate = suggestion(find_rate(config, tokens, out, progress=terminal_progress()))
+        rate = find_rate(config, tokens, out, progress=terminal_progress())
         text = f"Suggested: --set learning_rate={rate:g}\nThe curve: {out / 'curve.svg'}"
         if is_rank_zero:
             emit({"learning_rate": rate, "out": str(out)}, as_json=as_json, text=text)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from headwater.training import available_cores
+from headwater.device import available_cores
 
 # Number of matmul shapes whose code oneDNN caches, 0.2 to 0.4 MB each. The default of 1,024 fills hundreds of
 # megabytes with texts of different lengths; an update of one shape at context 1,024 is as fast with 32.

@@ -17,6 +17,7 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config
 from headwater.corpus import TrainingGrams, training_grams
+from headwater.device import choose_device
 from headwater.errors import (
     DataError,
     HeadwaterError,
@@ -47,7 +48,6 @@ from headwater.inference import load
 from headwater.model import ModelConfig
 from headwater.shipped import hub_name
 from headwater.storage import MALFORMED, SILENT, Progress, Stage, identity_of
-from headwater.training import choose_device
 
 # The most reasons in the error that no protocol could be scored.
 _REASONS = 3

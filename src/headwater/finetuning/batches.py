@@ -19,8 +19,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headwater.device import to_device
 from headwater.finetuning.inputs import Encoded
-from headwater.model import IGNORE, to_device
+from headwater.model import IGNORE
 
 # An update's examples are drawn from a window of this many updates, sorted by length within it.
 WINDOW_UPDATES = 16

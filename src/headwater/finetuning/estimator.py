@@ -22,6 +22,7 @@ from pydantic import Field
 
 from headwater import shipped
 from headwater.config import Config
+from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError, suggest
 from headwater.finetuning import baseline, check
 from headwater.finetuning.baseline import ClassWeight
@@ -35,7 +36,7 @@ from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import FinetuneConfig, peak_rate, prepare_base, train_task
 from headwater.model import fingerprint, load_model
 from headwater.storage import SILENT, PlainProgress, Stage, read_json, write_json
-from headwater.training import OnUpdate, Precision, choose_device
+from headwater.training import OnUpdate, TrainingPrecision
 
 ESTIMATOR_FILE = "estimator.json"
 
@@ -76,7 +77,7 @@ class Estimator:
     task_model: TaskModelName = "pooling"
     from_scratch: bool = False
     class_weight: ClassWeight = None
-    precision: Precision = "auto"
+    precision: TrainingPrecision = "auto"
     device: str = "auto"
     verbose: bool = False
     seed: int = 1

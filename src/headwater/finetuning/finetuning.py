@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
+from headwater.device import choose_device
 from headwater.errors import counted, resumable
 from headwater.finetuning import check
 from headwater.finetuning.baseline import compare
@@ -57,7 +58,7 @@ from headwater.storage import (
     write_text,
 )
 from headwater.tokenizer import Tokenizer, missing_tokenizer
-from headwater.training import CHECKPOINTS, choose_device, resolve_precision
+from headwater.training import CHECKPOINTS, resolve_precision
 
 METRICS_FILE, CONFIG_FILE = "metrics.json", "config.toml"
 # The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.

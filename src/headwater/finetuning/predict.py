@@ -11,13 +11,14 @@ from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
+from headwater.device import choose_device
 from headwater.errors import DataError, UsageError, counted
 from headwater.finetuning.check import is_empty
 from headwater.finetuning.columns import Columns, find_columns, read_columns
 from headwater.finetuning.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.rows import Raw, TaskName
 from headwater.storage import SILENT, OutputFile, Progress, table_columns, to_json
-from headwater.training import choose_device, choose_precision
+from headwater.training import choose_precision
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
 

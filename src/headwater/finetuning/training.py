@@ -43,7 +43,6 @@ from headwater.training import (
     TrainConfig,
     Trainer,
     transfer_rate,
-    uncompile,
 )
 
 if TYPE_CHECKING:
@@ -177,8 +176,7 @@ class TrainingOutcome:
 
     def end_training(self) -> None:
         """Make the model eager, with its float32 weights, and free the gradients."""
-        uncompile(self.trainer)
-        self.trainer.optimizer.end_training()
+        self.trainer.end_training()
 
     def best_entry(self) -> dict[str, Any]:
         """Return the curve's entry of the best state."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, cast, get_args
 import torch
 
 from headwater import native
+from headwater.device import bf16_is_fast
 from headwater.errors import UsageError
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.masked import require_causal
 from headwater.inference.network import Network, Precision
 from headwater.inference.recurrent import RecurrentNetwork
 from headwater.inference.torch_network import TorchNetwork
-from headwater.model import LSTM, ModelConfig, Transformer, bf16_is_fast
+from headwater.model import LSTM, ModelConfig, Transformer
 
 if TYPE_CHECKING:
     from headwater.model import Model

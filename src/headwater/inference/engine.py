@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.device import to_device
 from headwater.errors import HeadwaterError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
 from headwater.inference.packing import shared_length
@@ -34,7 +35,7 @@ from headwater.inference.sampling import (
     uniform,
 )
 from headwater.inference.text import TextStream
-from headwater.model import require_rows, to_device
+from headwater.model import require_rows
 from headwater.tokenizer import TASK_TOKENS, Tokenizer
 
 

@@ -84,7 +84,7 @@ def load(
     """
     import torch
 
-    from headwater.training import choose_device
+    from headwater.device import choose_device
 
     folder = shipped.resolve(model, download=download)
     place = choose_device(device, training=False)

@@ -36,8 +36,8 @@ from pydantic import Field
 from torch import Tensor
 
 from headwater.config import Config
+from headwater.device import to_device
 from headwater.errors import DataError, UsageError
-from headwater.model import to_device
 
 Logits = npt.NDArray[np.float32]
 _GROUPS = 512  # of logits, for finding the k-th largest

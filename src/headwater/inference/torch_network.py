@@ -33,10 +33,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headwater.device import to_device
 from headwater.inference.matrices import arrange, owned
 from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
 from headwater.inference.packing import BranchAttention, Pack
-from headwater.model import Block, Embeddings, ModelConfig, Transformer, attend, to_device
+from headwater.model import Block, Embeddings, ModelConfig, Transformer, attend
 
 BLOCK = 64
 GROUP = 8

@@ -1,10 +1,9 @@
 from .attention import Mask, attend, attention_weights, document_blocks, document_mask, padding_mask
-from .backend import TORCH, Backend, backend_of, bf16_is_fast, cpu_info, default_backend, to_device, use_backend
+from .backend import TORCH, Backend, backend_of, default_backend, use_backend
 from .bilstm import reversal
 from .build import Model, build_model, count_parameters
 from .config import FAITHFUL, PRESETS, Faithful, ModelConfig, preset, require_preset
 from .digest import fingerprint
-from .elementwise import kernels
 from .io.bert import OUTPUT
 from .io.folder import CONFIG, load_config, load_model, model_reader, require_rows, save_model
 from .io.huggingface import model_type
@@ -36,11 +35,9 @@ __all__ = [
     "attend",
     "attention_weights",
     "backend_of",
-    "bf16_is_fast",
     "build_model",
     "check_finite",
     "count_parameters",
-    "cpu_info",
     "cross_entropy",
     "cross_entropy_plainly",
     "default_backend",
@@ -48,7 +45,6 @@ __all__ = [
     "document_mask",
     "find_tensors",
     "fingerprint",
-    "kernels",
     "load_config",
     "load_model",
     "model_reader",
@@ -61,7 +57,6 @@ __all__ = [
     "reversal",
     "save_model",
     "tensor_sizes",
-    "to_device",
     "use_backend",
     "workspace_bytes",
     "write_tensors",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.model.elementwise import kernels
+from headwater.native import Kernels
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -74,22 +74,22 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, ca
     return scores.softmax(dim=-1)
 
 
-def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, native: bool = False) -> Tensor:
+def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, kernels: Kernels | None = None) -> Tensor:
     """Return causal attention over a whole text, computed for a block of queries and the keys up to its end.
 
     Shapes as `attend`, with as many queries as keys. Hidden scores are not computed, except for the triangle
-    inside a block. The weights are kept for the backward pass, half a square a head. `native`: use the compiled
-    softmax.
+    inside a block. The weights are kept for the backward pass, half a square per head. kernels: compute the
+    softmax with them.
     """
-    return _BlockedAttention.apply(query, key, value, native)  # type: ignore[no-untyped-call]
+    return _BlockedAttention.apply(query, key, value, kernels)  # type: ignore[no-untyped-call]
 
 
 class _BlockedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, native: bool) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernels: Kernels | None) -> Tensor:
         shape = query.shape
         query, key, value = (x.flatten(0, 1) for x in (query, key, value))  # (batch · head, time, head_dim)
-        softmax_ = kernels().softmax_ if native else _causal_softmax_
+        softmax_ = kernels.softmax_ if kernels else _causal_softmax_
         attended = query.new_empty(query.shape)
         kept = []
         for start, end in _blocks(shape[-2]):
@@ -99,7 +99,7 @@ class _BlockedAttention(torch.autograd.Function):
             if any(ctx.needs_input_grad):
                 kept.append(weights)
         ctx.save_for_backward(query, key, value, *kept)
-        ctx.native = native
+        ctx.kernels = kernels
         return attended.view(shape)
 
     @staticmethod
@@ -108,7 +108,7 @@ class _BlockedAttention(torch.autograd.Function):
         gradient = upstream[0]
         shape = gradient.shape
         gradient = gradient.flatten(0, 1)
-        softmax_gradient_ = kernels().softmax_gradient_ if ctx.native else _softmax_gradient_
+        softmax_gradient_ = ctx.kernels.softmax_gradient_ if ctx.kernels else _softmax_gradient_
         grad_query = query.new_empty(query.shape)
         # Sums over blocks are in float32 for any dtype.
         grad_key = torch.zeros(key.shape, dtype=torch.float32, device=key.device)

@@ -6,7 +6,8 @@ The default depends on the processor alone (`default_backend`), so a machine alw
 * On a CPU, causal attention over a whole text is computed in blocks of queries, which skips the half above the
   diagonal. Devices have fused kernels that are faster.
 * GELU, LayerNorm, the residual add, attention's softmax, the loss's gradient and Adam run in the native kernels
-  (`elementwise`), one pass over memory each, if these were built.
+  (`headwater.native`), one pass over memory each, if these were built: torch makes several passes where one is
+  enough, and on many CPUs its bfloat16 GELU and softmax cost as much as a matmul.
 
 `benchmarks/pretrain.py --pieces` measures each choice on a machine. `TORCH` is the readable twin of all of them.
 Operations on other devices, in other dtypes, or under `torch.compile` always run in torch.
@@ -14,11 +15,9 @@ Operations on other devices, in other dtypes, or under `torch.compile` always ru
 
 from __future__ import annotations
 
-import platform
 import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -26,8 +25,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater import native
-from headwater.model import attention, elementwise
+from headwater.device import processor_vendor
+from headwater.model import attention
 from headwater.model.attention import Mask
+from headwater.native import Kernels
 
 _NATIVE_DTYPES = (torch.float32, torch.bfloat16)
 
@@ -70,33 +71,35 @@ class Backend:
         """Return attention; see `attention.attend`. Causal attention without dropout may be computed in blocks."""
         whole = mask is None and dropout == 0 and query.shape[-2] == key.shape[-2] > 1
         if causal and whole and self.attention == "blocks" and _is_eager_cpu(query):
-            return attention.attend_in_blocks(query, key, value, native=self.computes(query))
+            return attention.attend_in_blocks(query, key, value, kernels=self.kernels_for(query))
         return attention.attend(query, key, value, mask, dropout, causal)
 
     def gelu(self, x: Tensor, exact: bool = False) -> Tensor:
         """Return GELU (Hendrycks and Gimpel 2016) in its tanh form; `exact` for BERT's released weights."""
         if exact:
             return functional.gelu(x)
-        if self.computes(x):
-            return elementwise.gelu(x)
+        if (kernels := self.kernels_for(x)) is not None:
+            return _Gelu.apply(x, kernels)  # type: ignore[no-untyped-call]
         return functional.gelu(x, approximate="tanh")
 
     def norm(self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
         """Return LayerNorm of a float32 x over its last dimension (Ba et al. 2016), in `dtype`."""
-        if self.computes(x) and x.dtype == torch.float32 and dtype in _NATIVE_DTYPES:
-            return elementwise.norm(x, weight.float(), bias.float(), epsilon, dtype)
+        kernels = self.kernels_for(x)
+        if kernels is not None and x.dtype == torch.float32 and dtype in _NATIVE_DTYPES:
+            return _Norm.apply(x, weight.float(), bias.float(), epsilon, dtype, kernels)  # type: ignore[no-untyped-call]
         # Sharded training gathers gains and biases in the matrices' dtype; devices want one dtype.
         return functional.layer_norm(x, weight.shape, weight.to(x.dtype), bias.to(x.dtype), epsilon).to(dtype)
 
     def add(self, x: Tensor, branch: Tensor) -> Tensor:
         """Return the float32 residual stream plus a branch."""
-        if branch.dtype == torch.bfloat16 and x.dtype == torch.float32 and self.computes(branch):
-            return elementwise.add(x, branch)
+        kernels = self.kernels_for(branch)
+        if kernels is not None and branch.dtype == torch.bfloat16 and x.dtype == torch.float32:
+            return _Add.apply(x, branch, kernels)  # type: ignore[no-untyped-call]
         return x + branch
 
-    def computes(self, x: Tensor) -> bool:
-        """Return whether the native kernels compute operations on `x`."""
-        return self.native and x.dtype in _NATIVE_DTYPES and _is_eager_cpu(x)
+    def kernels_for(self, x: Tensor) -> Kernels | None:
+        """Return the native kernels if they compute operations on `x`, else None."""
+        return native.kernels() if self.native and x.dtype in _NATIVE_DTYPES and _is_eager_cpu(x) else None
 
     def _uses_onednn(self, weight: Tensor) -> bool:
         return self.matmul == "onednn" and weight.dtype == torch.float32 and _is_eager_cpu(weight)
@@ -125,43 +128,56 @@ def use_backend(module: nn.Module, backend: Backend) -> None:
             setattr(part, "backend", backend)  # noqa: B010 - not a name that every module has
 
 
-def bf16_is_fast(device: torch.device) -> bool:
-    """Return whether bfloat16 matrix products are faster than float32 ones, by the device's features.
-
-    GPUs since compute capability 8.0; CPUs with bfloat16 products: AVX-512 BF16, AMX, or Arm's BF16.
-    """
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    features = torch.cpu.get_capabilities()
-    # Arm's on Linux only: torch for macOS does not use them.
-    names = ("avx512_bf16", "amx_bf16", *(["bf16"] if sys.platform == "linux" else []))
-    return device.type == "cpu" and any(features.get(name) for name in names)
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a CPU tensor to a device; to a CUDA device asynchronously, from pinned memory."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
-@cache
-def processor_vendor() -> str:
-    """Return the processor's vendor as the system names it, with "AMD" or "Intel" in it; perhaps empty."""
-    return cpu_info("vendor_id") or platform.processor()
-
-
-def cpu_info(key: str) -> str:
-    """Return the first value of a key in Linux's /proc/cpuinfo, empty if there is none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
-
-
 def _is_eager_cpu(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()  # torch.compile generates its own kernels
+
+
+class _Gelu(torch.autograd.Function):
+    """GELU in its tanh form, of any shape."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernels: Kernels) -> Tensor:
+        x = x.contiguous()
+        ctx.save_for_backward(x)
+        ctx.kernels = kernels
+        return kernels.gelu(x)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return ctx.kernels.gelu(x, upstream[0].contiguous()), None
+
+
+class _Norm(torch.autograd.Function):
+    """LayerNorm over the last dimension: x, weight, bias float32 -> the shape of x in `dtype`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype, kernels: Kernels
+    ) -> Tensor:
+        x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
+        out, means, deviations = kernels.norm(x, weight, bias, epsilon, dtype)
+        ctx.save_for_backward(x, weight, means, deviations)
+        ctx.kernels = kernels
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        return *ctx.kernels.norm_gradient(upstream[0].contiguous(), *ctx.saved_tensors), None, None, None
+
+
+class _Add(torch.autograd.Function):
+    """x + branch, of one shape: float32 and bfloat16 -> float32."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, branch: Tensor, kernels: Kernels) -> Tensor:
+        ctx.dtype = branch.dtype
+        x = x.contiguous()
+        return kernels.sum_to(x, branch.contiguous(), torch.empty_like(x))
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, None]:
+        return upstream[0], upstream[0].to(ctx.dtype), None
 
 
 class _OneDnnLinear(torch.autograd.Function):

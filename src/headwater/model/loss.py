@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater.model.backend import Backend, default_backend
-from headwater.model.elementwise import kernels
+from headwater.native import Kernels
 
 IGNORE = -100  # target of a position that carries no loss
 
@@ -116,8 +116,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
     ) -> Tensor:
         needs_hidden, needs_matrix = ctx.needs_input_grad[:2]
-        one_pass = backend.computes(matrix)
-        softmax_gradient_ = kernels().loss_gradient_ if one_pass else _gradient_by(backend.compiler)
+        kernels = backend.kernels_for(matrix)
+        softmax_gradient_ = kernels.loss_gradient_ if kernels else _gradient_by(backend.compiler)
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_matrix = None
         needs_bias = bias is not None and ctx.needs_input_grad[5]
@@ -141,7 +141,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 backend.matmul_out(logits, matrix.t(), out=grad_hidden[part])
             if needs_matrix:
                 grad_part = _row_gradient(logits, hidden[part], backend)
-                grad_matrix = grad_part if grad_matrix is None else _sum(grad_matrix, grad_part, one_pass)
+                grad_matrix = grad_part if grad_matrix is None else _sum(grad_matrix, grad_part, kernels)
             if grad_bias is not None:
                 grad_bias += logits.sum(dim=0, dtype=torch.float32)
         if needs_matrix:
@@ -179,11 +179,11 @@ def _row_gradient(gradient: Tensor, hidden: Tensor, backend: Backend) -> Tensor:
     return result
 
 
-def _sum(total: Tensor, part: Tensor, one_pass: bool) -> Tensor:
+def _sum(total: Tensor, part: Tensor, kernels: Kernels | None) -> Tensor:
     """Return the sum of a matrix's gradient over chunks, in float32 for any dtype; it may overwrite `total`."""
     total = total.float()
-    if one_pass and part.dtype == torch.bfloat16:
-        return kernels().sum_to(total, part, total)
+    if kernels and part.dtype == torch.bfloat16:
+        return kernels.sum_to(total, part, total)
     return total.add_(part)
 
 

@@ -1,11 +1,10 @@
-from .cost import time_updates, training_flops_a_token
+from .cost import training_flops_per_token, training_seconds
 from .masking import CHOSEN
 from .objectives import l1, masked
-from .plan import find_rate, forecast, profile
-from .pretraining import build_run, pretrain
-from .profiling import as_table
-from .rate_search import suggestion
-from .recipe import PretrainConfig, require_one_model, resolve, tokenizer_of
+from .plan import forecast, seconds_per_update
+from .pretraining import pretrain
+from .rate_search import find_rate
+from .recipe import PretrainConfig, require_one_model, tokenizer_of
 from .tokens.pack import (
     LAST_SHARD_TOKENS,
     MINIMUM_TOKENS,
@@ -29,8 +28,6 @@ __all__ = [
     "ShardWriter",
     "TokenBatch",
     "TokenStream",
-    "as_table",
-    "build_run",
     "check_ids",
     "find_rate",
     "finish_tokens",
@@ -39,13 +36,11 @@ __all__ = [
     "masked",
     "pack",
     "pretrain",
-    "profile",
     "require_one_model",
-    "resolve",
+    "seconds_per_update",
     "shard_paths",
-    "suggestion",
-    "time_updates",
     "tokenizer_of",
     "tokens_stage",
-    "training_flops_a_token",
+    "training_flops_per_token",
+    "training_seconds",
 ]

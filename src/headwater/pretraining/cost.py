@@ -1,15 +1,13 @@
-"""Estimate the cost of a run: operations, memory, and the time of a few real updates.
+"""Estimate the cost of a run from its model: operations, memory, and the time at this machine's matmul rate.
 
-Floating-point operations a token: 6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers · width
-· context for attention's two matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022, appendix B); a
-causal kernel computes half of that. The output matrix is used once for each predicted token.
+Floating-point operations per token: 6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers ·
+width · context for attention's two matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022,
+appendix B); a causal kernel computes half of that. The output matrix is used once for each predicted token.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwater.device import available_memory
 from headwater.errors import UsageError
 from headwater.model import PRESETS, ModelConfig, backend_of, preset, workspace_bytes
 from headwater.pretraining.masking import CHOSEN
-from headwater.training import Ranks, Trainer, available_memory, bytes_a_parameter
-
-# The first updates also choose kernels and allocate memory; timing short updates needs many of them.
-_WARMUP = (2, 1.0)  # the fewest updates and seconds
-_TIMED = (5, 2.0)
+from headwater.training import Ranks, Trainer, bytes_a_parameter, matmul_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +34,20 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """The sum."""
+        """Bytes of all purposes."""
         return self.weights + self.optimizer + self.gradients + self.activations + self.workspace
 
 
 # Tokens of a micro-batch on a CPU: enough for efficient matmuls, few enough for small activations.
 _CPU_TOKENS = 8_192
-# Bytes that a block keeps for the backward pass, a token and a dimension: 34 in 16 bits (Korthikanti et al. 2022,
+# Bytes that a block keeps for the backward pass, per token and dimension: 34 in 16 bits (Korthikanti et al. 2022,
 # equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual stream.
-_KEPT_A_WIDTH = 40
+_KEPT_PER_WIDTH = 40
 # Share of the free memory for activations; the rest is for logits, workspaces and fragmentation.
 _SHARE = 0.6
 _MOST_TOKENS = 65_536  # more are not faster
+# The share of the rate of large matmuls that training of small and middle-sized models reaches.
+_REACHED = 0.4
 
 
 def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
@@ -58,7 +55,7 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
     free = _SHARE * max(0, available_memory(ranks.device) - _state_bytes(config, ranks, sharded))
-    tokens = int(free / (_KEPT_A_WIDTH * config.width * config.layers))
+    tokens = int(free / (_KEPT_PER_WIDTH * config.width * config.layers))
     fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
     return int(ranks.minimum(fits))
 
@@ -103,18 +100,25 @@ def _state_bytes(config: ModelConfig, ranks: Ranks, sharded: bool) -> int:
     return state_bytes(parameters, torch.bfloat16, ranks, sharded)
 
 
-def training_flops_a_token(config: ModelConfig, context: int) -> int:
-    """Return the floating-point operations of forward and backward pass, a token of a window of `context`."""
+def training_flops_per_token(config: ModelConfig, context: int) -> int:
+    """Return the floating-point operations of forward and backward pass, per token of a window of `context`."""
     width = config.width
     attention = 0 if config.is_recurrent else 12 * config.layers * width * context
-    return round(6 * (inner_weights(config) + predictions_a_token(config) * config.vocabulary * width)) + attention
+    return (
+        round(6 * (inner_weights(config) + predictions_per_token(config) * config.vocabulary * width)) + attention
+    )
 
 
-def predictions_a_token(config: ModelConfig) -> float:
+def training_seconds(flops: float, dtype: torch.dtype, device: torch.device) -> float:
+    """Estimate the seconds of so many floating-point operations of training, on this machine when it is quiet."""
+    return flops / (_REACHED * matmul_rate(dtype, device))
+
+
+def predictions_per_token(config: ModelConfig) -> float:
     """Return how many predictions the loss has for each token that is read."""
     if config.is_masked:
         return CHOSEN
-    return 2 if config.architecture == "bilstm" else 1  # one a direction
+    return 2 if config.architecture == "bilstm" else 1  # one per direction
 
 
 def inner_weights(config: ModelConfig) -> int:
@@ -143,7 +147,7 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
     parameters = sum(master.numel() for master in optimizer.masters)
 
     def kept(count: int) -> int:
-        return _bytes_kept(lambda: trainer.objective(model, batch.first(count))[0], optimizer.parameters)
+        return _bytes_kept(lambda: trainer.loss(batch.first(count))[0], optimizer.parameters)
 
     first = kept(1)
     growth = kept(2) - first if len(batch.ids) > 1 else first
@@ -156,22 +160,6 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
         activations=first + growth * (sequences - 1),
         workspace=workspace_bytes(matrix, sequences * batch.ids.shape[1], backend_of(model)),
     )
-
-
-def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
-    """Return the median seconds of an update over a few real ones, the same number on every rank."""
-    step = 0
-    seconds: list[float] = []
-    for updates, least in (_WARMUP, _TIMED):
-        seconds = []
-        # Ranks decide together: if one stopped before the others, they would wait for it.
-        while trainer.ranks.any(len(seconds) < updates or sum(seconds) < least):
-            batches = read(step)
-            started = time.perf_counter()
-            trainer.update(batches)
-            seconds.append(time.perf_counter() - started)
-            step += 1
-    return statistics.median(seconds)
 
 
 def _bytes_kept(forward: Callable[[], Tensor], parameters: Sequence[Tensor]) -> int:

@@ -1,47 +1,34 @@
-"""Forecasts of a pre-training run: its cost, its learning rate, and a profile.
+"""Forecasts of a pre-training run: what its memory is used for, and how long it will take, measured.
 
 `headwater pretrain --dry-run` builds the run's model and trains it for a few real updates on the real tokens;
-nothing is written. It does not try what cannot fit: weights and optimizer are counted first. `--find-lr` runs a
-range test and draws its curve. `--profile` measures the time of each part of an update.
+nothing is written. It does not try what cannot fit: weights and optimizer are counted first.
 """
 
 from __future__ import annotations
 
-import json
+import statistics
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headwater.device import available_cores, available_memory, cores_in_use
 from headwater.errors import byte_size
 from headwater.model import count_parameters
-from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_bytes, time_updates
-from headwater.pretraining.pretraining import build_run, run_inputs
-from headwater.pretraining.profiling import TimeShare, profile_updates
-from headwater.pretraining.rate_search import Point, search_rate, suggestion
+from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_bytes
+from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.recipe import PretrainConfig, resolve
-from headwater.report import require_matplotlib, save_figure
-from headwater.storage import SILENT, Progress, Stage, read_text, write_text
-from headwater.training import (
-    CHANGEABLE,
-    Ranks,
-    Run,
-    arithmetic,
-    available_cores,
-    available_memory,
-    compile_checked,
-    cores_in_use,
-    process_group,
-)
+from headwater.storage import SILENT
+from headwater.training import Ranks, Trainer, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
-_POINTS = "points.jsonl"  # of a range test
+# The first updates also choose kernels and allocate memory; timing short updates needs many of them.
+_WARMUP = (2, 1.0)  # the fewest updates and seconds
+_TIMED = (5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +38,7 @@ class Forecast:
     preset: str  # or the trained model that the run continues from
     parameters: int
     precision: str
-    tokens_an_update: int
+    tokens_per_update: int
     updates: int
     tokens: int
     micro_batch: int
@@ -75,7 +62,7 @@ class Forecast:
         """Return a table to print."""
         rows = [
             ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
-            ("an update", f"{self.tokens_an_update:,} tokens"),
+            ("per update", f"{self.tokens_per_update:,} tokens"),
             ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
         ]
         if self.memory is not None:
@@ -110,6 +97,14 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
         return _forecast(resolve(config, tokens, ranks), tokens, out, ranks)
 
 
+def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
+    """Return the median seconds of an update of this recipe, over a few real ones; nothing is written."""
+    with process_group(config.device) as ranks:
+        run = build_run(resolve(config, tokens, ranks), tokens, tokens, ranks, SILENT)
+        with run.computing():
+            return time_updates(run.trainer, run.read)
+
+
 def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
     assert config.micro_batch is not None
     # The first rank's: all ranks must decide the same, or some would wait for others.
@@ -117,14 +112,14 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     parameters = count_parameters(config.architecture)
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    tokens_an_update = config.batch_size * config.window
-    found = Forecast(
+    tokens_per_update = config.batch_size * config.window
+    result = Forecast(
         preset=config.init_from or config.preset,
         parameters=parameters,
         precision=config.precision,
-        tokens_an_update=tokens_an_update,
+        tokens_per_update=tokens_per_update,
         updates=config.steps,
-        tokens=config.steps * tokens_an_update,
+        tokens=config.steps * tokens_per_update,
         micro_batch=config.micro_batch,
         available=available,
         cores_in_use=busy,
@@ -135,10 +130,10 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         more = "more ranks" if config.shard else f"{sharding(config.optimizer)} over several ranks"
         advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
         advice += f"Train a smaller model, or use {more}"
-        return replace(found, advice=advice)
+        return replace(result, advice=advice)
     run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
-    found = replace(found, memory=memory, next_lower=_next_lower(config.micro_batch, memory))
+    result = replace(result, memory=memory, next_lower=_next_lower(config.micro_batch, memory))
     if memory.total > available:
         fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
         advice = "It does not fit. "
@@ -147,78 +142,35 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
             if fits >= 1
             else "Train a smaller model, or use a smaller --set context"
         )
-        return replace(found, advice=advice)
-    with _computing_as_the_run(run, config):
+        return replace(result, advice=advice)
+    with run.computing():
         update = time_updates(run.trainer, run.read)
         started = time.perf_counter()
         run.validate()
         validation = time.perf_counter() - started
     measurements = -(-config.steps // config.validate_every)
     return replace(
-        found,
+        result,
         peak=_peak(ranks),
-        tokens_per_second=tokens_an_update / update,
+        tokens_per_second=tokens_per_update / update,
         seconds=config.steps * update + measurements * validation,
     )
 
 
-def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> list[Point]:
-    """Return a learning-rate range test of this recipe, or the existing one in the folder `out`.
-
-    The folder has `points.jsonl` and `curve.svg`. Under torchrun every rank calls this; the first one writes.
-    """
-    require_matplotlib()  # before the test
-    with process_group(config.device) as ranks:
-        config = resolve(config, tokens, ranks)
-        progress = progress if ranks.is_first else SILENT
-        inputs = run_inputs(config, tokens)
-        stage = Stage(
-            out,
-            kind="rate-search",
-            config=config.deciding(),
-            inputs=inputs,
-            seed=config.seed,
-            measured=[*CHANGEABLE, "init_from"],  # which earlier versions wrote
-        )
-        if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
-            progress.note(f"{out} is complete already")
-            return [Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()]
-        run = build_run(config, tokens, out, ranks, SILENT)
-        with _computing_as_the_run(run, config):
-            found = search_rate(run.trainer, run.read, progress=progress)
-        if ranks.is_first:
-            with stage.write() as work:
-                lines = [json.dumps(point._asdict()) + "\n" for point in found]
-                write_text(work / _POINTS, "".join(lines))
-                save_figure(partial(_draw, found), work / "curve.svg")
-    return found
-
-
-def profile(config: PretrainConfig, tokens: Path, out: Path) -> list[TimeShare]:
-    """Return the time of each part of this recipe's updates on this machine; nothing is written."""
-    with process_group(config.device) as ranks:
-        config = resolve(config, tokens, ranks)
-        run = build_run(config, tokens, out, ranks, SILENT)
-        with _computing_as_the_run(run, config):
-            return profile_updates(run.trainer, run.read, config.architecture, config.window)
-
-
-@contextmanager
-def _computing_as_the_run(run: Run, config: PretrainConfig) -> Iterator[None]:
-    """Within the block, compute as the run does: compiled if it is, with its precision of float32 matmuls."""
-    with arithmetic(run.trainer.ranks.device, deterministic=config.deterministic):
-        compile_checked(run.trainer, run.read(0), config.compile, lambda _: None)
-        yield
-
-
-def _draw(points: list[Point], figure: Any) -> None:
-    axes = figure.subplots()
-    rates, best = [point.learning_rate for point in points], suggestion(points)
-    axes.semilogx(rates, [point.loss for point in points], color="0.8", label="loss")
-    axes.semilogx(rates, [point.smoothed for point in points], label="smoothed")
-    axes.axvline(best, linestyle=":", color="0.3", label=f"suggested: {best:g}")
-    axes.set(xlabel="learning rate", ylabel="loss (nats a token)")
-    axes.legend()
+def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
+    """Return the median seconds of an update over a few real ones, the same number on every rank."""
+    step = 0
+    seconds: list[float] = []
+    for updates, least in (_WARMUP, _TIMED):
+        seconds = []
+        # Ranks decide together: if one stopped before the others, they would wait for it.
+        while trainer.ranks.any(len(seconds) < updates or sum(seconds) < least):
+            batches = read(step)
+            started = time.perf_counter()
+            trainer.update(batches)
+            seconds.append(time.perf_counter() - started)
+            step += 1
+    return statistics.median(seconds)
 
 
 def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:

@@ -18,7 +18,7 @@ import torch
 from headwater import shipped
 from headwater.errors import HeadwaterError, TrainingError, resumable
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_model
-from headwater.pretraining.cost import training_flops_a_token
+from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretraining.objectives import both_directions, l1, masked
 from headwater.pretraining.recipe import PretrainConfig, end_of_text_of, resolve, start_from, tokenizer_of
@@ -41,7 +41,6 @@ from headwater.training import (
     Ranks,
     Run,
     Trainer,
-    Watch,
     process_group,
 )
 
@@ -174,8 +173,8 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         out=out,
         name="pre-training",
         progress=progress,
-        flops_a_token=training_flops_a_token(config.architecture, config.window),
-        watch=Watch(config.steps),
+        flops_per_token=training_flops_per_token(config.architecture, config.window),
+        watches_loss=True,
     )
 
 
@@ -195,7 +194,7 @@ def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: 
         # Sharded ranks gather each block together: one that has read its share takes part with weight 0.
         ids, targets = stream.batch(mine if len(mine) else windows[:1])
         seen = (targets != IGNORE).float() * float(len(mine) > 0)
-        loss, _ = trainer.objective(trainer.model, TokenBatch(ids, targets, seen).to(ranks.device))
+        loss, _ = trainer.loss(TokenBatch(ids, targets, seen).to(ranks.device))
         sums += torch.tensor([float(loss), float(seen.sum())], dtype=torch.float64)
     total = sums.float().to(ranks.device)
     ranks.sum_([total])

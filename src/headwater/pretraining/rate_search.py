@@ -6,19 +6,26 @@ suggestion is a tenth of the rate with the lowest smoothed loss: safely below di
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import TrainingError
-from headwater.storage import SILENT, Progress
-from headwater.training import Trainer
+from headwater.pretraining.pretraining import build_run, run_inputs
+from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.report import require_matplotlib, save_figure
+from headwater.storage import SILENT, Progress, Stage, read_text, write_text
+from headwater.training import CHANGEABLE, Trainer, process_group
 
 LOWEST, HIGHEST = 1e-6, 1.0
 UPDATES = 120
 SMOOTHING = 0.9
 # The test ends when the smoothed loss is this many nats above its minimum.
 TURNED = 1.0
+_POINTS = "points.jsonl"
 
 
 class Point(NamedTuple):
@@ -27,6 +34,39 @@ class Point(NamedTuple):
     learning_rate: float
     loss: float
     smoothed: float
+
+
+def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> float:
+    """Return the learning rate that a range test of this recipe suggests, as a number that is easy to type.
+
+    The folder `out` gets the test, `points.jsonl` and its curve, `curve.svg`; an existing one is used as it is.
+    Under torchrun every rank calls this; the first one writes.
+    """
+    require_matplotlib()  # before the test
+    with process_group(config.device) as ranks:
+        config = resolve(config, tokens, ranks)
+        progress = progress if ranks.is_first else SILENT
+        inputs = run_inputs(config, tokens)
+        stage = Stage(
+            out,
+            kind="rate-search",
+            config=config.deciding(),
+            inputs=inputs,
+            seed=config.seed,
+            measured=[*CHANGEABLE, "init_from"],  # which earlier versions wrote
+        )
+        if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
+            progress.note(f"{out} is complete already")
+            return suggestion([Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()])
+        run = build_run(config, tokens, out, ranks, SILENT)
+        with run.computing():
+            points = search_rate(run.trainer, run.read, progress=progress)
+        if ranks.is_first:
+            with stage.write() as work:
+                lines = [json.dumps(point._asdict()) + "\n" for point in points]
+                write_text(work / _POINTS, "".join(lines))
+                save_figure(partial(_draw, points), work / "curve.svg")
+    return suggestion(points)
 
 
 def search_rate(
@@ -59,3 +99,13 @@ def suggestion(points: list[Point]) -> float:
     rate = min(points, key=lambda point: point.smoothed).learning_rate / 10
     power = 10.0 ** math.floor(math.log10(rate))
     return float(f"{min((1, 1.5, 2, 3, 4, 6, 8, 10), key=lambda d: abs(math.log(d * power / rate))) * power:.2g}")
+
+
+def _draw(points: list[Point], figure: Any) -> None:
+    axes = figure.subplots()
+    rates, best = [point.learning_rate for point in points], suggestion(points)
+    axes.semilogx(rates, [point.loss for point in points], color="0.8", label="loss")
+    axes.semilogx(rates, [point.smoothed for point in points], label="smoothed")
+    axes.axvline(best, linestyle=":", color="0.3", label=f"suggested: {best:g}")
+    axes.set(xlabel="learning rate", ylabel="loss (nats per token)")
+    axes.legend()

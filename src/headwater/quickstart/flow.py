@@ -20,15 +20,15 @@ from typing import Any
 from headwater import shipped
 from headwater.config import read_toml, recipes_folder
 from headwater.corpus import BuildConfig, build_corpus, read_documents, split
+from headwater.device import choose_device
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluation import EvaluateConfig, Results, evaluate, write_samples
 from headwater.finetuning import FinetuneConfig, finetune
-from headwater.pretraining import PretrainConfig, build_run, pack, pretrain, resolve, time_updates
+from headwater.pretraining import PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels.labels import choose_tasks, make_labels
 from headwater.report import report
 from headwater.storage import MANIFEST, SILENT, Progress, open_folder, read_json, read_manifest, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer
-from headwater.training import Ranks, choose_device
 
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
@@ -294,18 +294,15 @@ def choose_recipe(
     if (run / MANIFEST).exists():  # the first file of a run
         begun = read_manifest(run).config
         return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
-    ranks = Ranks(device=choose_device(device))
     progress.start("choosing a size")
     chosen, steps = ladder[0], 0
     for recipe in ladder:
         recipe = recipe.model_copy(update={"batch_size": BATCH, "steps": 100, "seed": seed, "device": device})
-        config = resolve(recipe, tokens, ranks)
-        trial = build_run(config, tokens, run, ranks, SILENT)
-        update = time_updates(trial.trainer, trial.read)
+        update = seconds_per_update(recipe.model_copy(update={"compile": "off"}), tokens)
         possible = max(20, int(60 * minutes / update))
-        architecture = config.architecture
-        weights = 12 * architecture.layers * architecture.width**2
-        if steps and possible * trial.source.tokens(0) < TOKENS_A_WEIGHT * weights:
+        shape = recipe.architecture
+        weights = 12 * shape.layers * shape.width**2
+        if steps and possible * BATCH * recipe.window < TOKENS_A_WEIGHT * weights:
             break
         chosen, steps = recipe, possible
     progress.finish(f"{chosen.init_from or chosen.preset}, {steps:,} updates in {_time(minutes)}")

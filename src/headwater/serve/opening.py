@@ -6,12 +6,12 @@ import shlex
 from pathlib import Path
 
 from headwater import shipped
+from headwater.device import available_memory, choose_device
 from headwater.errors import UsageError, counted
 from headwater.finetuning import TASK_FILE, FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
 from headwater.serve.served import Served
-from headwater.training import available_memory, choose_device
 
 # More continuations at a time add little throughput.
 _MOST_SLOTS = 32

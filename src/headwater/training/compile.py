@@ -1,14 +1,14 @@
-"""Compile the blocks and the loss's gradient, if the result equals that of the eager step."""
+"""How an update is computed: TF32, deterministic algorithms, and torch.compile if it gives the eager result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from headwater.model import Block, use_backend
 from headwater.training.loop import Trainer, preserved_random_state
@@ -17,6 +17,26 @@ from headwater.training.loop import Trainer, preserved_random_state
 _TOLERANCE = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (5e-3, 2e-2)}
 _TF32_TOLERANCE = (6e-4, 2.5e-3)  # matmuls in TF32 keep three bits more than in bfloat16
 _COMPILER = "inductor"
+
+
+@contextmanager
+def arithmetic(device: torch.device, *, deterministic: bool) -> Iterator[None]:
+    """Within the block use TF32 for float32 matmuls on CUDA, and deterministic algorithms if asked."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision == "tf32", torch.are_deterministic_algorithms_enabled()
+    try:
+        if device.type == "cuda":
+            # If `fp32_precision` is set, torch's compiler raises an error where it reads the old setting (pytorch
+            # 166387).
+            matmul.allow_tf32 = True
+        if deterministic:
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        if device.type == "cuda":
+            matmul.allow_tf32 = before[0]
+        if deterministic:
+            torch.use_deterministic_algorithms(before[1])
 
 
 def compile_checked(
@@ -41,15 +61,8 @@ def compile_checked(
     if not trainer.ranks.any(bool(reason)):
         note("compiled: the first batch gives the eager loss")
         return
-    uncompile(trainer)
+    trainer.compute_eagerly()
     note(f"not compiled: {reason or 'another rank could not'}")
-
-
-def uncompile(trainer: Trainer) -> None:
-    """Make the model compute eagerly again."""
-    for block in _blocks(trainer):
-        vars(block).pop("forward", None)
-    use_backend(trainer.model, trainer.backend)
 
 
 def _blocks(trainer: Trainer) -> list[Block]:
@@ -100,7 +113,7 @@ def _loss_and_norm(trainer: Trainer, batch: Any, *, training: bool) -> tuple[flo
     trainer.optimizer.clear_gradients()
     with preserved_random_state(trainer.ranks.device):
         torch.manual_seed(trainer.config.seed)  # the same mask of a classifier's dropout, which is not compiled
-        loss: Tensor = trainer.objective(trainer.model, batch)[0]
+        loss = trainer.loss(batch)[0]
         loss.backward()  # compiles the backward pass too
     norm = trainer.optimizer.clip(0)
     trainer.optimizer.clear_gradients()

@@ -1,8 +1,9 @@
 """`Trainer`: one update, the same for pre-training and fine-tuning.
 
 An objective is a function of (model, batch) that returns a loss and what to log. Losses are summed over the
-micro-batches of an update and over ranks, because the weights of all its batches sum to 1. So accumulation equals
-the large batch, and the number of ranks only changes dropout's masks.
+micro-batches of an update and over ranks, because the weights of all its batches sum to 1. Accumulated
+micro-batches therefore give the loss and gradient of one large batch, and the number of ranks only changes
+dropout's masks.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from headwater import native
 from headwater.config import Config
+from headwater.device import bf16_is_fast
 from headwater.errors import TrainingError
-from headwater.model import Backend, backend_of, bf16_is_fast, use_backend
+from headwater.model import Backend, Block, backend_of, use_backend
 from headwater.training.journal import Tracker
-from headwater.training.optimizer import AdamForm, Optimizer
-from headwater.training.parallel import Ranks, Recompute, recompute_blocks, shard
+from headwater.training.optimizer import AdamForm, Optimizer, inner_matrices, master_weights
+from headwater.training.parallel import ModelAndObjective, Ranks, Recompute, recompute_blocks, shard
 from headwater.training.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
 from headwater.training.watch import SUSPECTS
 
@@ -32,7 +35,7 @@ _RANDOM_STATE = (
 )  # held while torch's generators, which all threads share, have a training's state
 
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
-Precision = Literal["auto", "fp32", "bf16"]
+TrainingPrecision = Literal["auto", "fp32", "bf16"]
 # Keys that change only rounding and dropout's masks of the result: a resumed run may change them.
 CHANGEABLE = {
     *("micro_batch", "compile", "device", "shard", "recompute", "deterministic"),
@@ -41,13 +44,13 @@ CHANGEABLE = {
 
 
 class TrainConfig(Config):
-    """Configuration of training for every objective. Sizes in sequences, rates per update."""
+    """Configuration of training for every objective. Sizes are in sequences."""
 
     # The upper bounds are far beyond any run, and keep positions in the text within 63 bits.
     steps: int = Field(default=1_000, ge=1, le=1 << 40)
     """Updates."""
     batch_size: int = Field(default=32, ge=1, le=1 << 20)
-    """Sequences an update, over all ranks."""
+    """Sequences per update, over all ranks."""
     micro_batch: int | None = Field(default=None, ge=1)
     """Sequences of a forward pass; by default what fits the device."""
     learning_rate: float = Field(default=1e-3, gt=0)
@@ -72,7 +75,7 @@ class TrainConfig(Config):
     """Largest norm of the gradients; 0 does not clip."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """Dropout while training; by default the preset's."""
-    precision: Precision = "auto"
+    precision: TrainingPrecision = "auto"
     """bf16 or fp32; auto: bf16 if the hardware supports it."""
     seed: int = Field(default=1, ge=0, lt=1 << 63)
     """Seed of every random choice."""
@@ -115,7 +118,10 @@ class UpdateResult:
 
 
 class Trainer:
-    """A model, an objective and an optimizer. backend: replaces the model's, unless it is None."""
+    """A model, an objective and an optimizer. backend: replaces the model's, unless it is None.
+
+    The model's matrices get the dtype that `config.precision` says, in place, until `end_training`.
+    """
 
     def __init__(
         self,
@@ -129,7 +135,8 @@ class Trainer:
         muon: bool = False,
         backend: Backend | None = None,
     ) -> None:
-        self.model, self.objective, self.config = model, objective, config
+        self.model, self.config = model, config
+        self._model_and_objective = ModelAndObjective(model, objective)
         self.ranks = ranks or Ranks()
         self.sharded = sharded
         self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
@@ -138,23 +145,41 @@ class Trainer:
         self.backend = backend_of(model)
         recompute_blocks(model, recompute)
         if sharded:
-            self.objective = shard(model, objective, self.ranks, self.matrix_dtype)
+            shard(self._model_and_objective, self.ranks, self.matrix_dtype)
+        uses_kernels = self.backend.native and not sharded and self.ranks.device.type == "cpu" and not muon
+        # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
+        weights = master_weights(model, torch.float32 if sharded else self.matrix_dtype, contiguous=uses_kernels)
         self.optimizer = Optimizer(
-            model,
+            weights,
             weight_decay=config.weight_decay,
             betas=(config.beta1, config.beta2),
             epsilon=config.epsilon,
             form=config.adam,
-            # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
-            matrix_dtype=torch.float32 if sharded else self.matrix_dtype,
-            native=self.backend.native and not sharded and self.ranks.device.type == "cpu",
-            muon=muon,
+            kernels=native.kernels() if uses_kernels else None,
+            muon=inner_matrices(model, weights) if muon else (),
         )
 
     @property
     def step(self) -> int:
         """The number of updates done."""
         return self.optimizer.updates
+
+    def loss(self, batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Return the objective's loss of a batch and what to log; a sharded model gathers its weights for it."""
+        result: tuple[Tensor, Mapping[str, Tensor]] = self._model_and_objective(batch)
+        return result
+
+    def compute_eagerly(self) -> None:
+        """Undo the compilation of the model."""
+        for block in self.model.modules():
+            if isinstance(block, Block):
+                vars(block).pop("forward", None)
+        use_backend(self.model, self.backend)
+
+    def end_training(self) -> None:
+        """Make the model eager, give it its float32 weights, and free the gradients."""
+        self.compute_eagerly()
+        self.optimizer.end_training()
 
     def full_weights(self) -> dict[str, Tensor]:
         """Return the whole float32 weights by name, on the CPU; every rank of a sharded run calls this."""
@@ -177,7 +202,7 @@ class Trainer:
             for index, batch in enumerate(micro_batches):
                 # Dropout is a function of the place in the run, so that a resumed run draws the same.
                 torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
-                loss, logged = self.objective(self.model, batch)
+                loss, logged = self.loss(batch)
                 loss.backward()
                 for name, value in {"loss": loss, **logged}.items():
                     sums[name] = sums.get(name, 0.0) + value.detach().float()
@@ -222,7 +247,7 @@ def resolve_precision(config: C, begun: TrainConfig | None, device: torch.device
     return config.model_copy(update={"precision": "bf16" if bf16 else "fp32"})
 
 
-def choose_precision(precision: Precision, device: torch.device) -> torch.dtype:
+def choose_precision(precision: TrainingPrecision, device: torch.device) -> torch.dtype:
     """Return the dtype that the model's matrices compute in; "auto" follows from the device's features."""
     bf16 = precision == "bf16" or (precision == "auto" and bf16_is_fast(device))
     return torch.bfloat16 if bf16 else torch.float32

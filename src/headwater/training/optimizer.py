@@ -12,7 +12,7 @@ the original's are ε/√c_2 and decay · √c_2/c_1.
 `muon`: Muon (Jordan et al. 2024), which neither paper uses, updates the matrices between embeddings and head by
 their orthogonalised momentum; Adam updates the rest.
 
-`native`: clipping, Adam and the copy to the model are one pass over memory (`native/elementwise.py`), and the
+`kernels`: clipping, Adam and the copy to the model are one pass over memory (`native/elementwise.py`), and the
 gradients of an update's only micro-batch stay in bfloat16, because their conversion to float32 is exact.
 """
 
@@ -20,34 +20,66 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from headwater.model import kernels
-from headwater.native import AdamStep
+from headwater.native import AdamStep, Kernels
 
 AdamForm = Literal["standard", "original"]
 
 
+class Weight(NamedTuple):
+    """A parameter that the model computes with, and its float32 master: the same tensor if it is float32."""
+
+    name: str
+    parameter: nn.Parameter
+    master: Tensor
+
+
+def master_weights(module: nn.Module, matrix_dtype: torch.dtype, *, contiguous: bool = False) -> list[Weight]:
+    """Convert a module's matrices to a dtype, in place, and return its trained weights with their masters.
+
+    contiguous: give a weight, its moments and its gradient one order of elements, as native kernels need.
+    """
+    weights = []
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if contiguous:
+            parameter.data = parameter.data.contiguous()
+        master: Tensor = parameter
+        if parameter.dim() >= 2 and matrix_dtype != torch.float32:
+            master = parameter.detach().float().clone()
+            parameter.data = parameter.data.to(matrix_dtype)
+        weights.append(Weight(name, parameter, master))
+    return weights
+
+
+def inner_matrices(module: nn.Module, weights: Sequence[Weight]) -> list[Tensor]:
+    """Return the masters of the matrices between embeddings and head, which Muon updates."""
+    tables = (part for part in module.modules() if isinstance(part, nn.Embedding))
+    embeddings = {id(parameter) for table in tables for parameter in table.parameters()}
+    return [w.master for w in weights if w.master.dim() == 2 and id(w.parameter) not in embeddings]
+
+
 class Optimizer:
-    """Updates a module's parameters through their float32 masters."""
+    """Updates parameters through their float32 masters. muon: the masters that Muon updates, Adam the others."""
 
     def __init__(
         self,
-        module: nn.Module,
+        weights: Sequence[Weight],
         *,
         weight_decay: float,
         betas: tuple[float, float],
         epsilon: float,
         form: AdamForm,
-        matrix_dtype: torch.dtype,
-        native: bool = False,
-        muon: bool = False,
+        kernels: Kernels | None = None,
+        muon: Sequence[Tensor] = (),
     ) -> None:
-        self.native = native = native and not muon
+        self._kernels = kernels
         self._scale = 1.0  # the factor of the gradients after clipping
         self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
         # Float32 gradients of the previous update, to be overwritten: with batches of different shapes, freeing
@@ -55,26 +87,15 @@ class Optimizer:
         self._spare: dict[int, Tensor] = {}
         self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
         self.updates = 0
-        self.names: list[str] = []
-        self.parameters: list[Tensor] = []
-        self.masters: list[Tensor] = []
-        for name, parameter in module.named_parameters():
-            if not parameter.requires_grad:
-                continue
-            if native:  # one order of elements for the weight, its moments and its gradient
-                parameter.data = parameter.data.contiguous()
-            master: Tensor = parameter
-            if parameter.dim() >= 2 and matrix_dtype != torch.float32:
-                master = parameter.detach().float().clone()
-                parameter.data = parameter.data.to(matrix_dtype)
-                parameter.register_post_accumulate_grad_hook(self._moving_gradient(len(self.masters)))
-            self.names.append(name)
-            self.parameters.append(parameter)
-            self.masters.append(master)
-        inner = self._inner_matrices(module) if muon else []
+        self.names = [weight.name for weight in weights]
+        self.parameters = [weight.parameter for weight in weights]
+        self.masters = [weight.master for weight in weights]
+        for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
+            if parameter is not master:
+                parameter.register_post_accumulate_grad_hook(self._moving_gradient(index))
         # The size of its steps is Adam's, so that both can have one learning rate.
-        self._muon = torch.optim.Muon(inner, lr=0.0, adjust_lr_fn="match_rms_adamw") if inner else None
-        taken = {id(master) for master in inner}
+        self._muon = torch.optim.Muon(list(muon), lr=0.0, adjust_lr_fn="match_rms_adamw") if muon else None
+        taken = {id(master) for master in muon}
         decayed = [m for m in self.masters if m.dim() >= 2 and id(m) not in taken]
         others = [m for m in self.masters if m.dim() < 2]
         self._adam = torch.optim.AdamW(
@@ -85,12 +106,6 @@ class Optimizer:
             weight_decay=0.0,
             fused=True,
         )
-
-    def _inner_matrices(self, module: nn.Module) -> list[Tensor]:
-        tables = (part for part in module.modules() if isinstance(part, nn.Embedding))
-        embeddings = {id(parameter) for table in tables for parameter in table.parameters()}
-        pairs = zip(self.parameters, self.masters, strict=True)
-        return [master for parameter, master in pairs if master.dim() == 2 and id(parameter) not in embeddings]
 
     @property
     def gradients(self) -> list[Tensor]:
@@ -116,13 +131,14 @@ class Optimizer:
 
         With native kernels the next step scales them.
         """
-        if self.native:
-            parts = [kernels().sum_of_squares(gradient) for gradient in self._present() if gradient is not None]
+        if self._kernels is not None:
+            parts = [
+                self._kernels.sum_of_squares(gradient) for gradient in self._present() if gradient is not None
+            ]
             norm = torch.stack(parts).sum().sqrt().float() if parts else torch.zeros(())
             self._scale = min(1.0, limit / (float(norm) + 1e-6)) if limit > 0 else 1.0
             return norm
-        gradients = self.gradients
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = torch.nn.utils.get_total_norm(self.gradients)
         if hasattr(norm, "full_tensor"):  # sharded: each rank has its part
             norm = norm.full_tensor()
         if limit > 0:
@@ -143,8 +159,8 @@ class Optimizer:
             correction_2 = 1 - self.betas[1] ** self.updates
             epsilon /= math.sqrt(correction_2)
             decay *= math.sqrt(correction_2) / correction_1
-        if self.native:
-            self._step_native(learning_rate, epsilon, decay)
+        if self._kernels is not None:
+            self._step_native(self._kernels, learning_rate, epsilon, decay)
             return
         for group in self._adam.param_groups:
             matrices = group["params"][0].dim() >= 2
@@ -155,7 +171,7 @@ class Optimizer:
             self._muon.step()
         self.copy_to_model()
 
-    def _step_native(self, learning_rate: float, epsilon: float, decay: float) -> None:
+    def _step_native(self, kernels: Kernels, learning_rate: float, epsilon: float, decay: float) -> None:
         for parameter, master, gradient in zip(self.parameters, self.masters, self._present(), strict=True):
             moments = self._adam.state.get(master) or self._fresh_moments(master)
             step = AdamStep(
@@ -166,7 +182,7 @@ class Optimizer:
                 correction=1 / math.sqrt(1 - self.betas[1] ** self.updates),
                 epsilon=epsilon,
             )
-            kernels().adam_(
+            kernels.adam_(
                 master,
                 torch.zeros_like(master) if gradient is None else gradient,
                 (moments["exp_avg"], moments["exp_avg_sq"]),
@@ -242,7 +258,7 @@ class Optimizer:
 
     def _take_gradient(self, index: int, gradient: Tensor) -> None:
         master, first = self.masters[index], self._first.pop(index, None)
-        if self.native and first is None and master.grad is None:
+        if self._kernels is not None and first is None and master.grad is None:
             self._first[index] = gradient  # enough if no second one comes
             return
         if master.grad is None:
@@ -251,8 +267,8 @@ class Optimizer:
             master.grad = earlier.float() if sum_ is None else sum_.copy_(earlier)
             if first is None:
                 return
-        if self.native:
-            kernels().sum_to(master.grad, gradient.contiguous(), master.grad)
+        if self._kernels is not None:
+            self._kernels.sum_to(master.grad, gradient.contiguous(), master.grad)
         else:
             master.grad += gradient
 

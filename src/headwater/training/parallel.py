@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from headwater.device import choose_device
 from headwater.errors import TrainingError, UsageError
 
 # For the slowest rank to start: it may load Python from storage that a thousand ranks read.
@@ -186,34 +187,6 @@ def agreed_name(store: dist.Store, rank: int, count: int, patience: timedelta) -
     return word
 
 
-def choose_device(device: str, local_rank: int = 0, *, training: bool = True) -> torch.device:
-    """Return the device of this name, this rank's own of several GPUs; raise UsageError if it is unavailable.
-
-    "auto" is CUDA if there is a GPU, else, for training, MPS, else the CPU.
-    """
-    if device == "auto":
-        mps = training and torch.backends.mps.is_available()
-        device = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
-    try:
-        chosen = torch.device(device)
-        if chosen.type == "cuda" and chosen.index is None:
-            chosen = torch.device("cuda", local_rank)
-        torch.zeros(1, device=chosen).item()
-    except (RuntimeError, AssertionError, ImportError) as error:
-        reason = str(error).splitlines()[0]
-        if reason.startswith("Expected one of"):  # torch lists the devices of all its builds
-            reason = "torch has no such device"
-        elif isinstance(error, NotImplementedError):  # torch lists the devices of this build
-            reason = "this torch was built without it"
-        whom = f" by rank {local_rank} of this machine" if local_rank else ""
-        raise UsageError(
-            f"device {device!r} cannot be used{whom}: {reason}",
-            expected="auto, cpu, cuda or mps, and a GPU for each rank",
-            repair="Start one rank for each GPU" if local_rank else "Use --device auto: a GPU if there is one",
-        ) from None
-    return chosen
-
-
 Recompute = Literal["none", "selective", "full"]
 
 
@@ -240,36 +213,33 @@ def recompute_blocks(model: nn.Module, how: Recompute) -> None:
         checkpoint(block, **options)
 
 
-class _Sharded(nn.Module):
-    """Model and objective as one module, so that all parameters that the objective reads are gathered."""
+class ModelAndObjective(nn.Module):
+    """Model and objective as one module: sharded, it gathers all parameters that the objective reads."""
 
     def __init__(self, model: nn.Module, objective: Callable[[Any, Any], Any]) -> None:
         super().__init__()
         self.model, self.objective = model, objective
 
     def forward(self, batch: Any) -> Any:
+        """Return the objective's result."""
         return self.objective(self.model, batch)
 
 
-def shard(
-    model: nn.Module, objective: Callable[[Any, Any], Any], ranks: Ranks, matrix_dtype: torch.dtype
-) -> Callable[[Any, Any], Any]:
+def shard(root: ModelAndObjective, ranks: Ranks, matrix_dtype: torch.dtype) -> None:
     """Shard parameters, gradients and optimizer state over the ranks (FSDP2), in place.
 
-    Each block is gathered for its computation, in `matrix_dtype`. Returns the objective to call instead of
-    `objective`. The backward pass sums gradients over ranks in float32.
+    Each block is gathered for its computation, in `matrix_dtype`. The backward pass sums gradients over ranks in
+    float32.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(ranks.device.type, (ranks.count,))
     policy = MixedPrecisionPolicy(param_dtype=matrix_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    root = _Sharded(model, objective)
-    blocks = getattr(model, "blocks", ())
+    blocks = getattr(root.model, "blocks", ())
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(root, mesh=mesh, mp_policy=policy)
     for module in (root, *blocks):
         module.set_gradient_divide_factor(1.0)
         module.set_force_sum_reduction_for_comms(True)  # a sum, which every backend supports
-    return lambda _, batch: root(batch)

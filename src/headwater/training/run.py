@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,11 +22,11 @@ from torch import Tensor
 from headwater.errors import StorageError, TrainingError
 from headwater.storage import SILENT, Progress
 from headwater.training.checkpoint import Checkpoints
-from headwater.training.compile import compile_checked
+from headwater.training.compile import arithmetic, compile_checked
 from headwater.training.interrupt import delayed_interruption
 from headwater.training.journal import Journal, open_tracker, read_journal
 from headwater.training.loop import TrainConfig, Trainer, UpdateResult
-from headwater.training.machine import arithmetic, matmul_rate
+from headwater.training.machine import matmul_rate
 from headwater.training.watch import SUSPECTS, Watch
 
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
@@ -84,8 +84,8 @@ class Run:
 
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
-    one. flops_a_token: None omits the utilization from the journal. dynamic: see `compile_checked`. follow: called
-    after every update, returns more figures for the journal.
+    one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_checked`. follow:
+    called after every update, returns more figures for the journal. watches_loss: warn of spikes and stalls.
     """
 
     trainer: Trainer
@@ -95,11 +95,11 @@ class Run:
     out: Path | None = None
     name: str = "training"
     progress: Progress = SILENT
-    flops_a_token: float | None = None
+    flops_per_token: float | None = None
     dynamic: bool | None = None
     measured_after: Container[int] | None = None
     patience: int | None = None
-    watch: Watch | None = None
+    watches_loss: bool = False
     follow: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
     # One entry a validation: its step, figures and details, and as "training" the mean losses since the previous
@@ -113,6 +113,7 @@ class Run:
     def __post_init__(self) -> None:
         self._sums: dict[str, float] = {}  # of losses since the last validation
         self._summed = 0
+        self._watch = Watch(self.config.steps) if self.watches_loss else None
         self._best_weights: list[Tensor] = []
         if self.out is not None:
             trainer = self.trainer
@@ -128,6 +129,17 @@ class Run:
         """Return this rank's micro-batches of an update, on its device."""
         return [batch.to(self.trainer.ranks.device) for batch in self.source.micro_batches(step)]
 
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Within the block compute as `train` does: float32 matmuls in its precision, compiled if configured."""
+        trainer, config = self.trainer, self.config
+        # Before compilation, which depends on these settings.
+        with arithmetic(trainer.ranks.device, deterministic=config.deterministic):
+            if not self._is_over():
+                batches = self.read(trainer.step)
+                compile_checked(trainer, batches, config.compile, self.progress.note, dynamic=self.dynamic)
+            yield
+
     def train(self) -> None:
         """Train to the last update, or until `patience` is exhausted.
 
@@ -138,11 +150,7 @@ class Run:
         trainer, config, progress = self.trainer, self.config, self.progress
         self._resume()
         with ExitStack() as stack:
-            # Before compilation, which depends on these settings.
-            stack.enter_context(arithmetic(trainer.ranks.device, deterministic=config.deterministic))
-            if not self._is_over():
-                batches = self.read(trainer.step)
-                compile_checked(trainer, batches, config.compile, progress.note, dynamic=self.dynamic)
+            stack.enter_context(self.computing())
             progress.start(self.name, config.steps, "updates")
             progress.advance(trainer.step)
             if self.checkpoints is not None:
@@ -231,10 +239,10 @@ class Run:
             "gradient_norm": result.gradient_norm,
             "tokens_per_second": tokens / took,
         }
-        if self.flops_a_token is not None:
+        if self.flops_per_token is not None:
             trainer = self.trainer
             rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
-            line["flops_utilization"] = self.flops_a_token * tokens / took / rate
+            line["flops_utilization"] = self.flops_per_token * tokens / took / rate
         return line | {"seconds": self.seconds, **result.logged}
 
     def _measure(self, line: dict[str, Any]) -> bool:
@@ -262,16 +270,16 @@ class Run:
         return due
 
     def _warn(self, loss: float) -> None:
-        if self.watch is None:
+        if self._watch is None:
             return
         step = self.trainer.step
-        if spike := self.watch.spike(step, loss):
+        if spike := self._watch.spike(step, loss):
             before = self.checkpoints.newest_step() if self.checkpoints is not None else None
             if before is not None and self.checkpoints is not None:
                 self.checkpoints.pinned.add(before)
                 spike += f" The checkpoint before it, of step {before}, is kept."
             self.progress.note(spike)
-        if stall := self.watch.stall(step, loss):
+        if stall := self._watch.stall(step, loss):
             self.progress.note(stall)
 
     def _is_kept(self, step: int) -> bool:
@@ -352,8 +360,8 @@ class Run:
         path = self.out / JOURNAL
         lines = read_journal(path) if path.exists() else []
         lines = [line for line in lines if line["step"] <= self.trainer.step]
-        if self.watch is not None:
-            self.watch.resume(lines)
+        if self._watch is not None:
+            self._watch.resume(lines)
         journal = Journal(path, lines)
         stack.callback(journal.close)
 

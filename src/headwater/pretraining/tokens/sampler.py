@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwater.device import to_device
 from headwater.errors import DataError, FolderError
-from headwater.model import IGNORE, to_device
+from headwater.model import IGNORE
 from headwater.storage import Manifest, open_folder, scramble
 
 _ROUNDS = 6
