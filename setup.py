@@ -16,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 
 FOLDER = "src/headwater/native"
 PORTABLE = ("bloom", "counting", "cpu", "merges")
-KERNELS = ("attention", "elementwise", "pool", "product", "transformer")
+KERNELS = ("attention", "elementwise", "pool", "product", "product_tiles", "transformer")
 # Multiplications and additions are joined only where the source says so.
 OPTIONS = [
     "-std=gnu11",
@@ -30,13 +30,15 @@ OPTIONS = [
 ]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+AVX512_BF16 = [*AVX512, "-mavx512vnni", "-mavx512bf16"]
 VARIANTS = {
     "x86_64": {
         "generic": [],
         "avx2": AVX2,
         "avx2_vnni": [*AVX2, "-mavxvnni"],
         "avx512": AVX512,
-        "avx512_bf16": [*AVX512, "-mavx512vnni", "-mavx512bf16"],
+        "avx512_bf16": AVX512_BF16,
+        "amx": [*AVX512_BF16, "-mamx-tile", "-mamx-int8", "-mamx-bf16"],
     },
     "aarch64": {
         "generic": [],
@@ -60,7 +62,7 @@ class Build(build_ext):
 
 def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extension:
     """Return the extension `headwater.native._NAME`."""
-    headers = ("arrays", "calls") if sources == PORTABLE else ("calls", "dot", "pool", "simd", "transformer")
+    headers = ("arrays", "calls") if sources == PORTABLE else ("calls", "dot", "pool", "simd", "tiles", "transformer")
     return Extension(
         f"headwater.native._{name}",
         [f"{FOLDER}/{source}.c" for source in ("module", "calls", *sources)],

@@ -11,6 +11,7 @@
 
 int64_t headwater_product(const Matrix *, const float *, int64_t, void *, float *, int32_t *, float *, int64_t);
 int64_t headwater_weight_zero(void);
+int64_t headwater_cpu(void);
 int64_t headwater_gelu(const void *, const void *, void *, int64_t, int64_t, int64_t);
 int64_t headwater_softmax(void *, const void *, double, int64_t, int64_t, int64_t, int64_t, int64_t);
 int64_t headwater_loss(void *, const int64_t *, const float *, float *, int64_t, int64_t, int64_t, int64_t, int64_t);
@@ -70,7 +71,7 @@ static void product(int kind, int64_t rows, int64_t inputs, int64_t outputs, int
         }
     const Matrix matrix = {packed, bias, scale, kind, inputs, outputs};
     float *x = malloc((size_t)(rows * inputs) * 4), *y = malloc((size_t)(rows * outputs) * 4);
-    void *values = malloc((size_t)(rows * inputs) * 4);
+    void *values = malloc((size_t)((rows + 15) / 16 * 16 * inputs) * 4); /* a multiple of 16 rows */
     float *scales = malloc((size_t)(rows * inputs / 64) * 4);
     int32_t *sums = malloc((size_t)(rows * inputs / 32) * 4);
     for (int64_t i = 0; i < rows * inputs; i++) x[i] = floorf(random_number() * 127); /* exact in bfloat16 and as bytes */
@@ -126,7 +127,7 @@ static void norm(const double *x, const float *weight, const float *bias, int64_
     for (int64_t i = 0; i < width; i++) y[i] = (x[i] - mean) / sqrt(variance + 1e-5) * weight[i] + bias[i];
 }
 
-enum { CONTEXT = 40, VOCABULARY = 70, TABLES = 2 * ((CONTEXT + PAGE - 1) / PAGE) };
+enum { CONTEXT = 40, ROWS = 48, VOCABULARY = 70, TABLES = 2 * ((CONTEXT + PAGE - 1) / PAGE) };
 
 /* One layer, norms first, of a text of CONTEXT tokens: a block of its prompt, then the rest token by token, next to a
  * second text in another slot; against the same in double precision. */
@@ -151,7 +152,7 @@ static void forward(int64_t width, int64_t heads, int64_t threads) {
     Model m = {FP32, 1, width, padded, inner, heads, head, stride, VOCABULARY, CONTEXT, 2, pages, TABLES, 1, threads,
                1e-5, token_table, position_table, final_weight, final_bias, drawn(width, VOCABULARY), &layer, tables,
                zeros(4 * (CONTEXT * padded)), zeros(4 * (CONTEXT * heads * stride)),
-               {zeros(4 * (CONTEXT * padded)), zeros(4 * (CONTEXT * inner))}, {NULL, NULL},
+               {zeros(4 * (ROWS * padded)), zeros(4 * (ROWS * inner))}, {NULL, NULL},
                {NULL, NULL}, zeros(4 * (CONTEXT * padded)),
                zeros(4 * (threads * 4 * (pages * PAGE + stride))), zeros(4 * (CONTEXT + 1))};
     float *logits = zeros(4 * CONTEXT * m.output.outputs);
@@ -238,7 +239,28 @@ static void elementwise(int64_t count, int half) {
     free(x), free(out), free(squares);
 }
 
-int main(void) {
+/* A number of what a bfloat16 product of any inputs, tiny ones too, gives to the last bit. */
+static uint64_t digest(void) {
+    enum { ROWS_OF_IT = 37, INPUTS = 320, OUTPUTS = 128 };
+    uint16_t *weight = aligned_alloc(64, 2 * INPUTS * OUTPUTS);
+    float *x = malloc(4 * ROWS_OF_IT * INPUTS), *y = malloc(4 * ROWS_OF_IT * OUTPUTS);
+    void *values = malloc(4 * ROWS * INPUTS);
+    const Matrix matrix = {weight, NULL, NULL, BF16, INPUTS, OUTPUTS};
+    for (int i = 0; i < INPUTS * OUTPUTS; i++) weight[i] = to_half(ldexpf(random_number(), i % 7 ? -3 : -80 - i % 60));
+    for (int i = 0; i < ROWS_OF_IT * INPUTS; i++) x[i] = ldexpf(random_number(), i % 5 ? 0 : -20 - i % 50 * 2);
+    uint64_t found = 14695981039346656037u;
+    if (headwater_product(&matrix, x, ROWS_OF_IT, values, NULL, NULL, y, 1)) return 0;
+    for (int i = 0; i < 4 * ROWS_OF_IT * OUTPUTS; i++) found = (found ^ ((uint8_t *)y)[i]) * 1099511628211u;
+    free(weight), free(x), free(y), free(values);
+    return found;
+}
+
+int main(int count, char **options) {
+    headwater_cpu(); /* asks the system for tiles */
+    if (count > 1 && !strcmp(options[1], "digest")) {
+        printf("%016llx\n", (unsigned long long)digest());
+        return 0;
+    }
     const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 13, 19, 25, 100}; /* each number of rounds, and two parts */
     for (int kind = FP32; kind <= INT4; kind++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -28,7 +28,7 @@ def settings() -> dict[str, Any]:
     return found
 
 
-def run(compiler: str, options: list[str], folder: Path, emulator: list[str]) -> None:
+def build(compiler: str, options: list[str], folder: Path) -> Path:
     program = folder / "check"
     command = [
         compiler,
@@ -41,10 +41,15 @@ def run(compiler: str, options: list[str], folder: Path, emulator: list[str]) ->
         *options,
     ]
     sources = [
-        *(FOLDER / f"{name}.c" for name in ("calls", *settings()["KERNELS"])),
+        *(FOLDER / f"{name}.c" for name in ("calls", "cpu", *settings()["KERNELS"])),
         Path(__file__).with_name("check_kernels.c"),
     ]
     subprocess.run([*command, *sources, "-lm", "-o", program], check=True)
+    return program
+
+
+def run(compiler: str, options: list[str], folder: Path, emulator: list[str]) -> None:
+    program = build(compiler, options, folder)
     checked = subprocess.run([*emulator, program], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "all agree\n"), checked.stdout + checked.stderr
 
@@ -53,6 +58,22 @@ def run(compiler: str, options: list[str], folder: Path, emulator: list[str]) ->
 @pytest.mark.skipif(shutil.which("gcc") is None or not ON_X86, reason="gcc for x86-64 is not installed")
 def test_no_kernel_touches_memory_that_is_not_its_own(variant: str, tmp_path: Path) -> None:
     run("gcc", [*SANITIZERS, *settings()["VARIANTS"]["x86_64"][variant]], tmp_path, [])
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None or not ON_X86, reason="gcc for x86-64 is not installed")
+def test_tiles_in_plain_c_agree_on_any_machine(tmp_path: Path) -> None:
+    run("gcc", [*SANITIZERS, "-DEMULATE_TILES"], tmp_path, [])
+
+
+@pytest.mark.skipif(
+    shutil.which("gcc") is None or "amx" not in native.available(), reason="this processor has no AMX, or no gcc"
+)
+def test_tiles_in_plain_c_give_the_bits_of_the_processors(tmp_path: Path) -> None:
+    digests = set()
+    for options in (["-DEMULATE_TILES"], settings()["VARIANTS"]["x86_64"]["amx"]):
+        program = build("gcc", options, tmp_path)
+        digests.add(subprocess.run([program, "digest"], capture_output=True, text=True, check=True).stdout)
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("variant", ["neon_bf16", "neon", "generic"])

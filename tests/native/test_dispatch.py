@@ -52,6 +52,42 @@ def test_a_variant_that_does_not_exist_or_cannot_run_here_gives_one_line_and_a_l
     assert said.count(f"HEADWATER_CPU={other} cannot run on this machine: generic is used") == 1
 
 
+# Linux refuses tiles to a process with an alternate stack for signals that is too small for them.
+TILES_DENIED = """
+import ctypes
+
+class Stack(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+memory = ctypes.create_string_buffer(8192)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, 8192)), None) == 0
+
+import torch
+from headwater import native
+from headwater.native.matrix import PackedMatrix, TorchMatrix
+
+weight, x = torch.randn(70, 100), torch.randn(3, 100)
+packed = PackedMatrix(native.kernels(), weight, None, "bf16")
+torch.testing.assert_close(packed(x), TorchMatrix(weight, None, "bf16")(x))
+print(native.chosen(), *native.limits())
+"""
+
+
+@pytest.mark.skipif("amx" not in native.available(), reason="this processor has no AMX")
+def test_where_the_system_denies_tiles_the_next_variant_computes() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != dispatch.VARIABLE}
+    run = subprocess.run(
+        [sys.executable, "-c", TILES_DENIED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.strip() == "avx512_bf16 the system does not let this process use AMX"
+
+
 @pytest.mark.usefixtures("asked_again")
 def test_a_package_without_compiled_kernels_says_so_once_and_computes_in_torch(
     monkeypatch: pytest.MonkeyPatch,

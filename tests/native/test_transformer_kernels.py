@@ -166,6 +166,15 @@ def test_a_row_is_the_same_bit_for_bit_alone_and_in_any_company(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_rows_product_is_the_same_among_any_number_of_rows(variant: str, kind: Kind) -> None:
+    matrix, x = PackedMatrix(handle(variant), drawn(1, 130, 576), drawn(2, 130), kind), drawn(3, 300, 576)
+    together = matrix(x)
+    for first, rows in [(0, 1), (299, 1), (5, 7), (20, 16), (90, 17), (100, 33), (40, 256)]:
+        assert torch.equal(matrix(x[first : first + rows]), together[first : first + rows]), (first, rows)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_threads_change_nothing(variant: str) -> None:
     weights = weights_of(built(96, 3), handle(variant), "int8")
     ids, before = list(range(30)), torch.get_num_threads()

@@ -68,7 +68,7 @@ def describe_machine() -> dict[str, Any]:
         "cores": available_cores(),
         "threads": torch.get_num_threads(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
-        "kernels": {"used": native.chosen(), "available": list(native.available())},
+        "kernels": {"used": native.chosen(), "available": list(native.available()), "limits": native.limits()},
         "memory_available": available_memory(cpu),
         "disk_free": shutil.disk_usage(Path.cwd()).free,
         "torch": torch.__version__,
@@ -181,6 +181,7 @@ def _machine_text(machine: dict[str, Any]) -> str:
     kernels, lower = machine["kernels"]["used"], ", ".join(machine["kernels"]["available"][1:])
     missing_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
     rows.append(("kernels", f"{kernels} (also here: {lower})" if kernels else missing_kernels))
+    rows += [("limit", limit) for limit in machine["kernels"]["limits"]]
     rows += [("device", f"{d['name']}, {byte_size(d['memory'])}") for d in machine["devices"]]
     for place, rates in machine["gflops"].items():
         # The precision that training uses; these rates change with the load of the machine.

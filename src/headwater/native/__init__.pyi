@@ -1,4 +1,4 @@
-from .dispatch import available, check, chosen, extension
+from .dispatch import available, check, chosen, extension, limits
 from .elementwise import AdamStep, Kernels, kernels
 from .matrix import PANEL, PackedMatrix, TorchMatrix, to_int8
 from .transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
@@ -20,5 +20,6 @@ __all__ = [
     "chosen",
     "extension",
     "kernels",
+    "limits",
     "to_int8",
 ]

@@ -2,7 +2,19 @@
 
 #include "calls.h"
 
-enum { AVX2 = 1, AVX_VNNI = 2, AVX512 = 4, AVX512_VNNI = 8, AVX512_BF16 = 16, DOT_PRODUCT = 32, ARM_BF16 = 64 };
+enum {
+    AVX2 = 1,
+    AVX_VNNI = 2,
+    AVX512 = 4,
+    AVX512_VNNI = 8,
+    AVX512_BF16 = 16,
+    DOT_PRODUCT = 32,
+    ARM_BF16 = 64,
+    AMX = 128,
+    AVX512_DENIED = 256, /* the processor has it, the system does not allow it */
+    AMX_DENIED = 512,
+    CORES_DIFFER = 1024, /* so that what this core has, others may not have */
+};
 
 #if defined(__x86_64__) || defined(_M_X64)
 
@@ -23,6 +35,18 @@ static uint64_t enabled_state(void) {
 }
 #endif
 
+/* Whether the system lets this process use tiles: Linux wants to be asked, for its signal frames grow by 8 KiB. */
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+static int tiles_allowed(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+#else
+static int tiles_allowed(void) { return 0; }
+#endif
+
 EXPORT int64_t headwater_cpu(void) {
     uint32_t r[4];
     int64_t found = 0;
@@ -33,18 +57,22 @@ EXPORT int64_t headwater_cpu(void) {
     if (!(basic >> 27 & 1)) return 0; /* the system saves no vector registers */
     const uint64_t state = enabled_state();
     identify(7, 0, r);
-    const uint32_t last = r[0], b = r[1], c = r[2];
+    const uint32_t last = r[0], b = r[1], c = r[2], d = r[3];
     const int ymm = (state & 6) == 6, zmm = (state & 0xe6) == 0xe6;
     const int fma = basic >> 12 & 1, f16c = basic >> 29 & 1;
     if (ymm && fma && f16c && (b >> 5 & 1)) found |= AVX2;
     const uint32_t foundation = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* F, DQ, BW, VL */
-    if (zmm && (found & AVX2) && (b & foundation) == foundation) found |= AVX512;
+    if ((found & AVX2) && (b & foundation) == foundation) found |= zmm ? AVX512 : AVX512_DENIED;
     if ((found & AVX512) && (c >> 11 & 1)) found |= AVX512_VNNI;
     if (last >= 1) {
         identify(7, 1, r);
         if ((found & AVX2) && (r[0] >> 4 & 1)) found |= AVX_VNNI;
         if ((found & AVX512) && (r[0] >> 5 & 1)) found |= AVX512_BF16;
     }
+    const uint32_t amx = 1u << 22 | 1u << 24 | 1u << 25; /* bfloat16, tiles, int8 */
+    if ((found & AVX512_BF16) && (d & amx) == amx)
+        found |= (state >> 17 & 3) == 3 && tiles_allowed() ? AMX : AMX_DENIED;
+    if (d >> 15 & 1) found = (found & (AVX2 | AVX_VNNI)) | CORES_DIFFER;
     return found;
 }
 

@@ -17,8 +17,10 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 # Best first, with the processor features each needs: bits of `headwater_cpu` in cpu.c.
-_AVX2, _AVX_VNNI, _AVX512, _AVX512_VNNI, _AVX512_BF16, _DOT_PRODUCT, _ARM_BF16 = (1 << bit for bit in range(7))
+_AVX2, _AVX_VNNI, _AVX512, _AVX512_VNNI, _AVX512_BF16 = (1 << bit for bit in range(5))
+_DOT_PRODUCT, _ARM_BF16, _AMX = (1 << bit for bit in range(5, 8))
 VARIANTS = {
+    "amx": _AVX512 | _AVX512_VNNI | _AVX512_BF16 | _AMX,
     "avx512_bf16": _AVX512 | _AVX512_VNNI | _AVX512_BF16,
     "avx512": _AVX512,
     "avx2_vnni": _AVX2 | _AVX_VNNI,
@@ -26,6 +28,12 @@ VARIANTS = {
     "neon_bf16": _DOT_PRODUCT | _ARM_BF16,
     "neon": _DOT_PRODUCT,
     "generic": 0,
+}
+# What keeps a better variant from running, by its bit of `headwater_cpu`.
+_LIMITS = {
+    1 << 8: "the system does not let this process use AVX-512",
+    1 << 9: "the system does not let this process use AMX",
+    1 << 10: "the processor's cores differ: AVX2 is the most that all have",
 }
 VARIABLE = "HEADWATER_CPU"
 # The kernels need GCC or Clang, so they are not built on Windows.
@@ -51,16 +59,29 @@ def extension(name: str) -> ctypes.CDLL | None:
 
 
 @cache
-def available() -> tuple[str, ...]:
-    """Return the variants that were built and that this processor runs, best first."""
+def _features() -> int:
+    """Return the bits of `headwater_cpu`. The first call asks the system for AMX where the processor has it."""
     portable = extension("portable")
     if portable is None:
-        return ()
+        return 0
     portable.headwater_cpu.restype = ctypes.c_int64
-    features = portable.headwater_cpu()
+    return int(portable.headwater_cpu())
+
+
+@cache
+def available() -> tuple[str, ...]:
+    """Return the variants that were built and that this processor runs, best first."""
+    if extension("portable") is None:
+        return ()
+    features = _features()
     return tuple(
         name for name, needed in VARIANTS.items() if features & needed == needed and extension(name) is not None
     )
+
+
+def limits() -> list[str]:
+    """Return what keeps this processor from a better variant, a sentence each."""
+    return [sentence for bit, sentence in _LIMITS.items() if _features() & bit]
 
 
 @cache

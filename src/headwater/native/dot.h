@@ -3,6 +3,7 @@
 #define HEADWATER_DOT_H
 
 #include "simd.h"
+#include "tiles.h"
 
 #if defined(__AVX512BF16__)
 #define BF16_PRODUCTS 1
@@ -74,6 +75,11 @@ ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
     for (int shift = 24; shift >= 0; shift -= 8) *sum += (weight << shift >> 24) * (x << shift >> 24);
 }
 ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
+#endif
+
+#if TILES /* these multiply signed weights */
+#undef WEIGHT_ZERO
+#define WEIGHT_ZERO 0
 #endif
 
 ALWAYS Ints load_ints(const void *from) {

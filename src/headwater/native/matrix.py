@@ -47,6 +47,11 @@ def padded_size(size: int) -> int:
     return -(-size // PANEL) * PANEL
 
 
+def tile_rows(rows: int) -> int:
+    """Return the rows of an operand's memory: tiles have 16."""
+    return -(-rows // 16) * 16
+
+
 def pad(values: Tensor, *sizes: int) -> Tensor:
     """Return `values` padded with zeros in its last dimensions, up to `sizes`."""
     missing = [(0, size - have) for size, have in zip(sizes, values.shape[-len(sizes) :], strict=True)]
@@ -131,7 +136,7 @@ class PackedMatrix:
             )
         rows, inputs = len(x), self.structure.inputs
         x = pad(x.float(), inputs).contiguous()
-        values, scales = torch.empty(rows, inputs), torch.empty(rows, inputs // PANEL)
+        values, scales = torch.empty(tile_rows(rows), inputs), torch.empty(rows, inputs // PANEL)
         sums = torch.empty(rows, inputs // PART, dtype=torch.int32)
         y = torch.empty(rows, self.structure.outputs)
         work = (part.data_ptr() for part in (values, scales, sums, y))

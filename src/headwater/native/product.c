@@ -56,7 +56,7 @@ static void deliver_heads(const Target *to, int64_t row, int64_t rows, int64_t p
     }
 }
 
-static void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]) {
+void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]) {
     const Model *m = to->model;
     const Matrix *a = to->matrix;
     for (int i = 0; i < GROUP; i += LANES) {
@@ -212,8 +212,12 @@ typedef void (*AddUp)(const Block *b);
 #define EACH_NUMBER(KIND, ROUNDS)                                                                                     \
     ADD_UP(KIND, 1, ROUNDS) ADD_UP(KIND, 2, ROUNDS) ADD_UP(KIND, 3, ROUNDS)                                           \
     ADD_UP(KIND, 4, ROUNDS) ADD_UP(KIND, 5, ROUNDS) ADD_UP(KIND, 6, ROUNDS)
+#if TILES
+#define EACH_KIND(ROUNDS) EACH_NUMBER(FP32, ROUNDS)
+#else
 #define EACH_KIND(ROUNDS)                                                                                             \
     EACH_NUMBER(FP32, ROUNDS) EACH_NUMBER(BF16, ROUNDS) EACH_NUMBER(INT8, ROUNDS) EACH_NUMBER(INT4, ROUNDS)
+#endif
 EACH_KIND(0)
 EACH_KIND(1)
 EACH_KIND(2)
@@ -221,11 +225,15 @@ EACH_KIND(2)
 #define NAMES(KIND, ROUNDS)                                                                                           \
     { add_up_##KIND##_1_##ROUNDS, add_up_##KIND##_2_##ROUNDS, add_up_##KIND##_3_##ROUNDS,                             \
       add_up_##KIND##_4_##ROUNDS, add_up_##KIND##_5_##ROUNDS, add_up_##KIND##_6_##ROUNDS }
+#if TILES
+static const AddUp ADDERS[3][1][MOST_ROWS] = {{NAMES(FP32, 0)}, {NAMES(FP32, 1)}, {NAMES(FP32, 2)}};
+#else
 static const AddUp ADDERS[3][4][MOST_ROWS] = {
     {NAMES(FP32, 0), NAMES(BF16, 0), NAMES(INT8, 0), NAMES(INT4, 0)},
     {NAMES(FP32, 1), NAMES(BF16, 1), NAMES(INT8, 1), NAMES(INT4, 1)},
     {NAMES(FP32, 2), NAMES(BF16, 2), NAMES(INT8, 2), NAMES(INT4, 2)},
 };
+#endif
 
 static int64_t row_parts(int64_t rows) { return (rows + ROWS_OF_AN_ITEM - 1) / ROWS_OF_AN_ITEM; }
 
@@ -277,6 +285,12 @@ static void multiply_item(const void *task, int64_t item, int thread) {
 
 void multiply(Target *to, int purpose, const Matrix *matrix, const Operand *in, int64_t rows) {
     to->matrix = matrix, to->purpose = purpose, to->in = *in, to->rows = rows;
+#if TILES
+    if (matrix->kind != FP32) {
+        multiply_on_tiles(to);
+        return;
+    }
+#endif
     pool_run(multiply_item, to, matrix->outputs / GROUP * row_parts(rows));
 }
 

@@ -14,6 +14,7 @@
  *             where a step has inputs i .. i + 7; [64] scales in bfloat16 }
  * Inputs of a product ("operands") are float32, bfloat16, or int8 in groups of 64 with a scale each, which keeps
  * a few large values from coarsening the others. Without bfloat16 products they are float32 in place of bfloat16.
+ * Where products run on tiles, bfloat16 and int8 are in tiles: [row / 16][column · size / 64][16][64 bytes].
  * Keys and values are float32 or bfloat16, in pages of 16 positions; a head's dimensions are padded to `stride`:
  *   keys    [page][head][dimension (in pairs for bfloat16)][16]
  *   values  [page][head][16][dimension]
@@ -25,6 +26,7 @@
 #include "dot.h"
 #include "pool.h"
 #include "simd.h"
+#include "tiles.h"
 
 enum { FP32, BF16, INT8, INT4 };
 enum { QUERY_KEY_VALUE, RESIDUAL, GELU, LOGITS };
@@ -53,7 +55,8 @@ typedef struct {
     Matrix output;
     const Layer *layer;
     const int32_t *tables; /* (slots, pages) */
-    /* Workspace for as many rows as a call has, zeros at first. Operands have 4 bytes an element, whatever the kind. */
+    /* Workspace for as many rows as a call has, zeros at first. Operands have 4 bytes an element, whatever the kind,
+     * and a multiple of 16 rows. */
     float *residual;           /* (rows, padded) */
     void *query;               /* (rows, heads, stride), 4 bytes an element */
     void *operand[2];          /* (rows, padded), (rows, inner) */
@@ -93,13 +96,22 @@ typedef struct {
 /* ---- operands ---- */
 
 /* Whether operands of this kind are bfloat16 in memory. */
-ALWAYS int is_half(int kind) { return kind == BF16 && BF16_PRODUCTS; }
+ALWAYS int is_half(int kind) { return kind == BF16 && (BF16_PRODUCTS || TILES); }
+
+/* Where bytes [64 line, 64 line + 64) of a row of `lines` such lines are. */
+ALWAYS char *operand_line(const Operand *out, int64_t row, int64_t line, int64_t lines) {
+    if (TILES) return (char *)out->values + ((row / 16 * lines + line) * 16 + row % 16) * 64;
+    return (char *)out->values + (row * lines + line) * 64;
+}
 
 /* Columns [64 group, 64 group + 64) of one row of an operand. */
 ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t group, const Row64 *x) {
-    const int64_t at = row * out->inputs + group * GROUP;
+    const int64_t at = row * out->inputs + group * GROUP, groups = out->inputs / GROUP;
     if (is_half(kind)) {
-        for (int c = 0; c < PARTS; c++) store_halves((uint16_t *)out->values + at + LANES * c, x->part[c]);
+        for (int c = 0; c < PARTS; c++) {
+            char *line = operand_line(out, row, 2 * group + 2 * c / PARTS, 2 * groups);
+            store_halves((uint16_t *)line + c % (PARTS / 2) * LANES, x->part[c]);
+        }
     } else if (kind != INT8) {
         for (int c = 0; c < PARTS; c++) store_floats((float *)out->values + at + LANES * c, x->part[c]);
     } else {
@@ -111,8 +123,8 @@ ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t gro
         }
         const float most = largest_of(largest);
         const Floats inverse = all(most > 0 ? 127.0f / most : 0.0f);
-        int8_t *bytes = (int8_t *)out->values + at;
-        const int64_t place = row * (out->inputs / GROUP) + group;
+        int8_t *bytes = (int8_t *)operand_line(out, row, group, groups);
+        const int64_t place = row * groups + group;
         for (int part = 0; part < 2; part++) {
             Ints sum = {0};
             for (int c = part * PARTS / 2; c < (part + 1) * PARTS / 2; c++) {
@@ -149,5 +161,11 @@ ALWAYS int64_t page_start(const Model *m, int64_t slot, int64_t page, int64_t he
 void multiply(Target *to, int purpose, const Matrix *matrix, const Operand *in, int64_t rows);
 void round_rows(Target *to, const float *given, int64_t rows);
 void attention(Target *to, int64_t rows);
+
+/* The 64 outputs of a panel for rows from `row`: bias, and what else the purpose asks for. */
+void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]);
+#if TILES
+void multiply_on_tiles(Target *to);
+#endif
 
 #endif

@@ -27,6 +27,7 @@ from headwater.native.matrix import (
     packed_bytes,
     pad,
     padded_size,
+    tile_rows,
 )
 
 PAGE = 16  # positions of a page of keys and values
@@ -310,7 +311,7 @@ class Forward:
         )
         for index, inputs in enumerate((model.padded, model.inner)):
             parts = [
-                torch.zeros(rows, inputs),
+                torch.zeros(tile_rows(rows), inputs),
                 torch.zeros(rows, inputs // PANEL),
                 torch.zeros(rows, inputs // PART, dtype=torch.int32),
             ]

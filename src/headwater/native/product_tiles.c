@@ -1,0 +1,231 @@
+/* Matrix products on tiles. See transformer.h for the layouts, tiles.h for the instructions.
+ *
+ * A thread takes a panel of 64 outputs for up to 256 rows. The panel's weights are read in blocks that fit the first
+ * cache; partial sums are kept in `line`. A tile adds up 32 inputs of bfloat16 (64, or 32, of bytes) at a time, in
+ * their order and apart for each row, so that a row's result does not depend on the others. */
+#include "transformer.h"
+
+#if TILES
+
+/* BLOCK: inputs of a block, ROUND: rows that pass over it together, STEP: bytes of one step of a panel, 16 × 64
+ * weights in groups of 4 bytes. */
+enum { ITEM_ROWS = 256, BLOCK = 256, ROUND = 2 * TILE_ROWS, STEP = TILE_ROWS * 4 * GROUP, LINE = 4 * GROUP };
+enum { INT4_PART = PART * GROUP / 2 + 2 * GROUP, TILE_PARTS = 16 / LANES };
+
+typedef float Line[GROUP];
+
+/* What passes over a block prefetch of the next one: so many lines at each step. */
+typedef struct {
+    const char *at;
+    int64_t lines;
+} Ahead;
+
+ALWAYS void prefetch(Ahead *ahead) {
+    for (int64_t i = 0; i < ahead->lines; i++) __builtin_prefetch(ahead->at + 64 * i, 0, 2);
+    ahead->at += 64 * ahead->lines;
+}
+
+/* ---- bfloat16 ---- */
+
+/* 32 rows by 32 outputs. `a`: their tiles of inputs, `next` bytes between those of the first and the last 16 rows. */
+static void add_round(const char *a, int64_t next, const char *w, Line *line, int64_t steps, int begins,
+                      Ahead *ahead) {
+    if (begins) {
+        tile_zero(0); tile_zero(1); tile_zero(2); tile_zero(3);
+    } else {
+        tile_load(0, line[0], LINE); tile_load(1, line[0] + 16, LINE);
+        tile_load(2, line[TILE_ROWS], LINE); tile_load(3, line[TILE_ROWS] + 16, LINE);
+    }
+    for (int64_t step = 0; step < steps; step++, a += TILE_BYTES, w += STEP) {
+        prefetch(ahead);
+        tile_load(4, a, TILE_LINE);
+        tile_load(6, w, LINE);
+        tile_load(7, w + TILE_LINE, LINE);
+        tile_add_pairs(0, 4, 6);
+        tile_add_pairs(1, 4, 7);
+        tile_load(5, a + next, TILE_LINE);
+        tile_add_pairs(2, 5, 6);
+        tile_add_pairs(3, 5, 7);
+    }
+    tile_store(0, line[0], LINE); tile_store(1, line[0] + 16, LINE);
+    tile_store(2, line[TILE_ROWS], LINE); tile_store(3, line[TILE_ROWS] + 16, LINE);
+}
+
+/* Up to 16 rows by 64 outputs. */
+static void add_few(const char *a, const char *w, Line *line, int64_t steps, int begins, Ahead *ahead) {
+    if (begins) {
+        tile_zero(0); tile_zero(1); tile_zero(2); tile_zero(3);
+    } else {
+        tile_load(0, line[0], LINE); tile_load(1, line[0] + 16, LINE);
+        tile_load(2, line[0] + 32, LINE); tile_load(3, line[0] + 48, LINE);
+    }
+    for (int64_t step = 0; step < steps; step++, a += TILE_BYTES, w += STEP) {
+        prefetch(ahead);
+        tile_load(4, a, TILE_LINE);
+        tile_load(6, w, LINE);
+        tile_add_pairs(0, 4, 6);
+        tile_load(7, w + TILE_LINE, LINE);
+        tile_add_pairs(1, 4, 7);
+        tile_load(6, w + 2 * TILE_LINE, LINE);
+        tile_add_pairs(2, 4, 6);
+        tile_load(7, w + 3 * TILE_LINE, LINE);
+        tile_add_pairs(3, 4, 7);
+    }
+    tile_store(0, line[0], LINE); tile_store(1, line[0] + 16, LINE);
+    tile_store(2, line[0] + 32, LINE); tile_store(3, line[0] + 48, LINE);
+}
+
+/* ---- bytes ---- */
+
+/* One group of inputs of int8 weights, or one part of int4 weights: the bytes are in tiles, the scales apart. */
+typedef struct {
+    const char *a, *w;    /* the tiles of inputs and weights; those of the next 16 outputs are 64 bytes further */
+    const float *scale;   /* of the first row's inputs; that of the next row is `stride` further */
+    const uint16_t *by;   /* int4: scales of the weights */
+    int64_t stride;
+} Group;
+
+/* sum += the whole numbers of a row, times the scales. */
+ALWAYS Floats add_scaled(Floats sum, const int32_t *whole, Floats scale, const uint16_t *by) {
+    const Floats value = __builtin_convertvector(load_ints(whole), Floats);
+    return multiply_add(value, by ? scale * load_halves(by) : scale, sum);
+}
+
+ALWAYS Group group_at(const Operand *x, int kind, int64_t row, int64_t input, const char *w, const uint16_t *by) {
+    const int64_t groups = x->inputs / GROUP, group = input / GROUP;
+    return (Group){(const char *)x->values + (row / TILE_ROWS * groups + group) * TILE_BYTES + input % GROUP, w,
+                   x->scales + row * groups + group, kind == INT4 ? by : NULL, groups};
+}
+
+/* A block of the panel: `w` as tiles, and for int4 `by`, the scales of each part, `apart` bytes from each other. */
+typedef struct {
+    const Operand *x;
+    const char *w, *by;
+    int64_t input, inputs;
+} Bytes;
+
+/* 16 rows by 64 outputs, with the sums of 16 outputs in registers. */
+ALWAYS void add_sixteen(const Bytes *b, int kind, int64_t row, Line *line, Ahead *ahead) {
+    const int64_t size = kind == INT8 ? GROUP : PART, step = size * GROUP;
+    for (int tile = 0; tile < 4; tile++) {
+        Floats sum[TILE_ROWS][TILE_PARTS];
+        for (int r = 0; r < TILE_ROWS; r++)
+            for (int c = 0; c < TILE_PARTS; c++) sum[r][c] = load_floats(line[r] + 16 * tile + LANES * c);
+        int32_t whole[2][TILE_ROWS][16] __attribute__((aligned(64)));
+        for (int64_t i = 0, n = 0; i < b->inputs; i += size, n++) {
+            const Group g = group_at(b->x, kind, row, b->input + i, b->w + n * step, (const uint16_t *)(b->by + n * INT4_PART));
+            prefetch(ahead);
+            tile_zero(0);
+            tile_load(4, g.a, TILE_LINE);
+            tile_load(6, g.w + TILE_LINE * tile, LINE);
+            tile_add_bytes(0, 4, 6);
+            tile_store(0, whole[n % 2], TILE_LINE);
+            for (int r = 0; r < TILE_ROWS; r++)
+                for (int c = 0; c < TILE_PARTS; c++)
+                    sum[r][c] = add_scaled(sum[r][c], whole[n % 2][r] + LANES * c, all(g.scale[r * g.stride]),
+                                           g.by ? g.by + 16 * tile + LANES * c : NULL);
+        }
+        for (int r = 0; r < TILE_ROWS; r++)
+            for (int c = 0; c < TILE_PARTS; c++) store_floats(line[r] + 16 * tile + LANES * c, sum[r][c]);
+    }
+}
+
+/* Fewer rows, with the sums in memory. */
+ALWAYS void add_fewer(const Bytes *b, int kind, int64_t row, int64_t rows, Line *line, Ahead *ahead) {
+    const int64_t size = kind == INT8 ? GROUP : PART, step = size * GROUP;
+    int32_t whole[TILE_ROWS][GROUP] __attribute__((aligned(64)));
+    for (int64_t i = 0, n = 0; i < b->inputs; i += size, n++) {
+        const Group g = group_at(b->x, kind, row, b->input + i, b->w + n * step, (const uint16_t *)(b->by + n * INT4_PART));
+        prefetch(ahead);
+        tile_load(4, g.a, TILE_LINE);
+        tile_load(6, g.w, LINE); tile_load(7, g.w + TILE_LINE, LINE);
+        tile_zero(0); tile_zero(1); tile_zero(2); tile_zero(3);
+        tile_add_bytes(0, 4, 6); tile_add_bytes(1, 4, 7);
+        tile_store(0, whole[0], LINE); tile_store(1, whole[0] + 16, LINE);
+        tile_load(6, g.w + 2 * TILE_LINE, LINE); tile_load(7, g.w + 3 * TILE_LINE, LINE);
+        tile_add_bytes(2, 4, 6); tile_add_bytes(3, 4, 7);
+        tile_store(2, whole[0] + 32, LINE); tile_store(3, whole[0] + 48, LINE);
+        for (int64_t r = 0; r < rows; r++)
+            for (int c = 0; c < GROUP; c += LANES) {
+                const Floats sum = load_floats(line[r] + c);
+                store_floats(line[r] + c, add_scaled(sum, whole[r] + c, all(g.scale[r * g.stride]), g.by ? g.by + c : NULL));
+            }
+    }
+}
+
+/* Parts of int4 weights as signed bytes: [part][input / 4][64][4]. */
+static void unpack(const char *from, int64_t parts, char *to) {
+    for (int64_t part = 0; part < parts; part++, from += INT4_PART)
+        for (int step = 0; step < 4; step++, to += 2 * LINE)
+            for (int i = 0; i < LINE; i += 4 * LANES) {
+                const Ints v = load_ints(from + step * LINE + i);
+                typedef int8_t Bytes64 __attribute__((vector_size(4 * LANES)));
+                const Bytes64 low = (Bytes64)(v & 0x0f0f0f0f) - 8, high = (Bytes64)((Ints)((Words)v >> 4) & 0x0f0f0f0f) - 8;
+                memcpy(to + i, &low, sizeof low), memcpy(to + LINE + i, &high, sizeof high);
+            }
+}
+
+/* ---- a panel for one part of the rows ---- */
+
+static int64_t row_parts(int64_t rows) { return (rows + ITEM_ROWS - 1) / ITEM_ROWS; }
+
+/* Bytes of a panel for some inputs, a multiple of 32. */
+ALWAYS int64_t weight_bytes(int kind, int64_t inputs) {
+    return kind == BF16 ? 2 * GROUP * inputs : kind == INT8 ? GROUP * inputs : inputs / PART * INT4_PART;
+}
+
+ALWAYS void tile_panel(const Target *to, int kind, int64_t panel, int64_t row, int64_t rows) {
+    const int64_t inputs = to->matrix->inputs, size = weight_bytes(kind, inputs), next = inputs / 32 * TILE_BYTES;
+    const char *w = (const char *)to->matrix->weight + panel * size;
+    Line line[ITEM_ROWS] __attribute__((aligned(64)));
+    char bytes[kind == INT4 ? BLOCK * GROUP : 1] __attribute__((aligned(64)));
+    if (kind != BF16) memset(line, 0, (size_t)rows * sizeof *line);
+    for (int64_t done = 0; done < inputs; done += BLOCK) {
+        const int64_t left = inputs - done, count = left < BLOCK ? left : BLOCK, block = weight_bytes(kind, count);
+        const int64_t rounds = (rows + ROUND - 1) / ROUND, sixteens = (rows + TILE_ROWS - 1) / TILE_ROWS;
+        const int64_t steps = kind == BF16 ? count / 32 : kind == INT8 ? count / GROUP : count / PART;
+        const int64_t passes = rows <= TILE_ROWS ? 1 : kind == BF16 ? 2 * rounds : 4 * sixteens;
+        /* After the last block: the thread's next panel, probably. */
+        Ahead ahead = {w + block + (count == left ? (to->model->threads - 1) * size : 0),
+                       (block / 64 + steps * passes - 1) / (steps * passes)};
+        if (kind == INT4) unpack(w, count / PART, bytes);
+        const Bytes b = {&to->in, kind == INT4 ? bytes : w, w + PART * GROUP / 2, done, count};
+        for (int64_t r = 0; r < rows; r += ROUND) {
+            const int64_t some = rows - r < ROUND ? rows - r : ROUND;
+            const char *x = (const char *)to->in.values + (row + r) / TILE_ROWS * next + done / 32 * TILE_BYTES;
+            if (kind == BF16 && some <= TILE_ROWS) {
+                add_few(x, w, line + r, steps, done == 0, &ahead);
+            } else if (kind == BF16) {
+                add_round(x, next, w, line + r, steps, done == 0, &ahead);
+                add_round(x, next, w + 2 * TILE_LINE, (Line *)(line[r] + 32), steps, done == 0, &ahead);
+            }
+            for (int64_t at = r; at < r + some && kind != BF16; at += TILE_ROWS) {
+                if (rows - at >= TILE_ROWS) add_sixteen(&b, kind, row + at, line + at, &ahead);
+                else add_fewer(&b, kind, row + at, rows - at, line + at, &ahead);
+            }
+            if (count == left) deliver(to, row + r, some, panel, line + r);
+        }
+        w += block;
+    }
+}
+
+static void tile_item(const void *task, int64_t item, int thread) {
+    (void)thread;
+    const Target *to = task;
+    const int64_t parts = row_parts(to->rows), panel = item / parts, part = item % parts;
+    const int64_t each = (to->rows + parts * ROUND - 1) / (parts * ROUND) * ROUND, row = part * each;
+    const int64_t rows = to->rows - row < each ? to->rows - row : each;
+    if (rows <= 0) return;
+    const TileShapes shapes = tile_shapes(rows < TILE_ROWS ? (int)rows : TILE_ROWS, to->matrix->kind == INT4 ? PART : TILE_LINE);
+    tile_begin(shapes);
+    switch (to->matrix->kind) {
+    case BF16: tile_panel(to, BF16, panel, row, rows); break;
+    case INT8: tile_panel(to, INT8, panel, row, rows); break;
+    default: tile_panel(to, INT4, panel, row, rows); break;
+    }
+    tile_end();
+}
+
+void multiply_on_tiles(Target *to) { pool_run(tile_item, to, to->matrix->outputs / GROUP * row_parts(to->rows)); }
+
+#endif
