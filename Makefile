@@ -45,7 +45,6 @@ check: .venv/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/python tools/tree.py --check
 	$(BIN)/python tools/examples.py --check
-	$(BIN)/python tools/front_page.py --check
 	$(BIN)/python tools/evaluation.py --check
 	$(BIN)/python tools/architecture.py --check
 
@@ -54,7 +53,6 @@ format: .venv/.ready-dev
 	$(BIN)/ruff check --fix src papers tests benchmarks examples tools
 	$(BIN)/python tools/tree.py --write
 	$(BIN)/python tools/examples.py --write
-	$(BIN)/python tools/front_page.py --write
 	$(BIN)/python tools/evaluation.py --write
 	$(BIN)/python tools/architecture.py --write
 

@@ -6,15 +6,12 @@ import json
 import subprocess
 from pathlib import Path
 
-import finetune_defaults
 import gather
 import labelled
 import model_card
 import pytest
-import score_forecast
 import ship
 
-from headwater.datasets.sets import Found
 from headwater.errors import HeadwaterError
 
 ROOT = Path(__file__).parents[1]
@@ -133,51 +130,6 @@ def test_each_text_of_the_korean_set_is_in_one_row(tmp_path: Path, monkeypatch: 
     assert [len(part) for part in texts] == [80, 40]
     assert texts[0].isdisjoint(texts[1])
     assert {row.label for row in found.train} == {"good", "bad"}
-
-
-def test_scores_on_a_line_are_forecast_on_it_with_an_interval_that_grows() -> None:
-    tokens = [10_000_000, 20_000_000, 40_000_000]
-    entry = {"deviation": 0.02, "seeds": 4, "baseline": 0.7}
-    entries = [entry | {"value": value} for value in (0.50, 0.52, 0.54)]
-    lines = score_forecast.table(tokens, {"one": entries}, [8e7, 1.6e8]).splitlines()
-    # A forecast n places right of the middle has the standard error 0.01 · √(1/3 + n²/2).
-    assert lines[2:] == [
-        "| 10 million tokens | 0.500 ± 0.020 |",
-        "| 20 million tokens | 0.520 ± 0.020 |",
-        "| 40 million tokens | 0.540 ± 0.020 |",
-        "| forecast for 80 million | 0.560 (0.530 to 0.590) |",
-        "| forecast for 160 million | 0.580 (0.537 to 0.623) |",
-        "| twice the tokens | +0.020 ± 0.014 |",
-        "| the baseline | 0.700 |",
-    ]
-
-
-def test_a_search_of_defaults_resumes_and_scores_rows_that_it_does_not_train_on(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trained = []
-
-    def train(model: Path, found: Found, setting: str, seed: int) -> float:
-        (held,) = found.tests.values()
-        assert (len(found.train), len(held)) == (40, finetune_defaults.DEVELOPMENT)
-        assert not {row.segments for row in found.train} & {row.segments for row in held}
-        trained.append((setting, seed))
-        return 0.5 + 0.1 * seed * bool(setting)
-
-    monkeypatch.setattr(finetune_defaults, "train", train)
-    arguments = ["tool", "model", "--data", str(data), "--out", str(tmp_path / "found.jsonl"), "--rows", "40"]
-    arguments += ["--sets", "rte", "--try", "epochs=9"]
-    for seeds in ("1", "2", "2"):
-        monkeypatch.setattr("sys.argv", [*arguments, "--seeds", seeds])
-        assert finetune_defaults.main() == 0
-    assert trained == [("", 1), ("epochs=9", 1), ("", 2), ("epochs=9", 2)]
-    assert "| epochs=9 | 65.0 | +15.0 ± 5.0 |" in capsys.readouterr().out
-    monkeypatch.setattr("sys.argv", [*arguments[:1], "other", *arguments[2:]])
-    assert finetune_defaults.main() == 0
-    assert trained[4:] == [("", 1), ("epochs=9", 1)], "the file's results are of another model"
-    monkeypatch.setattr("sys.argv", [*arguments, "--rows", "4000"])
-    with pytest.raises(SystemExit, match="rte has 2,490 training rows, too few for --rows 4,000"):
-        finetune_defaults.main()
 
 
 def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:

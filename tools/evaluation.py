@@ -3,7 +3,7 @@
 python tools/evaluation.py --write             the protocols, the verification, the papers' tables
 python tools/evaluation.py --check             exit with status 1 if one of them is out of date
 
-The verification comes from docs/verification.json, which `tools/verify_evaluation.py --json` writes.
+The verification comes from docs/verification.json, which `python -m headwater_papers.verification --json` writes.
 """
 
 from __future__ import annotations

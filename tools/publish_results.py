@@ -3,6 +3,8 @@
 python tools/publish_results.py reproduction papers/results
 python tools/publish_results.py papers/results             write the pages there again from their numbers
 
+README.md and docs/models.md then show some of the new claims and the new scaling law.
+
 Only results of a scale that comes with Headwater are copied, or of its first seeds: results of other settings
 cannot be compared with the published ones.
 """
@@ -10,10 +12,24 @@ cannot be compared with the published ones.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "papers" / "results"
+# The claims that README.md shows.
+SHOWN = (
+    "Pre-training reaches a perplexity of 18.4 a token.",
+    "At equal updates the Transformer's held-out loss is below that of an equally large LSTM.",
+    "Pre-training raises the average (table 5).",
+    "Transferring all layers beats transferring the embeddings alone.",
+    "Held-out bits a byte fall with size, at every step of the ladder.",
+    "Summaries after TL;DR: are better than three random sentences of the article.",
+)
+_LAW = re.compile(r"^- (?:L\(N, D\) = |[^:]+ operations\): N = ).*$", re.M)
+_CLAIM = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \| (.+?)(?: over .*)? \| (.+) \|$", re.M)
 PUBLISHED = {".json", ".md", ".png", ".svg"}
 
 
@@ -84,7 +100,26 @@ def write_pages(folder: Path) -> int:
         changed = manifest.model_copy(update={"files": files, "command": made["command"]}).sealed()
         write_text(place / MANIFEST, json.dumps(changed.to_dict(), indent=2, ensure_ascii=False) + "\n")
     write_index(folder)
+    if folder.resolve() == RESULTS:
+        for path, text in quoting_pages().items():
+            path.write_text(text, encoding="utf-8")
     return 0
+
+
+def quoting_pages() -> dict[Path, str]:
+    """Return README.md and docs/models.md with the current claims and the current scaling law."""
+    claims = {claim: cells for claim, *cells in _CLAIM.findall((RESULTS / "README.md").read_text("utf-8"))}
+    table = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
+    for claim in SHOWN:
+        page, paper, here, verdict = claims[claim]
+        table.append(f"| [{claim}](papers/results/{page}) | {paper} | {here} | {verdict} |")
+    law = _LAW.findall((RESULTS / "scaling" / "README.md").read_text("utf-8"))
+    pages = {}
+    for name, mark, lines in (("README.md", "claims", table), ("docs/models.md", "law", law)):
+        start, _, rest = (ROOT / name).read_text("utf-8").partition(f"<!-- {mark} -->")
+        content = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])
+        pages[ROOT / name] = start + content + rest.partition(f"<!-- /{mark} -->")[2]
+    return pages
 
 
 if __name__ == "__main__":

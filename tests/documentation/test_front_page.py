@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import front_page
+import publish_results
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -35,10 +35,9 @@ def test_every_link_of_the_top_pages_leads_to_a_file(name: str) -> None:
         assert (ROOT / target).exists(), f"{name}: {target}"
 
 
-@pytest.mark.parametrize("name", [*READMES, "docs/models.md"])
-def test_a_page_shows_the_results_as_they_are(name: str) -> None:
-    mark, content = front_page.parts()[name]
-    assert f"\n<!-- {mark} -->\n{content}\n<!-- /{mark} -->\n" in read(name), "make format"
+def test_pages_quote_the_results_as_they_are() -> None:
+    for path, text in publish_results.quoting_pages().items():
+        assert path.read_text(encoding="utf-8") == text, "python tools/publish_results.py papers/results"
 
 
 def test_every_speed_is_one_that_the_benchmarks_report() -> None:

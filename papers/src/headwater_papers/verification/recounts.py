@@ -1,4 +1,4 @@
-"""Compute each zero-shot protocol again on transformers' GPT-2, for tools/verify_evaluation.py.
+"""Compute each zero-shot protocol again on transformers' GPT-2, for `verify`.
 
 This code does not use Headwater's to read the official files. It tokenises with transformers' tokenizer and runs
 its GPT-2 on one text at a time. From Headwater it takes only the de-tokenizers, whose inverses have a test of
@@ -12,11 +12,13 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from peer import Answer, Drawn, Files, Peer, Written
+
+from headwater_papers.verification.peer import Answer, Drawn, Files, Peer, Written
 
 # For each protocol: (files, peer, count) -> the answers to each of the first `count` examples.
 Recount = Callable[[Files, Peer, int], "list[list[Answer]]"]
@@ -27,10 +29,10 @@ def recounts(*protocols: str) -> Callable[[Callable[..., Any]], Callable[..., An
     """Register a function for protocols. It gets the name of the protocol."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        for protocol in protocols:
-            RECOUNTS[protocol] = lambda files, peer, count, p=protocol: list(
-                islice(function(p, files, peer, count), count)
-            )
+        def first(protocol: str, files: Files, peer: Peer, count: int) -> list[list[Answer]]:
+            return list(islice(function(protocol, files, peer, count), count))
+
+        RECOUNTS.update({protocol: partial(first, protocol) for protocol in protocols})
         return function
 
     return register
@@ -152,8 +154,8 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
             r"\b(because|since|so|but|and|although|though|as|when|while|after|before|until|if)\b", sentence
         )
         places = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(pronoun)}(?!\w)", sentence)]
-        start, end = next((span for span in places if joint and span[0] >= joint.end()), places[0])
-        before, after = sentence[:start].rstrip(), sentence[end:].lstrip()
+        first, last = next((span for span in places if joint and span[0] >= joint.end()), places[0])
+        before, after = sentence[:first].rstrip(), sentence[last:].lstrip()
         answers: list[Answer] = []
         for candidate in candidates.split(","):
             who = " ".join(candidate.split())
@@ -306,7 +308,7 @@ def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list
         head, tails = cut[0][0], [tail for _, tail in cut]
         before = [peer.end, *head] if task == "signature" else head
         tails = [tail[: max(peer.context + 1 - len(before), peer.context // 2)] for tail in tails]
-        asked = [peer.after(before, tail) for tail in tails]
+        asked: list[Answer] = [peer.after(before, tail) for tail in tails]
         yield asked + ([peer.after([peer.end], tail) for tail in tails] if protocol.endswith("gain") else [])
 
 

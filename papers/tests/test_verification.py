@@ -20,7 +20,7 @@ from headwater.tokenizer import Tokenizer
 def tool() -> ModuleType:
     pytest.importorskip("transformers")
     pytest.importorskip("yaml")
-    return importlib.import_module("verify_evaluation")
+    return importlib.import_module("headwater_papers.verification.verify")
 
 
 @pytest.mark.slow
@@ -40,9 +40,9 @@ def test_every_example_has_the_log_probabilities_of_transformers(
 
 @pytest.mark.slow
 def test_protocols_change_only_with_their_version(tool: ModuleType, data: Path, tmp_path: Path) -> None:
-    golden = json.loads((Path(__file__).parents[1] / "golden/protocols.json").read_text(encoding="utf-8"))
-    found = tool.digests([data], tmp_path / "stand-ins")
+    golden = json.loads((Path(__file__).parents[2] / "tests/golden/protocols.json").read_text(encoding="utf-8"))
+    found = tool.digests([data], tmp_path / "substitutes")
     changed = [protocol for protocol in TASKS if golden["digests"].get(protocol) != found[protocol]]
-    repair = "raise VERSION in evaluation/tasks/__init__.py, then tools/verify_evaluation.py --digests FILE"
+    repair = "raise VERSION of the tasks, then python -m headwater_papers.verification --digests FILE"
     assert not changed, f"{changed}: {repair}"
     assert golden["version"] == VERSION, repair

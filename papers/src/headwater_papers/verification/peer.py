@@ -1,11 +1,11 @@
-"""transformers' GPT-2 as a peer that answers the requests of tools/recounts.py, and the official files."""
+"""transformers' GPT-2 as a peer that answers the requests of `recounts`, and the official files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,7 +37,8 @@ class Peer:
 
         self._cache, self._cached = DynamicCache(), list[int]()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = GPT2LMHeadModel.from_pretrained(folder).float().eval()
+        model: Any = GPT2LMHeadModel.from_pretrained(folder)
+        self.model = model.float().eval()
         self.context: int = self.model.config.n_positions
         self.end: int = self.tokenizer.eos_token_id
 
@@ -84,9 +85,10 @@ class Peer:
         first = next(i for i, (_, end) in enumerate(found["offset_mapping"]) if end > border)
         return found["input_ids"][:first], found["input_ids"][first:]
 
-    def windows(self, ids: Sequence[int], count: int) -> list[list[list[float]]]:
+    def windows(self, ids: Sequence[int], count: int) -> list[list[Answer]]:
         """Return the first windows of a text: a whole context, then half a context at a time."""
-        whole, found, end = [self.end, *ids], [], 1
+        found: list[list[Answer]] = []
+        whole, end = [self.end, *ids], 1
         while end < len(whole) and len(found) < count:
             start, end = end, min(len(whole), end + (self.context if end == 1 else self.context // 2))
             found.append([self.after(whole[max(0, end - 1 - self.context) : start], whole[start:end])])

@@ -1,9 +1,9 @@
 """Compute every zero-shot protocol again with transformers and compare each example.
 
-    python tools/verify_evaluation.py --model MODEL --data $HEADWATER_DATA [--data TOKENS --data LABELS]
-    python tools/verify_evaluation.py --random gpt2-small --data $HEADWATER_DATA
+    python -m headwater_papers.verification --model MODEL --data $HEADWATER_DATA [--data TOKENS --data LABELS]
+    python -m headwater_papers.verification --random gpt2-small --data $HEADWATER_DATA
 
-tools/recounts.py has what each protocol asks. For sets that may not be redistributed, examples in their official
+`recounts` has what each protocol asks. For sets that may not be redistributed, examples in their official
 format are written from other texts. Drawn tokens (top-k 2) are checked one by one: each recorded log-probability
 must be that of one of the two most probable tokens, and the text must be theirs. Prints a Markdown table. With
 --json, the rows are also written to a file, from which `docs/evaluation.md` is generated. The exit status is 1 if
@@ -16,20 +16,19 @@ import argparse
 import hashlib
 import json
 import re
-import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from peer import Answer, Drawn, Files, Peer, Written
-from recounts import RECOUNTS, options_of
+from headwater_papers.verification.peer import Answer, Drawn, Files, Peer, Written
+from headwater_papers.verification.recounts import RECOUNTS, options_of
 
 TOLERANCE = 1e-4
 _INCOMPLETE = "\ufffd"  # transformers decodes an incomplete character to this
 
 
-def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
+def substitutes(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
     """Write `limit` examples of each set that may not be redistributed, in its official format, from other texts.
 
     CBT, CoQA, RACE-high, HellaSwag, 1BW, text8, WikiText-103, a tokens folder, and labels folders.
@@ -63,7 +62,7 @@ def stand_ins(files: Files, folder: Path, tokenizer: Any, limit: int) -> None:
 def _stories(sentences: Sequence[str], folder: Path, limit: int) -> None:
     """Return twenty numbered sentences and a question in which a word of four or more letters is left out."""
     sentences = [sentence for sentence in sentences if len(re.findall("[a-z]{4,}", sentence)) > 2]
-    stories = []
+    stories: list[str] = []
     for start in range(0, len(sentences) - 21, 21):
         *story, asked = sentences[start : start + 21]
         words = list(dict.fromkeys(re.findall("[a-z]{4,}", " ".join(story))))
@@ -129,7 +128,7 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
 
     tokenizer = Tokenizer.load("gpt2")
     work.mkdir()
-    stand_ins(Files(data), work, tokenizer, 4)
+    substitutes(Files(data), work, tokenizer, 4)
     readers = {masked: kind(tokenizer, 1_024) for masked, kind in ((False, Reader), (True, MaskedReader))}
     listing = DataFiles([*data, work])
     found = {}
@@ -222,7 +221,7 @@ def main() -> int:
             from headwater.evaluation import VERSION
             from headwater.storage import write_json
 
-            found = digests(arguments.data, Path(folder) / "stand-ins")
+            found = digests(arguments.data, Path(folder) / "substitutes")
             write_json(arguments.digests, {"version": VERSION, "digests": found})
             return 0
         model = arguments.model or random_model(arguments.random or "gpt2-small", Path(folder) / "model")
@@ -280,10 +279,10 @@ def compare(
     from headwater.evaluation import TASKS, evaluate, read_examples, select
     from headwater.tokenizer import Tokenizer
 
-    own = work / "stand-ins"
+    own = work / "substitutes"
     own.mkdir()
     tokenizer = Tokenizer.load(model)
-    stand_ins(Files(data), own, tokenizer, max(limit, 4))
+    substitutes(Files(data), own, tokenizer, max(limit, 4))
     chosen = (
         [task.protocol for task in select(tasks.split(","))]
         if tasks
@@ -313,7 +312,3 @@ def compare(
         chance = "" if first.chance is None else f"{first.chance:.3g}"
         print(f"| {protocol} | {count} | {worst:.0e} | {first.metric} {first.value:.4g} | {chance} |", flush=True)
         yield Row(protocol, count, worst, agrees)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+pip-licenses --from=mixed --order=license
