@@ -42,7 +42,7 @@ def main() -> None:
 
 def perplexity(lm: hw.LanguageModel, ids: list[int]) -> float:
     """Return the perplexity of ids, read in windows of the model's context, one after the other."""
-    return math.exp(-float(np.nanmean(lm.scorer.rolling(ids), dtype=np.float64)))
+    return math.exp(-float(np.nanmean(lm.scorer.rolling(ids, stride=lm.scorer.context), dtype=np.float64)))
 
 
 if __name__ == "__main__":

@@ -60,5 +60,7 @@ def test_log_likelihoods_are_those_of_the_harness(world: Any, tmp_path: Path, da
         assert value == pytest.approx(expected, abs=1e-4, rel=1e-6), pair
         assert greedy == expected_greedy
     for text, expected in zip(asked["texts"], found["texts"], strict=True):
-        value = float(np.sum(lm.scorer.rolling(lm.tokenizer.encode(text)), dtype=np.float64))
+        value = float(
+            np.sum(lm.scorer.rolling(lm.tokenizer.encode(text), stride=lm.scorer.context), dtype=np.float64)
+        )
         assert value == pytest.approx(expected, rel=1e-6)

@@ -31,6 +31,7 @@ from headwater.evaluation.tasks.pronouns import read_blocks
 from headwater.evaluation.tasks.sentences import best_threshold
 from headwater.evaluation.tasks.summaries import sentences
 from headwater.evaluation.tasks.written import first_sentence, fitted
+from headwater.inference.language_model import load
 from headwater.model.io.folder import load_model
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
@@ -449,6 +450,14 @@ def test_windows_score_every_token_once_after_enough_others(world: Any) -> None:
             for request in asked[1:]:
                 assert len(request.context) + len(request.continuation) == window + 1
                 assert len(request.continuation) <= stride
+
+
+@pytest.mark.parametrize("context", ["", "the ri", "the river", "the river ", "the river\n\n"])
+@pytest.mark.parametrize("continuation", [" flows", "flows", "ver flows", "\n"])
+def test_the_library_and_evaluate_score_the_same_tokens(world: Any, context: str, continuation: str) -> None:
+    lm = load(world.model)
+    request = Reader(lm.tokenizer, 48).pair(context, continuation)
+    assert lm.scorer.encode_pairs([(context, continuation)]) == [(list(request[0]), list(request[1]))]
 
 
 def test_agreement_is_counted_as_the_official_scripts_do() -> None:

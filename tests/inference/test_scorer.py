@@ -13,7 +13,8 @@ from headwater.inference.backends import open_network
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.network import Precision
 from headwater.inference.packing import packs
-from headwater.inference.scorer import Scorer, windows
+from headwater.inference.reading import encode_pairs, windows
+from headwater.inference.scorer import Scorer
 from headwater.inference.torch_network import TorchNetwork
 from headwater.model import build_model, preset
 from headwater.model.transformer import Transformer
@@ -104,13 +105,14 @@ def test_windows_predict_every_token_once_with_the_stated_context(
     first = data.draw(st.integers(min_value=1, max_value=length))
     text = list(range(length))
     predicted = []
-    for window in windows(text, first, context, stride):
-        assert 1 <= len(window.inputs) <= context
-        assert len(window.targets) <= len(window.inputs)
-        assert window.inputs[-1] == window.targets[-1] - 1
-        if window.inputs[0] > 0:
-            assert len(window.inputs) == context
-        predicted += window.targets
+    for before, targets in windows(text, first, context, stride):
+        inputs = [*before, *targets[:-1]]
+        assert inputs == text[inputs[0] : inputs[0] + len(inputs)]
+        assert len(inputs) <= context
+        assert before
+        if inputs[0] > 0:
+            assert len(inputs) == context
+        predicted += targets
     assert predicted == text[first:]
 
 
@@ -143,6 +145,12 @@ def test_spaces_at_the_end_of_the_context_belong_to_the_continuation(scorer: Sco
     assert (context, continuation) == scorer.encode_pairs([("the river", " runs")])[0]
     assert scorer.tokenizer.decode(continuation) == " runs"
     assert scorer.encode_pairs([("", "the")])[0][0] == [scorer.tokenizer.end_of_text]
+
+
+def test_a_token_with_characters_of_both_belongs_to_the_continuation(tokenizer: Tokenizer) -> None:
+    whole = tokenizer.encode("the river")
+    assert len(whole) == len(tokenizer.encode("the ri")) - 1  # "river" is one token, "ri" is not
+    assert encode_pairs(tokenizer, [("the ri", "ver")]) == [(whole[:1], whole[1:])]
 
 
 def test_pairs_are_encoded_together_in_two_calls(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:

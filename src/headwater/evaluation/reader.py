@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.errors import DataError, UsageError
+from headwater.inference import encode_pairs, windows
 from headwater.model import ModelConfig
 from headwater.tokenizer import Tokenizer
 
@@ -93,21 +94,12 @@ class Reader:
         """
         head, tail = self._after_start(ids)
         whole = head + tail
-        requests = []
-        end = 1
-        while end < len(whole):
-            start = end
-            end = min(len(whole), start + (self.window if start == 1 else self.stride))
-            first = max(0, end - 1 - self.window)
-            requests.append(ContinuationRequest(whole[first:start], whole[start:end]))
-        return requests
+        pairs = windows(whole, 1, self.window, self.stride)
+        return [ContinuationRequest(tuple(context), tuple(continuation)) for context, continuation in pairs]
 
     def _pair(self, context: str, continuation: str) -> ContinuationRequest:
-        head, whole = self.tokenizer.encode_batch([context.rstrip(), context + continuation])
-        border = shared_start(head, whole)
-        if not border:
-            return self._after_start(whole)
-        return ContinuationRequest(tuple(whole[:border]), tuple(whole[border:]))
+        ((head, tail),) = encode_pairs(self.tokenizer, [(context, continuation)])
+        return ContinuationRequest(tuple(head), tuple(tail)) if head else self._after_start(tail)
 
     def _own_tokens(self, asked: ContinuationRequest) -> ContinuationRequest:
         """Move the white-space tokens at the start of the continuation to the context."""
@@ -149,9 +141,3 @@ def reader_of(
     if not config.is_masked:
         return Reader(tokenizer, config.context, window, stride)
     return MaskedReader(tokenizer, config.context - sum(map(len, tokenizer.frame)), window, stride)
-
-
-def shared_start(a: Sequence[object], b: Sequence[object]) -> int:
-    """Return the length of the common prefix of two sequences."""
-    pairs = zip(a, b, strict=False)
-    return next((index for index, (left, right) in enumerate(pairs) if left != right), min(len(a), len(b)))

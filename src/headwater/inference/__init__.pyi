@@ -2,6 +2,7 @@ from .engine import Engine, Generation
 from .inside import Floats, Inside, continue_greedily, look_inside
 from .language_model import LanguageModel, Options, fresh_seed, load
 from .masked import evaluated, fill, framed
+from .reading import encode_pairs, windows
 from .request import DEFAULT_TOKENS, Event, Request, encode_prompts, require_context, require_ids
 from .sampling import Alternatives, uniform
 from .scorer import Scorer
@@ -21,6 +22,7 @@ __all__ = [
     "Scorer",
     "TextStream",
     "continue_greedily",
+    "encode_pairs",
     "encode_prompts",
     "evaluated",
     "fill",
@@ -32,4 +34,5 @@ __all__ = [
     "require_ids",
     "stream_text",
     "uniform",
+    "windows",
 ]

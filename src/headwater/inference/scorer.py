@@ -5,8 +5,8 @@ padding; a prefix that requests share (one question, four answers) is computed o
 rows that predict a scored token. This does not change a score: attention runs one branch at a time, so that other
 requests change a result by no more than the rounding of a matrix product (float32: below 1e-5).
 
-Text longer than the model's context is split into sliding windows (`windows`), and every token is scored once. The
-papers do not state window and stride (GPT-2 section 3.1); `rolling` takes both.
+`reading` splits pairs of texts into tokens, and text longer than the model's context into windows; every token is
+scored once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.inference.network import Network
 from headwater.inference.packing import Pack, packs
+from headwater.inference.reading import Pair, encode_pairs, windows
 from headwater.inference.request import require_context, require_ids
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, not_finite
 from headwater.model import require_rows
@@ -37,13 +38,6 @@ class TokenScores(NamedTuple):
 
     log_probability: npt.NDArray[np.float32]
     is_greedy: npt.NDArray[np.bool_]
-
-
-class Window(NamedTuple):
-    """Inputs of the model, and the targets of its last positions."""
-
-    inputs: list[int]
-    targets: list[int]  # at least one, at most as many as inputs
 
 
 class Scorer:
@@ -75,7 +69,7 @@ class Scorer:
         A request longer than the model's context loses the start of its context. A continuation that is itself
         longer is split into windows that advance by half the model's context.
         """
-        cuts: list[list[Window]] = []
+        cuts: list[list[Pair]] = []
         for number, (context, continuation) in enumerate(requests):
             if not context:
                 raise DataError(
@@ -85,14 +79,12 @@ class Scorer:
                 raise DataError(f"the continuation of request {number} has no tokens")
             ids = [*context, *continuation]
             require_ids(ids, self.vocabulary)
-            cuts.append(list(windows(ids, len(context), self.context, max(1, self.context // 2))))
+            cuts.append(list(windows(ids, len(context), self.context)))
         return self._score_windows(cuts)
 
-    def split(self, context: list[int], continuation: list[int]) -> Iterator[tuple[list[int], list[int]]]:
+    def split(self, context: list[int], continuation: list[int]) -> Iterator[Pair]:
         """Split a request into requests of one window each, whose log-probabilities add up to its own."""
-        stride = max(1, self.context // 2)
-        for inputs, targets in windows([*context, *continuation], len(context), self.context, stride):
-            yield [*inputs, targets[-1]][: -len(targets)], targets
+        return windows([*context, *continuation], len(context), self.context)
 
     def rolling(
         self, ids: Sequence[int], context: int | None = None, stride: int | None = None
@@ -100,11 +92,11 @@ class Scorer:
         """Return the log-probability of every token of a text of any length, float32; each is scored once.
 
         The first window predicts `context` tokens, each later one the next `stride`, from the `context` tokens
-        before its last target. Both default to the model's context, so that windows do not overlap. The first
-        token is scored after `<|endoftext|>`; with a tokenizer that has none (GPT-1's) its score is NaN.
+        before its last target. By default these are the model's context, and half of it. The first token is
+        scored after `<|endoftext|>`; with a tokenizer that has none (GPT-1's) its score is NaN.
         """
         context = self.context if context is None else context
-        stride = context if stride is None else stride
+        stride = max(1, context // 2) if stride is None else stride
         if not 1 <= stride <= context <= self.context:
             raise UsageError(
                 f"context {context} and stride {stride} do not fit each other or the model",
@@ -117,29 +109,26 @@ class Scorer:
         scores = self._score_windows([list(windows([*start, *text], 1, context, stride))])[0].log_probability
         return np.concatenate([np.full(len(text) - len(scores), np.nan, dtype=np.float32), scores])
 
-    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """Return the ids of each context and its continuation, encoded as one text and split between them.
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
+        """Return the ids of each context and its continuation, as `reading.encode_pairs` splits them.
 
-        Spaces at the end of a context become part of the continuation, as in GPT-2's tokens. An empty context is
-        `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it raises DataError. A context has as many
-        tokens as when it is encoded by itself, as in lm-evaluation-harness.
+        A context without ids is `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it is the first token of
+        the continuation, which then has no score. An empty text as context raises DataError there.
         """
-        kept = [context.rstrip() for context, _ in pairs]
         start = self.tokenizer.end_of_text
-        if start is None and not all(kept):
+        if start is None and not all(context.strip() for context, _ in pairs):
             raise DataError(
                 "a context is empty and this tokenizer has no <|endoftext|> to use instead",
                 repair="Give at least one word of context",
             )
-        heads = self.tokenizer.encode_batch(kept)
-        whole = self.tokenizer.encode_batch([context + continuation for context, continuation in pairs])
-        found = []
-        for (_, text), head, ids in zip(pairs, heads, whole, strict=True):
-            continuation = ids[len(head) :]
-            if not continuation:
-                raise DataError(f"the continuation {text!r} adds no token to its context")
-            found.append((head if start is None else head or [start], continuation))
-        return found
+        encoded = encode_pairs(self.tokenizer, pairs)
+        for number, (context, continuation) in enumerate(encoded):
+            if not context:
+                start_of_it = continuation[:1] if start is None else [start]
+                encoded[number] = (start_of_it, continuation[1:] if start is None else continuation)
+            if not encoded[number][1]:
+                raise DataError(f"the continuation {pairs[number][1]!r} adds no token to its context")
+        return encoded
 
     @torch.inference_mode()
     def mean_states(self, texts: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
@@ -147,13 +136,13 @@ class Scorer:
         for ids in texts:
             require_context(len(ids), self.context)
             require_ids(ids, self.vocabulary)
-        found = np.empty((len(texts), self.network.config.width), np.float32)
+        means = np.empty((len(texts), self.network.config.width), np.float32)
         with self.network.lock:
             for pack in packs([list(ids) for ids in texts]):
                 states = self.network.hidden(pack, np.arange(len(pack.ids))).cpu().numpy()
                 for member, path in zip(pack.members, pack.paths, strict=True):
-                    found[member] = states[path].mean(0)
-        return found
+                    means[member] = states[path].mean(0)
+        return means
 
     @torch.inference_mode()
     def alternatives(self, texts: Sequence[Sequence[int]], count: int) -> list[list[Alternatives]]:
@@ -162,7 +151,7 @@ class Scorer:
             require_context(len(ids) - 1, self.context)
             require_ids(ids, self.vocabulary)
         long = [number for number, ids in enumerate(texts) if len(ids) > 1]
-        found: list[list[Alternatives]] = [[] for _ in texts]
+        scores: list[list[Alternatives]] = [[] for _ in texts]
         with self.network.lock:
             for pack in packs([list(texts[number][:-1]) for number in long]):
                 owners = [long[member] for member in pack.members]
@@ -181,18 +170,18 @@ class Scorer:
                         self.tokenizer.vocabulary_size,
                     )
                     for owner, about in zip(members[mine].tolist(), known, strict=True):
-                        found[owner].append(about)
-        return found
+                        scores[owner].append(about)
+        return scores
 
     @torch.inference_mode()
-    def _score_windows(self, cuts: Sequence[Sequence[Window]]) -> list[TokenScores]:
+    def _score_windows(self, cuts: Sequence[Sequence[Pair]]) -> list[TokenScores]:
         """Return the scores of each text's windows, joined."""
         parts = list(chain.from_iterable(cuts))
         results: dict[int, TokenScores] = {}
         with self.network.lock:
-            for pack in packs([part.inputs for part in parts]):
-                scores = self._score_pack(pack, [parts[index].targets for index in pack.members])
-                ends = np.cumsum([len(parts[index].targets) for index in pack.members])[:-1]
+            for pack in packs([[*context, *continuation[:-1]] for context, continuation in parts]):
+                scores = self._score_pack(pack, [parts[index][1] for index in pack.members])
+                ends = np.cumsum([len(parts[index][1]) for index in pack.members])[:-1]
                 pieces = zip(np.split(scores.log_probability, ends), np.split(scores.is_greedy, ends), strict=True)
                 for index, piece in zip(pack.members, pieces, strict=True):
                     results[index] = TokenScores(*piece)
@@ -206,14 +195,14 @@ class Scorer:
         """
         rows = np.concatenate([path[-len(mine) :] for path, mine in zip(pack.paths, wanted, strict=True)])
         targets = np.concatenate([np.asarray(mine) for mine in wanted])
-        kept, place = np.unique(rows, return_inverse=True)  # a row that several members share is projected once
+        kept, source = np.unique(rows, return_inverse=True)  # a row that several members share is projected once
         log_probability = np.empty(len(targets), dtype=np.float32)
         is_greedy = np.empty(len(targets), dtype=np.bool_)
-        order = np.argsort(place, kind="stable")
+        order = np.argsort(source, kind="stable")
         for start, logits in _projected(self.network, self.network.hidden(pack, kept)):
-            first, last = np.searchsorted(place[order], [start, start + len(logits)])
+            first, last = np.searchsorted(source[order], [start, start + len(logits)])
             mine = order[first:last]
-            row = torch.from_numpy(place[mine] - start).to(logits.device)
+            row = torch.from_numpy(source[mine] - start).to(logits.device)
             tokens = torch.from_numpy(targets[mine]).to(logits.device)
             log_probability[mine] = log_probabilities(logits, row, tokens).cpu().numpy()
             if not np.isfinite(log_probability[mine]).all():
@@ -233,14 +222,14 @@ def logits_of(network: Network, ids: Tensor) -> Tensor:
     require_ids([token for row in rows for token in row], network.config.vocabulary)
     if not ids.numel():
         return torch.empty(*ids.shape, network.config.vocabulary)
-    found: list[Tensor] = [torch.empty(0)] * len(rows)
+    logits_of_rows: list[Tensor] = [torch.empty(0)] * len(rows)
     with network.lock:
         for pack in packs(rows):
             hidden = network.hidden(pack, np.arange(len(pack.ids)))
             logits = torch.cat([part for _, part in _projected(network, hidden)])
             for member, path in zip(pack.members, pack.paths, strict=True):
-                found[member] = logits[torch.from_numpy(path).to(logits.device)]
-    return torch.stack(found)
+                logits_of_rows[member] = logits[torch.from_numpy(path).to(logits.device)]
+    return torch.stack(logits_of_rows)
 
 
 def _projected(network: Network, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -248,20 +237,6 @@ def _projected(network: Network, hidden: Tensor) -> Iterator[tuple[int, Tensor]]
     chunk = max(16, _LOGIT_BYTES // (4 * network.config.vocabulary))
     for start in range(0, len(hidden), chunk):
         yield start, network.logits(hidden[start : start + chunk])
-
-
-def windows(ids: Sequence[int], first: int, context: int, stride: int) -> Iterator[Window]:
-    """Yield windows in which every token from `first` on is a target once.
-
-    A window's inputs are up to `context` tokens before its last target. If one window is not enough, the first
-    predicts the tokens within `context` of the text's start, at least `stride`, and each later one the next
-    `stride`.
-    """
-    start = first
-    end = len(ids) if len(ids) - first <= context else max(first + stride, context + 1)
-    while start < len(ids):
-        yield Window(list(ids[max(0, end - 1 - context) : end - 1]), list(ids[start:end]))
-        start, end = end, min(len(ids), end + stride)
 
 
 def _joined(scores: Sequence[TokenScores]) -> TokenScores:

@@ -17,7 +17,7 @@ from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import CBT, Detokenizer
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric
-from headwater.evaluation.reader import ContinuationRequest, Reader, shared_start
+from headwater.evaluation.reader import ContinuationRequest, Reader
 from headwater.storage import read_text
 
 BLANK = "XXXXX"
@@ -103,7 +103,8 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
 
 def _shared(before: str, text: str) -> int:
     """Return the end of the last word that the text shares with the text before the blank."""
-    end = shared_start(before, text)
+    pairs = enumerate(zip(before, text, strict=False))
+    end = next((index for index, (left, right) in pairs if left != right), min(len(before), len(text)))
     while end > 0 and end < len(text) and not text[end].isspace() and not text[end - 1].isspace():
         end -= 1  # the de-tokenizer joined the candidate to the word before
     return end
