@@ -22,7 +22,7 @@ LAYERS = [
     {"cli"},
 ]
 # Pairs in one layer of which the first imports the second: a tokenizer is trained on a corpus folder.
-SAME_LAYER = {("config", "storage"), ("tokenizer", "corpus")}
+SAME_LAYER = {("shipped", "storage"), ("config", "storage"), ("tokenizer", "corpus")}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

@@ -86,11 +86,14 @@ def read_stdin() -> str:
 
 
 def warn_if_shadowed(model: str | Path) -> None:
-    """Warn if a local folder has the name of a shipped model: the folder is used."""
+    """Say which model is used: a local folder with the name of a shipped one, or a run's newest checkpoint."""
     from headwater import shipped
 
     if shipped.is_shadowed(model):
         say(f"{model} is the local folder, not the model of this name that ships with Headwater.")
+    if Path(model).is_dir() and (checkpoint := shipped.find(model)).parent.name == "checkpoints":
+        step = shipped.step_of(checkpoint.name)
+        say(f"{model} is not finished: its newest checkpoint is used, of update {step:,}.")
 
 
 def local_model(model: str | Path, download: bool) -> Path:

@@ -13,7 +13,6 @@ from headwater.cli.console import (
     DEVICE,
     AsJson,
     Download,
-    Out,
     Settings,
     emit,
     local_model,
@@ -29,13 +28,13 @@ KEYS = keys_option("headwater.pretraining:PretrainConfig")
 _FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
 _FOLLOW = "Zero-shot tasks to score during training, such as lambada.openai.last-token,sst-2.very."
 _FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
-_RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano."
+_RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano. Or a run, to resume it or change its length."
 _RESUME = "Resume the run in --out as it is configured. To continue scoring, repeat --evaluate and its options."
 
 
 def pretrain(
     context: typer.Context,
-    out: Out,
+    out: Annotated[Path | None, typer.Option(help="Folder to write.", show_default="the run's own")] = None,
     recipe: Annotated[Path | None, typer.Argument(help=_RECIPE)] = None,
     preset: Annotated[str | None, typer.Option(help="The model: gpt1, gpt2-small, gpt2-mini, …")] = None,
     init_from: Annotated[str | None, typer.Option("--from", help=_FROM, metavar="MODEL")] = None,
@@ -73,6 +72,12 @@ def pretrain(
     elif not evaluate:
         refuse_unused(context, "a training without --evaluate", "evaluate_every", "data")
     layers: list[dict[str, Any]] = []
+    if recipe is not None and recipe.is_dir():  # a run, to resume or to change
+        if out not in (None, recipe):
+            raise UsageError(f"{recipe} is a run, which is continued in place", repair=f"Leave --out {out} out")
+        out, recipe, resume = recipe, None, True
+    if out is None:
+        raise UsageError("--out is missing", expected="the folder to write")
     if resume:
         tokens, started = _started_run(out, tokens)
         layers.append(started)

@@ -5,7 +5,7 @@ from .build import Model, build_model, count_parameters
 from .config import FAITHFUL, PRESETS, Faithful, ModelConfig, preset, require_preset
 from .digest import fingerprint
 from .io.bert import OUTPUT
-from .io.folder import CONFIG, load_config, load_model, model_reader, require_rows, save_model
+from .io.folder import CONFIG, load_config, load_model, model_reader, require_rows, save_description, save_model
 from .io.huggingface import model_type
 from .io.weights import WEIGHTS, check_finite, find_tensors, tensor_sizes, write_tensors
 from .loss import IGNORE, cross_entropy, cross_entropy_plainly, workspace_bytes
@@ -55,6 +55,7 @@ __all__ = [
     "require_preset",
     "require_rows",
     "reversal",
+    "save_description",
     "save_model",
     "tensor_sizes",
     "use_backend",

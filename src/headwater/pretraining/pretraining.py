@@ -16,12 +16,14 @@ from typing import Any
 import torch
 
 from headwater import shipped
-from headwater.errors import HeadwaterError, TrainingError, resumable
-from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_model
+from headwater.errors import HeadwaterError, TrainingError, UsageError, resumable
+from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
+from headwater.pretraining.changes import change_length, kept_text, set_aside_model, take_moments
 from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretraining.objectives import both_directions, l1, masked
 from headwater.pretraining.recipe import PretrainConfig, end_of_text_of, resolve, start_from, tokenizer_of
+from headwater.pretraining.samples import Samples
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.storage import (
     MANIFEST,
@@ -80,6 +82,7 @@ def pretrain(
             inputs=run_inputs(config, tokens),
             seed=config.seed,
             defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
+            measured=("changes",),
             alternative=lambda: _continuation(config, tokens, out),
         )
         model_folder = out / "model"
@@ -87,6 +90,7 @@ def pretrain(
             if not ranks.broadcast(None):
                 _train(config, tokens, out, ranks, SILENT)
             return model_folder
+        change_length(stage, config, progress)
         found = stage.begin()
         if found.complete:
             check_files(out, found)
@@ -97,6 +101,8 @@ def pretrain(
         with resumable(), folder_lock(out):
             config.save(out / "config.toml")
             progress.note(f"computes in {config.precision}")
+            set_aside_model(out, progress)
+            progress.note(kept_text(config, out))
             _train(config, tokens, out, ranks, progress, follow, on_update)
             # Only these: users and trackers may write other files there, such as a log of this process.
             stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
@@ -160,6 +166,14 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         recompute=recompute,
         muon=config.optimizer == "muon",
     )
+    if config.init_optimizer:
+        begun = bool(shipped.list_checkpoints(out))
+        take_moments(trainer, shipped.resolve(config.init_from or ""), begun=begun)
+
+    own = tokenizer_of(config.architecture, tokens)
+
+    def describe(folder: Path) -> None:
+        save_description(config.architecture, folder, tokenizer=own)
 
     def validate() -> Measurement:
         loss = held_out_loss(trainer, validation, config)
@@ -175,6 +189,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         progress=progress,
         flops_per_token=training_flops_per_token(config.architecture, config.window),
         watches_loss=True,
+        describe=describe,
     )
 
 
@@ -202,6 +217,21 @@ def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: 
     return float(loss_sum / token_count)
 
 
+def _samples(config: PretrainConfig, tokens: Path, out: Path, run: Run, progress: Progress) -> Samples | None:
+    """Return what writes samples on the first rank; None if none are asked for."""
+    if not config.sample_every:
+        return None
+    if run.trainer.sharded:
+        raise UsageError(
+            "sample_every needs the whole model on one rank", repair="Leave sample_every or shard out"
+        )
+    return (
+        Samples(config, tokenizer_of(config.architecture, tokens), out, progress)
+        if run.trainer.ranks.is_first
+        else None
+    )
+
+
 def _require_learning(run: Run, config: PretrainConfig) -> None:
     """Raise TrainingError if even the best held-out loss is far above that of guessing among all tokens."""
     best = min(entry["validation_loss"] for entry in run.curve)
@@ -225,8 +255,14 @@ def _train(
     """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run = build_run(config, tokens, out, ranks, progress)
     run.on_update = on_update
-    if follow is not None:
-        run.follow = lambda: follow(run.trainer.model, run.trainer.step)
+    samples = _samples(config, tokens, out, run, progress)
+
+    def after_update() -> dict[str, float]:
+        if samples is not None:
+            samples(run.trainer.model, run.trainer.step)
+        return {} if follow is None else follow(run.trainer.model, run.trainer.step)
+
+    run.follow = after_update
     run.train()
     _require_learning(run, config)
     run.restore_best()

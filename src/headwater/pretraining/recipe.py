@@ -31,6 +31,8 @@ class PretrainConfig(TrainConfig):
     """Which model."""
     init_from: str | None = None
     """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
+    init_optimizer: bool = False
+    """Continue with the optimizer's state of the checkpoint in init_from, such as RUN@1200, as well."""
     model: dict[str, Any] = Field(default_factory=dict)
     """Keys of the model that replace the preset's."""
     faithful: Faithful = "code"
@@ -49,6 +51,10 @@ class PretrainConfig(TrainConfig):
     """muon: Muon for the matrices between embeddings and head; not in the papers, and cannot be sharded."""
     recompute: Literal["auto", "none", "selective", "full"] = "auto"
     """Which activations the backward pass recomputes; auto: full for a sharded model."""
+    sample_every: int = Field(default=0, ge=0)
+    """Updates between samples, shown and kept in samples.jsonl while the model trains; 0 is never."""
+    sample_prompt: str = ""
+    """The beginning of these samples; empty starts a new text."""
     validation_windows: int = Field(default=256, ge=1)
     """The most windows for the held-out loss."""
 
@@ -64,14 +70,21 @@ class PretrainConfig(TrainConfig):
         return super().build(*kept, source=source)
 
     @model_validator(mode="after")
+    def _has_a_state_to_continue(self) -> Self:
+        if self.init_optimizer and self.init_from is None:
+            raise ValueError("init_optimizer = true needs init_from, a checkpoint such as RUN@1200")
+        return self
+
+    @model_validator(mode="after")
     def _has_one_length(self) -> Self:
         if self.epochs is not None and "steps" in self.model_fields_set:
             raise ValueError(f"steps = {self.steps} and epochs = {self.epochs:g} both set the length of training")
         return self
 
     def deciding(self) -> dict[str, Any]:
-        """As of every training, without the model to continue from, which is an input of the folder."""
-        return {key: value for key, value in super().deciding().items() if key != "init_from"}
+        """As of every training, without samples and the model to continue from, an input of the folder."""
+        others = {"init_from", "sample_every", "sample_prompt"}
+        return {key: value for key, value in super().deciding().items() if key not in others}
 
     @property
     def architecture(self) -> ModelConfig:

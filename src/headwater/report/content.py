@@ -32,6 +32,7 @@ from headwater.storage import (
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _BREAKS_IN_A_ROW = 2
+_NEWEST_SAMPLES = 3
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal
 _FOLLOWED = "zero-shot "  # prefix of zero-shot scores in the journal of pre-training
 
@@ -112,7 +113,10 @@ def read_content(folders: Sequence[Path]) -> Content:
         bars=order_bars(bars),
         scores=scores,
         skipped=skipped,
-        samples=[sample for path, _ in kinds["samples"] for sample in _read_samples(path)],
+        samples=[
+            *(sample for path, _ in kinds["samples"] for sample in _read_samples(path)),
+            *(sample for path, _ in kinds["run"] for sample in _samples_of_run(path, names[path])),
+        ],
         fine_tuned=read_fine_tuned(models),
         steps=list(steps.values()),
         versions=found[-1][1].versions if found else {},
@@ -210,6 +214,13 @@ def _read_samples(path: Path) -> Iterator[Sample]:
         settings = [f"{name} {entry[key]}" for key, name in names.items() if entry.get(key) is not None]
         tokens = [Token(str(token["text"]), float(token["probability"])) for token in entry["tokens"]]
         yield Sample(str(entry["prompt"]), _shorten_breaks(str(entry["prompt"]), tokens), ", ".join(settings))
+
+
+def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:
+    """Yield the newest samples that a run wrote while it trained; it keeps no probabilities."""
+    file = path / "samples.jsonl"
+    for line in list(intact_json_lines(file) if file.exists() else ())[-_NEWEST_SAMPLES:]:
+        yield Sample(str(line["prompt"]), [Token(str(line["text"]), 1.0)], f"{name}, update {line['step']:,}")
 
 
 def _shorten_breaks(before: str, tokens: Sequence[Token]) -> list[Token]:

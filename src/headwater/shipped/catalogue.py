@@ -10,13 +10,12 @@ from pathlib import Path
 
 from headwater.errors import FolderError, nearest
 from headwater.shipped.hub import from_hub, is_hub_name
+from headwater.shipped.runs import CONFIG, find_checkpoint
 
 FOLDER = Path(__file__).parent
-CONFIG = "config.json"
 DEFAULT = "gpt2-mini"  # of `generate` and `serve` if no model is named
 STARTS = (DEFAULT, "gpt2-mini-ko")  # a small text continues from the one whose tokenizer knows its language
 TRAINED_ON = "free text"
-_INNER = (Path("model"), Path("run", "model"))  # the model of a run, and of a quickstart
 
 
 def names() -> list[str]:
@@ -43,10 +42,13 @@ def find(model: str | Path, *, download: bool = False) -> Path:
     path = Path(model)
     if not path.exists() and str(model) in names():
         return FOLDER / path
-    if not (path / CONFIG).is_file():
-        for inner in _INNER:
-            if (path / inner / CONFIG).is_file():
-                return path / inner
+    if (path / CONFIG).is_file():
+        return path
+    for run in (path, path / "run"):  # a quickstart folder means its run
+        if (checkpoint := find_checkpoint(run)) is not None:
+            return checkpoint
+        if (run / "model" / CONFIG).is_file():
+            return run / "model"
     return path
 
 

@@ -1,3 +1,4 @@
+from .checkpoint import prune_checkpoints
 from .compile import compile_checked
 from .journal import read_journal
 from .loop import (
@@ -13,11 +14,12 @@ from .machine import matmul_rate
 from .optimizer import AdamForm, bytes_a_parameter
 from .parallel import Ranks, process_group
 from .run import CHECKPOINTS, BatchSource, Measurement, OnUpdate, Run
-from .schedule import Schedule, transfer_rate
+from .schedule import DECAY_SHARE, Schedule, transfer_rate
 
 __all__ = [
     "CHANGEABLE",
     "CHECKPOINTS",
+    "DECAY_SHARE",
     "AdamForm",
     "BatchSource",
     "Measurement",
@@ -34,6 +36,7 @@ __all__ = [
     "compile_checked",
     "matmul_rate",
     "process_group",
+    "prune_checkpoints",
     "read_journal",
     "resolve_precision",
     "transfer_rate",

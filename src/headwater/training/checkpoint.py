@@ -25,8 +25,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headwater import shipped
 from headwater.errors import FolderError, HeadwaterError, MismatchError
-from headwater.storage import Stage, open_folder, read_json, storage_errors, write_json
+from headwater.storage import Stage, folder_lock, open_folder, read_json, read_manifest, storage_errors, write_json
 from headwater.training.parallel import Ranks
 
 _RECORD = "state.json"
@@ -36,12 +37,21 @@ _WHOLE = "state.safetensors"  # all tensors, if one process had them all
 class Checkpoints:
     """The checkpoints of one run: the newest `keep`, and pinned ones.
 
-    sharded: each rank has a part of the state, and writes it.
+    sharded: each rank has a part of the state, and writes it. describe: writes into a checkpoint what makes it a
+    model that other commands open.
     """
 
     def __init__(
-        self, folder: Path, *, keep: int, ranks: Ranks, note: Callable[[str], None], sharded: bool = False
+        self,
+        folder: Path,
+        *,
+        keep: int,
+        ranks: Ranks,
+        note: Callable[[str], None],
+        sharded: bool = False,
+        describe: Callable[[Path], None] | None = None,
     ) -> None:
+        self.describe = describe
         self.folder, self.keep, self.note, self.sharded = folder, keep, note, sharded
         # The ranks that write: all, or the first one alone.
         self.ranks = ranks.for_a_thread() if sharded else replace(ranks, count=1)
@@ -164,6 +174,8 @@ class Checkpoints:
                     else:
                         save_file(state, work / _WHOLE)
                     if self.ranks.is_first:
+                        if self.describe is not None:
+                            self.describe(work)
                         write_json(work / _RECORD, record)
             if refusal is not None:
                 raise refusal
@@ -182,6 +194,31 @@ class Checkpoints:
         """Return the checkpoints, oldest first, without other files that a user added."""
         found = self.folder.glob("step-*")
         return sorted((p for p in found if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
+
+
+def prune_checkpoints(run: Path, keep: int) -> dict[str, int]:
+    """Remove all but the newest `keep` checkpoints of a run, and the best one of an unfinished run.
+
+    Return the bytes of each removed one by its name. Raises FolderError for a folder that is not a run, or whose
+    unfinished run would lose its last checkpoint, and if a process is training in it.
+    """
+    manifest = read_manifest(run)
+    if manifest.kind != "run":
+        raise FolderError(f"{run} is a {manifest.kind} folder", expected="a run")
+    if not manifest.complete and keep < 1:
+        raise FolderError(f"{run} is not finished, and resumes from its newest checkpoint", expected="--keep 1")
+    with folder_lock(run):
+        there = shipped.list_checkpoints(run)
+        kept = set(there[len(there) - keep :]) if keep else set()
+        if not manifest.complete and there:
+            best = read_json(there[-1] / _RECORD).get("best") or {}
+            kept |= {path for path in there if _step_of(path) == best.get("step")}
+        removed = {}
+        for path in there:
+            if path not in kept and not path.is_symlink():
+                removed[path.name] = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+                shutil.rmtree(path)
+        return removed
 
 
 def _write_shards(folder: Path, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:

@@ -85,7 +85,8 @@ class Run:
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
     one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_checked`. follow:
-    called after every update, returns more figures for the journal. watches_loss: warn of spikes and stalls.
+    called after every update, returns more figures for the journal. describe: writes
+    into a checkpoint what makes it a model folder. watches_loss: warn of spikes and stalls.
     """
 
     trainer: Trainer
@@ -102,6 +103,7 @@ class Run:
     watches_loss: bool = False
     follow: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
+    describe: Callable[[Path], None] | None = None
     # One entry a validation: its step, figures and details, and as "training" the mean losses since the previous
     # one.
     curve: list[dict[str, Any]] = field(default_factory=list)
@@ -123,6 +125,7 @@ class Run:
                 ranks=trainer.ranks,
                 note=self.progress.note,
                 sharded=trainer.sharded,
+                describe=self.describe,
             )
 
     def read(self, step: int) -> list[Any]:

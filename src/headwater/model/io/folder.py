@@ -23,6 +23,7 @@ from headwater.errors import DataError, FolderError, MismatchError
 from headwater.model.build import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io import huggingface
+from headwater.model.io.checkpoint import is_checkpoint, read_checkpoint
 from headwater.model.io.weights import WEIGHTS, Place, TensorReader, find_tensors, weight_files, write_tensors
 from headwater.storage import MANIFEST, open_folder, read_json, write_json
 
@@ -53,7 +54,10 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
         for name, parameter in model.named_parameters()
     }
     with _check_in_parallel(folder):
-        loaded = _read_weights(folder, kind, config, parameters, device)
+        if is_checkpoint(folder):
+            loaded = read_checkpoint(folder, parameters, device)
+        else:
+            loaded = _read_weights(folder, kind, config, parameters, device)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
 
@@ -86,21 +90,29 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
     `dtype` None keeps each tensor's dtype. The same weights give the same bytes. Raises MismatchError if the
     tokenizer has more ids than the model has rows.
     """
-    config = model.config
-    kind, end_of_text = huggingface.model_type(config), None
+    config, kind = model.config, huggingface.model_type(model.config)
     if tokenizer is not None:
         require_rows(tokenizer, config.vocabulary)
-        end_of_text = tokenizer.end_of_text
-    elif kind == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
-        end_of_text = huggingface.END_OF_TEXT
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
         theirs: _for_file(part, name.transposed, dtype)
         for name in huggingface.tensor_names(kind, config, list(state))
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
-    stored = str(dtype or model.tokens.weight.dtype).removeprefix("torch.")
     write_tensors(tensors, folder / WEIGHTS)
+    save_description(config, folder, tokenizer=tokenizer, dtype=dtype or model.tokens.weight.dtype)
+
+
+def save_description(
+    config: ModelConfig, folder: Path, *, tokenizer: Any = None, dtype: torch.dtype = torch.float32
+) -> None:
+    """Write everything of a model folder except its weights: `config.json` and the tokenizer's files."""
+    kind, end_of_text = huggingface.model_type(config), None
+    if tokenizer is not None:
+        end_of_text = tokenizer.end_of_text
+    elif kind == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
+        end_of_text = huggingface.END_OF_TEXT
+    stored = str(dtype).removeprefix("torch.")
     write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text))
     if tokenizer is not None:
         tokenizer.save(folder, context=config.context)

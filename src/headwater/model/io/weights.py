@@ -23,6 +23,7 @@ from headwater.storage import flush_file, flush_folder, new_part, parse_json, re
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+CHECKPOINT_RECORD = "state.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 _PICKLE_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -132,6 +133,8 @@ def weight_files(folder: Path) -> list[Path]:
                     f"{folder / INDEX} names {name}, which is not there", repair="Copy the folder again"
                 )
         return [folder / name for name in names]
+    if (folder / CHECKPOINT_RECORD).is_file():  # of this package's training: one file, or the shards of ranks
+        return sorted(folder.glob("*.safetensors"))
     pickles = sorted(path for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
         raise _pickle(pickles[0])

@@ -1,0 +1,124 @@
+"""Change a run that has begun: its length in place, or everything else in a branch from one of its checkpoints.
+
+`steps` may grow or shrink, and a constant rate may begin to decay, if the updates done so far would be the same.
+The manifest records each change with the update at which it was made.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from headwater import shipped
+from headwater.errors import FolderError, MismatchError, UsageError, byte_size, counted
+from headwater.model import count_parameters
+from headwater.pretraining.recipe import PretrainConfig
+from headwater.storage import MANIFEST, Manifest, Progress, Stage, read_manifest, write_json
+from headwater.training import DECAY_SHARE, Trainer
+
+_LENGTH = ("steps", "schedule", "final_rate")  # keys that may change in place
+
+
+def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> None:
+    """Adapt the manifest of the run in `stage.out` if `config` differs from it only in the length of training.
+
+    Raises UsageError for fewer updates than were done, and for a schedule that would have changed these;
+    FolderError if the checkpoints of a finished run are gone.
+    """
+    out = stage.out
+    if not (out / MANIFEST).is_file():
+        return
+    manifest = read_manifest(out)
+    before, now = dict(manifest.config), dict(stage.config)
+    changed = {key: before.get(key) for key in _LENGTH if key in before and before[key] != now[key]}
+    if manifest.kind != stage.kind or not changed:
+        return
+    if stage.difference(manifest.model_copy(update={"config": before | {k: now[k] for k in changed}})):
+        return  # something else differs too: `Stage` says what
+    there = shipped.list_checkpoints(out)
+    done = max((shipped.step_of(path.name) or 0 for path in there), default=0)
+    if manifest.complete and not there:
+        raise FolderError(
+            f"the checkpoints of {out} are gone, and its optimizer's state with them",
+            repair=f"Continue its model in a new run: --from {shlex.quote(str(out))} --out NEW",
+        )
+    _require_possible(config, changed, done, out)
+    entry = {"at": done, **changed}
+    stage.config["changes"] = [*before.get("changes", []), entry]
+    write_json(out / MANIFEST, stage.manifest({}, complete=False).to_dict())
+    words = ", ".join(f"{key} {old} → {now[key]}" for key, old in changed.items())
+    progress.note(f"{out} continues from update {done:,} with {words}")
+
+
+def _require_possible(config: PretrainConfig, changed: dict[str, Any], done: int, out: Path) -> None:
+    branch = f"Branch from a checkpoint: --from {shlex.quote(str(out))}@STEP --out NEW"
+    if config.steps < done:
+        raise UsageError(
+            f"steps = {config.steps:,}, and {out} has done {done:,} updates",
+            expected=f"at least {done:,}",
+            repair=f"--set steps={done} ends it there. {branch}",
+        )
+    if "schedule" in changed or "final_rate" in changed:
+        decays = changed.get("schedule") == "constant" and config.schedule == "wsd" and "final_rate" not in changed
+        if not decays and done:
+            raise UsageError(
+                f"the schedule of {out} would have changed the {done:,} updates that it has done",
+                expected="the same schedule, or wsd where it was constant",
+                repair=branch,
+            )
+        if decays and (1 - DECAY_SHARE) * config.steps < done:
+            least = -(-done * 10 // round(10 * (1 - DECAY_SHARE)))
+            raise UsageError(
+                f"with steps = {config.steps:,} the rate would have begun to fall before update {done:,}",
+                expected=f"at least {least:,} steps, the last {DECAY_SHARE:.0%} of which decay",
+                repair=f"--set schedule=wsd --set steps={least}",
+            )
+
+
+def set_aside_model(out: Path, progress: Progress) -> None:
+    """Rename the model of a run that was finished and continues, so that it is not lost: `model-1000`."""
+    model = out / "model"
+    if not (model / MANIFEST).is_file():
+        return
+    manifest: Manifest = read_manifest(out)
+    steps = [change["steps"] for change in manifest.config.get("changes", []) if "steps" in change]
+    if steps and (kept := out / f"model-{steps[-1]}") and not kept.exists():
+        model.rename(kept)
+        progress.note(f"the model of the shorter run is now {kept}")
+
+
+def kept_text(config: PretrainConfig, out: Path) -> str:
+    """Return what the run keeps on disk, before it begins: float32 weights and moments of each checkpoint."""
+    moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
+    size = 4 * (1 + moments) * count_parameters(config.architecture)
+    kept = counted(config.keep, "checkpoint")
+    return f"keeps {kept} of {byte_size(size)} and the best one; `headwater prune {out}` removes old ones"
+
+
+def take_moments(trainer: Trainer, checkpoint: Path, *, begun: bool) -> None:
+    """Continue with the optimizer's moments of a checkpoint; a run that has `begun` has its own since then.
+
+    Raises MismatchError for a folder that is not a checkpoint of the same model and optimizer.
+    """
+    step, whole = shipped.step_of(checkpoint.name), checkpoint / "state.safetensors"
+    if step is None or not whole.is_file():
+        raise MismatchError(
+            f"{checkpoint} has no optimizer's state of one process",
+            expected="a checkpoint, such as RUN@1200, of a run that was not sharded",
+            repair="Leave init_optimizer out",
+        )
+    trainer.optimizer.head_start = step
+    if begun:
+        return
+    state = {name: t for name, t in trainer.optimizer.state().items() if not name.startswith("weight.")}
+    with safe_open(whole, framework="pt") as saved:
+        if missing := sorted(set(state) - set(saved.keys())):
+            raise MismatchError(
+                f"{checkpoint} has no {missing[0]}", expected="a run with the same optimizer and model"
+            )
+        for name, tensor in state.items():
+            tensor.copy_(saved.get_tensor(name))
+    trainer.optimizer.load(0)

@@ -1,0 +1,49 @@
+"""Samples of a model while it trains: shown on the terminal, and kept in `samples.jsonl` of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import UsageError
+from headwater.inference import LanguageModel
+from headwater.pretraining.recipe import PretrainConfig
+from headwater.storage import Progress, intact_json_lines, write_json_lines
+from headwater.tokenizer import Tokenizer
+
+SAMPLES = "samples.jsonl"
+_TOKENS = 60
+_KEPT = 1_000  # lines; older ones are dropped
+
+
+class Samples:
+    """Writes a sample of the model after every `config.sample_every` updates.
+
+    A sample depends on the weights, the prompt and the seed. It does not change the training. Raises UsageError
+    for a model that does not generate text.
+    """
+
+    def __init__(self, config: PretrainConfig, tokenizer: Tokenizer, out: Path, progress: Progress) -> None:
+        if not config.architecture.is_causal:
+            raise UsageError("sample_every is for models that generate text", repair="Leave sample_every out")
+        self._config, self._tokenizer, self._progress = config, tokenizer, progress
+        self._path = out / SAMPLES
+        self._lines: list[dict[str, Any]] = list(intact_json_lines(self._path)) if self._path.exists() else []
+
+    def __call__(self, model: Any, step: int) -> None:
+        """Write and show a sample if one is due after update `step`."""
+        config = self._config
+        if step % config.sample_every:
+            return
+        training = model.training
+        precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
+        lm = LanguageModel(model, self._tokenizer, precision=precision)
+        room = min(_TOKENS, config.window - len(lm.encode_prompts([config.sample_prompt])[0]))
+        try:
+            text = lm.generate(config.sample_prompt, max_tokens=room, seed=config.seed)
+        finally:
+            model.train(training)
+        self._lines = [line for line in self._lines if line["step"] < step][-_KEPT:]
+        self._lines.append({"step": step, "prompt": config.sample_prompt, "text": text})
+        write_json_lines(self._path, self._lines)
+        self._progress.note(f"update {step:,}: {config.sample_prompt}{' '.join(text.split())}")

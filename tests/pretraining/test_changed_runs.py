@@ -1,0 +1,217 @@
+"""Runs that were stopped are models, and can be lengthened, ended, branched and pruned."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headwater import shipped
+from headwater.cli.main import main
+from headwater.errors import FolderError, HeadwaterError, MismatchError, UsageError
+from headwater.inference.language_model import load
+from headwater.model.io.folder import load_model
+from headwater.pretraining.pretraining import pretrain
+from headwater.pretraining.recipe import PretrainConfig
+from headwater.report.content import read_content
+from headwater.shipped.runs import find_checkpoint, list_checkpoints
+from headwater.storage.provenance import read_manifest
+
+TINY: dict[str, Any] = {
+    "preset": "gpt2-pico",
+    "context": 32,
+    "model": {"width": 32},
+    "steps": 8,
+    "batch_size": 4,
+    "validate_every": 4,
+    "checkpoint_every": 2,
+    "keep": 9,
+    "precision": "fp32",
+    "schedule": "constant",
+    "compile": "off",
+}
+
+
+def train(tokens: Path, out: Path, stop_after: int | None = None, **changes: Any) -> Path:
+    """Train; end as if killed after the update `stop_after`."""
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == stop_after:
+            raise RuntimeError("killed")
+
+    config = PretrainConfig.build(TINY, changes)
+    if stop_after is None:
+        return pretrain(config, tokens, out)
+    with pytest.raises(RuntimeError, match="killed"):
+        pretrain(config, tokens, out, on_update=stop)
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    train(tokens, out)
+    return out
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_model(shipped.find(folder)).state_dict()
+
+
+def assert_equal(one: Path, other: Path) -> None:
+    expected = weights(other)
+    for name, tensor in weights(one).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_a_stopped_run_is_the_model_of_its_newest_checkpoint(tokens: Path, tmp_path: Path) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    newest = run / "checkpoints" / "step-00000004"
+    assert find_checkpoint(run) == newest
+    lm = load(run)
+    again = load(run / "checkpoints" / "4")
+    for text in (lm.generate("a", max_tokens=5, seed=1), again.generate("a", max_tokens=5, seed=1)):
+        assert text == load(tmp_path / "run@4").generate("a", max_tokens=5, seed=1)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    load(run)
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    train(tokens, run)  # it resumes, and is its own model then
+    assert find_checkpoint(run) is None
+
+
+def test_the_weights_of_a_checkpoint_are_those_of_the_run(whole: Path) -> None:
+    last = whole / "checkpoints" / "step-00000008"
+    best = read_manifest(whole / "model").config["step"]
+    assert_equal(whole / "checkpoints" / f"step-{best:08d}", whole / "model")
+    assert json.loads((last / "config.json").read_text())["model_type"] == "gpt2"
+
+
+@pytest.mark.parametrize("command", ["convert", "evaluate", "generate"])
+def test_commands_take_a_stopped_run(command: str, tokens: Path, tmp_path: Path) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    arguments = {
+        "convert": ["convert", str(run), str(tmp_path / "copy")],
+        "evaluate": [
+            "evaluate",
+            "--model",
+            str(run),
+            "--tasks",
+            "heldout",
+            "--data",
+            str(tokens),
+            "--limit",
+            "2",
+            "--set",
+            "yardstick_bytes=0",
+            "--out",
+            str(tmp_path / "scores"),
+        ],
+        "generate": ["generate", "a", "--model", str(run), "--max-tokens", "3"],
+    }
+    assert main(arguments[command]) == 0
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tokens: Path, tmp_path: Path) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    (run / "checkpoints" / "step-00000004" / "state.safetensors").write_bytes(b"cut")
+    assert find_checkpoint(run) == run / "checkpoints" / "step-00000002"
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_lengthened_run_is_the_long_run(finished: bool, tokens: Path, tmp_path: Path) -> None:
+    long = train(tokens, tmp_path / "long", steps=12).parent
+    short = tmp_path / "short"
+    train(tokens, short, stop_after=None if finished else 5)
+    train(tokens, short, steps=12)
+    assert_equal(short / "checkpoints" / "step-00000012", long / "checkpoints" / "step-00000012")
+    done = 8 if finished else 4
+    assert read_manifest(short).config["changes"] == [{"at": done, "steps": 8}]
+    assert (short / "model-8").is_dir() == finished
+    train(tokens, short, steps=12)  # complete: nothing happens
+    assert len(read_manifest(short).config["changes"]) == 1
+
+
+def test_fewer_steps_end_a_run(tokens: Path, tmp_path: Path) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    with pytest.raises(UsageError, match="has done 4 updates"):
+        train(tokens, run, steps=3)
+    train(tokens, run, steps=4)
+    assert read_manifest(run).complete
+    assert weights(run / "model")
+
+
+def test_a_constant_run_decays_from_any_point(tokens: Path, tmp_path: Path) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    with pytest.raises(UsageError, match="before update 4"):
+        train(tokens, run, steps=4, schedule="wsd")
+    train(tokens, run, steps=10, schedule="wsd")
+    rates = [json.loads(line)["learning_rate"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(set(rates[:8])) == 1
+    assert rates[9] < rates[8] <= rates[7]
+
+
+def test_what_changes_the_course_is_refused_in_place(whole: Path, tokens: Path) -> None:
+    with pytest.raises(FolderError, match="learning_rate"):
+        train(tokens, whole, learning_rate=1e-4)
+    with pytest.raises(UsageError, match=r"Branch from a checkpoint: --from .*run@STEP --out NEW"):
+        train(tokens, whole, schedule="cosine")
+
+
+def test_a_branch_starts_from_a_checkpoint_with_its_moments(whole: Path, tokens: Path, tmp_path: Path) -> None:
+    branch = {"preset": "gpt2-mini", "model": {}, "init_from": f"{whole}@4", "steps": 2, "learning_rate": 1e-3}
+    for keep in (True, False):
+        train(tokens, tmp_path / str(keep), **branch, init_optimizer=keep)
+    (source,) = (entry for entry in read_manifest(tmp_path / "True").inputs if entry.role == "model")
+    assert source.path.endswith("run/checkpoints/step-00000004")
+    one, other = (weights(tmp_path / str(keep) / "model") for keep in (True, False))
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+    killed = train(tokens, tmp_path / "killed", stop_after=1, **branch, init_optimizer=True, checkpoint_every=1)
+    train(tokens, killed, **branch, init_optimizer=True)
+    assert_equal(killed / "model", tmp_path / "True" / "model")
+
+
+def test_samples_are_kept_and_change_nothing(whole: Path, tokens: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(tokens, run, stop_after=5, sample_every=2, sample_prompt="a")
+    train(tokens, run, sample_every=2, sample_prompt="a")
+    lines = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6, 8]
+    assert lines[-1]["text"] == load(run / "checkpoints" / "8").generate("a", max_tokens=31, seed=1)
+    assert_equal(run / "checkpoints" / "8", whole / "checkpoints" / "8")
+    samples = read_content([run]).samples
+    assert [sample.settings for sample in samples] == [f"run, update {step}" for step in (4, 6, 8)]
+
+
+def test_moments_of_a_model_without_them_are_refused(whole: Path, tokens: Path, tmp_path: Path) -> None:
+    with pytest.raises(MismatchError, match="no optimizer's state"):
+        train(tokens, tmp_path / "b", preset="gpt2-mini", model={}, init_from=str(whole), init_optimizer=True)
+
+
+def test_a_step_without_a_checkpoint_is_named(whole: Path) -> None:
+    with pytest.raises(FolderError, match="no checkpoint of update 3; expected one of 2, 4, 6, 8"):
+        load(f"{whole}@3")
+
+
+def test_pruning_keeps_the_newest_and_the_model(whole: Path, tokens: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    assert main(["prune", str(run), "--keep", "1"]) == 0
+    assert [path.name for path in list_checkpoints(run)] == ["step-00000008"]
+    assert load(run).generate("a", max_tokens=2, seed=1) == load(whole).generate("a", max_tokens=2, seed=1)
+    assert main(["prune", str(run), "--keep", "0"]) == 0
+    with pytest.raises(FolderError, match="its optimizer's state"):
+        train(tokens, run, steps=12)
+    stopped = train(tokens, tmp_path / "stopped", stop_after=5)
+    assert main(["prune", str(stopped), "--keep", "0"]) == 1
+    with pytest.raises(HeadwaterError, match="expected a run"):
+        raise_from_prune(tokens)
+
+
+def raise_from_prune(folder: Path) -> None:
+    from headwater.training.checkpoint import prune_checkpoints
+
+    prune_checkpoints(folder, 1)
