@@ -17,7 +17,6 @@ LAYERS = [
     {"inference"},
     {"pretraining", "finetuning"},
     {"convert", "evaluation", "serve"},
-    {"datasets"},
     {"quickstart"},
     {"cli"},
 ]

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from headwater.datasets import GPT1, GPT1_COLUMNS, SIZES, TABLES, gpt1
 from headwater.evaluation import TASKS
+from headwater_papers.paper_tables import GPT1, GPT1_COLUMNS, SIZES, TABLES, gpt1
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/evaluation.md"
@@ -55,7 +55,7 @@ def published() -> Iterator[str]:
     yield "# The papers' numbers"
     yield ""
     yield "Every number of both papers that this project compares with, from"
-    yield "`headwater/datasets/paper_tables.toml`. Each table says whether its numbers are printed,"
+    yield "`headwater_papers/paper_tables.toml`. Each table says whether its numbers are printed,"
     yield "derived, read off a figure, or not verified."
     for table in TABLES.values():
         yield f"\n## {table.source}: {table.title}\n"

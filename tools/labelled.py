@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.datasets import Found
     from headwater.finetuning import Raw
+    from headwater_papers.task_sets import Found
 
 # The labelled sets that a model is fine-tuned on, by language: ROWS rows of each, once for each seed. RACE, the
 # twelfth of GPT-1's sets, is not among them: its passages are longer than the context.
@@ -58,10 +58,10 @@ def fine_tune_one(
 
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
-    from headwater.datasets import run_one
     from headwater.finetuning import BASELINE_ROWS, FinetuneConfig, default_epochs, peak_rate
     from headwater.model import load_config
     from headwater.storage import PlainProgress
+    from headwater_papers.task_sets import run_one
 
     found = chatbot(data) if name == CHATBOT else published(name, data)
     ((test, tested),) = found.tests.items()
@@ -97,7 +97,7 @@ def fine_tune_one(
 
 def published(name: str, data: Sequence[Path]) -> Found:
     """Return one of GPT-1's sets with a single test part: the labelled one, else the development part."""
-    from headwater.datasets import BY_NAME, find
+    from headwater_papers.task_sets import BY_NAME, find
 
     benchmark = BY_NAME[name]
     found = next(filter(None, (find(benchmark, folder / "finetune") for folder in data)), None)
@@ -113,8 +113,8 @@ def published(name: str, data: Sequence[Path]) -> Found:
 
 def chatbot(data: Sequence[Path]) -> Found:
     """Return ChatbotData's questions and their labels, each text once, so that no test row was trained on."""
-    from headwater.datasets import Benchmark, Found, Test
     from headwater.finetuning import Raw
+    from headwater_papers.task_sets import Benchmark, Found, Test
 
     path = next((place for folder in data for place in folder.rglob(f"{CHATBOT}.csv")), None)
     if path is None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.model import build_model, preset, save_model
+from headwater.tokenizer import train_tokenizer
 from headwater_papers.scale import Scale
 
 _RECIPE = {
@@ -59,6 +61,19 @@ def tiny_scale(**changes: object) -> Scale:
 @pytest.fixture(scope="session")
 def scale() -> Scale:
     return tiny_scale()
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
+    """A model folder: two layers, 32 wide, context 48, random weights."""
+    folder = tmp_path_factory.mktemp("base")
+    (folder / "text.txt").write_text(sample_text, encoding="utf-8")
+    tokenizer = train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=300)
+    (folder / "model").mkdir()
+    changes = {"width": 32, "heads": 2, "context": 48, "position_deviation": 0.02}
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, **changes)
+    save_model(build_model(config, seed=1), folder / "model", tokenizer=tokenizer)
+    return folder / "model"
 
 
 @pytest.fixture(scope="session")

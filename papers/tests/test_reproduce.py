@@ -17,7 +17,6 @@ import torch
 
 from headwater import shipped
 from headwater.cli.main import main
-from headwater.datasets.paper_tables import TABLES
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
 from headwater.storage.ancestry import lineage
 from headwater.storage.lock import folder_lock
@@ -29,6 +28,7 @@ from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.items import ItemValues
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.page import CHANGES, VERSION, outdated
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import ModelPlan, Rows, Scale, check_machine, cost_of, load_scale, scale_names
 from headwater_papers.setup import describe_work
 from headwater_papers.statistics import (

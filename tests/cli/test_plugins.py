@@ -70,3 +70,6 @@ def test_a_missing_distribution_is_named(
     monkeypatch.setattr("headwater.cli.main.plugins", dict)
     assert main(["reproduce", "--list"]) == 1
     assert "pip install headwater-papers" in capfd.readouterr().err
+    monkeypatch.setattr("headwater.cli.finetune.plugins", lambda group: {})
+    assert main(["finetune", "--model", "m", "--task-set", "cola", "--out", "o"]) == 1
+    assert "--task-set belongs to headwater-papers" in capfd.readouterr().err

@@ -232,10 +232,10 @@ def evaluation_sets(data: bytes) -> None:
 
 def task_sets(data: bytes) -> None:
     """A set of GPT-1's table: its name, what stands in every file of its training part, and in all others."""
-    from headwater.datasets.hub import file_name
-    from headwater.datasets.sets import BY_NAME, find
     from headwater.finetuning.check import usable
     from headwater.finetuning.labels import learn_labels
+    from headwater_papers.task_sets.hub import file_name
+    from headwater_papers.task_sets.sets import BY_NAME, find
 
     name, train, rest = parts(data, 3)
     benchmark = BY_NAME.get(name.decode("utf-8", "replace"))

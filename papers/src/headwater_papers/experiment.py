@@ -81,7 +81,7 @@ class Experiment:
     its table in the scale. arranged: returns the scale with the models that its settings choose; `pieces` and
     `run` get this scale. lacks: returns what else it needs and the scale or the data folder does not have, each as
     `SNLI (finetune/snli)`. paper_tables: the papers' tables that its page shows, by their names in
-    `datasets.paper_tables`.
+    `paper_tables`.
     """
 
     name: str

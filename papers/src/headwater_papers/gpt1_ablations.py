@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headwater.config import Config
-from headwater.datasets import TABLES
 from headwater_papers.claims import CLAIMS, Finding, judge, judge_all
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.labelled import (
@@ -24,6 +23,7 @@ from headwater_papers.labelled import (
     sets_there,
 )
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale
 from headwater_papers.setup import describe, training_notes
 from headwater_papers.statistics import FAILS, HOLDS, decide

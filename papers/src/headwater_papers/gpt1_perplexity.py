@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.datasets import GPT1, TABLES
 from headwater.storage import open_folder
 from headwater_papers.claims import CLAIMS, Finding, judge
 from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.figures import bands
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import GPT1, TABLES
 from headwater_papers.scale import Scale, tokens_read, trainings
 from headwater_papers.setup import describe, parameters
 from headwater_papers.statistics import Measured, differences, over_seeds

@@ -14,7 +14,6 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from headwater.config import Config
-from headwater.datasets import TABLES
 from headwater.errors import DataError, HeadwaterError
 from headwater.evaluation import TASKS, DataFiles
 from headwater.pretraining import PretrainConfig
@@ -23,6 +22,7 @@ from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.figures import COLOURS, Curve, bands
 from headwater_papers.gpt1_perplexity import MODELS
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.scores import ScoreTable, left_out_notes, result_of
 from headwater_papers.setup import describe

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.datasets import TABLES
 from headwater.evaluation import SIZES, json_lines
 from headwater.inference import load
 from headwater.pretraining import PretrainConfig, Sampler, TokenStream
 from headwater.storage import Stage, write_json_lines
 from headwater_papers.figures import bands
 from headwater_papers.laboratory import Laboratory, evenly_placed
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale
 from headwater_papers.setup import parameters
 from headwater_papers.statistics import Measured

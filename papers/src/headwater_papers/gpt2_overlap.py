@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus import texts_of, training_grams
-from headwater.datasets import TABLES
 from headwater.evaluation import TASKS, VERSION, Asker, perplexity_figure, reader_of, run_task
 from headwater.finetuning import Floats
 from headwater.inference import load
@@ -24,6 +23,7 @@ from headwater_papers.figures import grouped_bars
 from headwater_papers.gpt2_ladder import PREFIX, rungs, text_of
 from headwater_papers.items import ItemValues
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.setup import describe
 from headwater_papers.statistics import Estimate, Measured

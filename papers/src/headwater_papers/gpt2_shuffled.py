@@ -17,7 +17,6 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus import read_documents
-from headwater.datasets import SIZES, TABLES
 from headwater.errors import DataError
 from headwater.evaluation import sentences
 from headwater.inference import LanguageModel, load
@@ -27,6 +26,7 @@ from headwater_papers.figures import bands
 from headwater_papers.gpt2_ladder import PREFIX, rungs, text_of
 from headwater_papers.items import ItemValues, errors_by_seed, ratio_values
 from headwater_papers.laboratory import Laboratory, evenly_placed
+from headwater_papers.paper_tables import SIZES, TABLES
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.setup import describe
 from headwater_papers.statistics import Measured, differences

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from headwater.datasets import BY_NAME, Benchmark, find, is_there, separate_texts, table_rows
 from headwater.device import choose_device
 from headwater.errors import DataError, UsageError, suggest
 from headwater.evaluation import json_lines
@@ -38,6 +37,7 @@ from headwater_papers.items import Items, ItemValues, of_two_classes, pseudo_val
 from headwater_papers.laboratory import Laboratory, evenly_placed, once
 from headwater_papers.scale import Rows, Scale, trainings
 from headwater_papers.statistics import NORMAL, Measured, mean_of_sets
+from headwater_papers.task_sets import BY_NAME, Benchmark, find, is_there, separate_texts, table_rows
 
 FOLDER = "finetune"  # below the data folder
 # Largest deviation of a class's share among n chosen rows, times 1/√n: six deviations of a random draw.

@@ -20,7 +20,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from headwater.config import Config
-from headwater.datasets import TABLES
 from headwater.model import load_config, tensor_sizes
 from headwater.pretraining import CHOSEN
 from headwater.training import read_journal
@@ -39,6 +38,7 @@ from headwater_papers.labelled import (
     sets_there,
 )
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.setup import describe, parameters, training_notes
 from headwater_papers.tuned_tables import (

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets import TABLES
 from headwater.device import processor_name
 from headwater.errors import FolderError
 from headwater.report import KIND, report, save_figure
@@ -34,6 +33,7 @@ from headwater_papers.claims import correct_family
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale, shipped_scale
 from headwater_papers.statistics import RULE
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from headwater.corpus import measure
-from headwater.datasets import BY_NAME
 from headwater.errors import counted
 from headwater.finetuning import FinetuneConfig, default_epochs
 from headwater.model import count_parameters, load_config
@@ -15,6 +14,7 @@ from headwater.storage import open_folder
 from headwater_papers.labelled import FULL, VARIANTS, describe_rows
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.scale import Cost, Rows, Scale, shape_of, tokens_read
+from headwater_papers.task_sets import BY_NAME
 
 Lines = list[tuple[str, str]]
 _NAMED = 3  # sources that are listed

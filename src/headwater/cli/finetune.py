@@ -22,6 +22,7 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
+from headwater.cli.plugins import TASK_SETS, not_installed, plugins
 from headwater.config import MOST_ROWS
 from headwater.errors import UsageError
 from headwater.shipped import DEFAULT
@@ -140,6 +141,8 @@ def finetune(
     _check_exclusive_options(task_set, {"task": task, **files, "show": show, **columns}, {"data": data})
     if out is None and show is None:
         raise UsageError("--out is missing", expected="the folder to write")
+    if task_set is not None and not plugins(TASK_SETS):
+        raise not_installed("--task-set")
     config = _configuration(task or "classify", seed, columns, keys, settings)
     model = local_model(model, download)
     fetch_tokenizer(tokenizer, download)
@@ -153,10 +156,9 @@ def finetune(
     assert out is not None
     common: dict[str, Any] = {"model": model, "tokenizer": tokenizer, "progress": terminal_progress()}
     if task_set is not None:
-        from headwater.datasets import run_sets, table_text
-
-        table = run_sets(config, task_set, _sets_folder(data), out=out, download=download, **common)
-        emit(table, as_json=as_json, text=table_text(table))
+        run_sets = plugins(TASK_SETS)["run"].load()
+        table, text = run_sets(config, task_set, _sets_folder(data), out=out, download=download, **common)
+        emit(table, as_json=as_json, text=text)
         return
     from headwater.finetuning import finetune as run
 

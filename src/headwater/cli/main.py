@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from headwater.cli.console import stop_progress
-from headwater.cli.plugins import OPTIONAL, plugins
+from headwater.cli.plugins import OPTIONAL, not_installed, plugins
 from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
 from headwater.storage import say
@@ -84,13 +84,9 @@ class LazyGroup(TyperGroup):
         """Return the command that the arguments name; raise UsageError for one that does not exist."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and args[0] not in plugins():
             if args[0] in OPTIONAL:
-                package = OPTIONAL[args[0]]
-                raise ResourceError(
-                    f"the command {args[0]} belongs to {package}, which is not installed",
-                    repair=f"pip install {package}",
-                )
+                raise not_installed(f"the command {args[0]}")
             raise UsageError(
-                f"there is no command {args[0]!r}", **suggest(args[0], COMMANDS | OPTIONAL | plugins())
+                f"there is no command {args[0]!r}", **suggest(args[0], {*COMMANDS, *OPTIONAL, *plugins()})
             )
         return super().resolve_command(ctx, args)
 

@@ -1,7 +1,8 @@
-"""Commands of other distributions: entry points in the group `headwater.commands`.
+"""What other distributions add to the command line: entry points in the groups of `headwater`.
 
-An entry point `name = "module:function"` adds `headwater name`. The function is an ordinary Typer command, or a
-`typer.Typer` with commands of its own. The overview shows the one-line summary of the distribution.
+An entry point `name = "module:function"` of the group `headwater.commands` adds `headwater name`. The function is
+an ordinary Typer command, or a `typer.Typer` with commands of its own. The overview shows the one-line summary of
+the distribution. The entry point `run` of the group `headwater.task_sets` is what `finetune --task-set` calls.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 from headwater.errors import ResourceError
 
 GROUP = "headwater.commands"
-# Commands of distributions that belong to Headwater, by the name of the distribution.
-OPTIONAL = {"reproduce": "headwater-papers"}
+TASK_SETS = "headwater.task_sets"
+PAPERS = "headwater-papers"
+# The commands of headwater-papers.
+OPTIONAL = {"reproduce"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class Plugin:
 
 
 @cache
-def plugins() -> dict[str, Plugin]:
-    """Return the commands that are installed, by name; the first on the path wins, as for importlib.metadata.
+def plugins(group: str = GROUP) -> dict[str, Plugin]:
+    """Return a group's entry points that are installed; the first on the path wins, as for importlib.metadata.
 
     The files are read here because importing importlib.metadata takes longer than all of `headwater --help`.
     """
@@ -53,14 +56,19 @@ def plugins() -> dict[str, Plugin]:
             if distribution in seen:
                 continue
             seen.add(distribution)
-            for name, target in _entries(path):
+            for name, target in _entries(path, group):
                 found.setdefault(name, Plugin(target, _summary(path.parent)))
     return found
 
 
-def _entries(path: Path) -> list[tuple[str, str]]:
+def not_installed(what: str) -> ResourceError:
+    """Return the error about something that belongs to headwater-papers."""
+    return ResourceError(f"{what} belongs to {PAPERS}, which is not installed", repair=f"pip install {PAPERS}")
+
+
+def _entries(path: Path, group: str) -> list[tuple[str, str]]:
     """Return the names and targets of the group in the file `entry_points.txt`."""
-    _, present, rest = path.read_text(encoding="utf-8").partition(f"[{GROUP}]\n")
+    _, present, rest = path.read_text(encoding="utf-8").partition(f"[{group}]\n")
     section = rest.split("\n[")[0] if present else ""
     pairs = (line.partition("=") for line in section.splitlines() if "=" in line)
     return [(name.strip(), target.strip()) for name, _, target in pairs]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from evaluation import gain, gpt1_ahead, gpt2_ahead
-from headwater.datasets.paper_tables import TABLES
 from headwater.evaluation import TAGS
+from headwater_papers.paper_tables import TABLES
 
 
 def test_the_papers_counts_follow_from_their_tables() -> None:

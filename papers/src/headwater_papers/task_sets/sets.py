@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from headwater.datasets import hub
-from headwater.datasets.benchmarks import READERS, SETS, Benchmark, SetFiles
 from headwater.errors import DataError, UsageError, counted, suggest
 from headwater.finetuning import Raw, TaskName
 from headwater.storage import MALFORMED, connected_components
+from headwater_papers.task_sets import hub
+from headwater_papers.task_sets.benchmarks import READERS, SETS, Benchmark, SetFiles
 
 # A choice has a document, a question and at least two answers.
 _FEWEST_TEXTS = {"classify": 1, "entail": 2, "similarity": 2, "choice": 4}

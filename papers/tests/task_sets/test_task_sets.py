@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.datasets import hub, readers
-from headwater.datasets.benchmarks import SETS
-from headwater.datasets.sets import BY_NAME, DIVIDED, choose, divide, find, separate_texts
-from headwater.datasets.task_sets import run_sets
 from headwater.errors import DataError, ResourceError, UsageError
 from headwater.evaluation import read_questions
 from headwater.finetuning.rows import Raw
 from headwater.finetuning.training import FinetuneConfig
+from headwater.storage import open_folder
+from headwater_papers.task_sets import hub, readers
+from headwater_papers.task_sets.benchmarks import SETS
+from headwater_papers.task_sets.runs import run_sets
+from headwater_papers.task_sets.sets import BY_NAME, DIVIDED, choose, divide, find, separate_texts
 
 # Set -> available parts: training, validation, tests (data/MANIFEST.md).
 AVAILABLE = {
@@ -150,7 +151,7 @@ def test_official_glue_files_train_and_write_the_servers_files(base: Path, tmp_p
     for name in GLUE_HEADERS:
         official(tmp_path / "glue", name)
     config = FinetuneConfig(steps=1, batch_size=4, precision="fp32")
-    table = run_sets(config, "gpt1", tmp_path / "glue", model=base, out=tmp_path / "out")
+    table, text = run_sets(config, "gpt1", tmp_path / "glue", model=base, out=tmp_path / "out")
     assert {row["task"] for row in table["rows"]} == {"qnli", "rte", "sst2", "qqp", "mrpc", "stsb"}
     assert "snli" in table["missing"]
     for name in GLUE_HEADERS:
@@ -160,9 +161,20 @@ def test_official_glue_files_train_and_write_the_servers_files(base: Path, tmp_p
     qnli = (tmp_path / "out" / "glue" / "QNLI.tsv").read_text().splitlines()
     assert qnli[1].split("\t")[1] in {"entailment", "not_entailment"}
     written = (tmp_path / "out" / "table.md").read_text()
+    assert written == text + "\n"
     assert "82.3" in written  # the paper's MRPC is next to ours
-    again = run_sets(config, "gpt1", tmp_path / "glue", model=base, out=tmp_path / "out")
+    again, _ = run_sets(config, "gpt1", tmp_path / "glue", model=base, out=tmp_path / "out")
     assert again == table
+
+
+def test_a_set_has_the_papers_epochs_unless_asked(base: Path, tmp_path: Path) -> None:
+    official(tmp_path / "glue", "RTE")
+    config = FinetuneConfig(batch_size=4, precision="fp32")
+    run_sets(config, "rte", tmp_path / "glue", model=base, out=tmp_path / "out")
+    trained = open_folder(tmp_path / "out" / "rte").config
+    assert trained["epochs"] == 3
+    run_sets(config.model_copy(update={"epochs": 1.0}), "rte", tmp_path / "glue", model=base, out=tmp_path / "one")
+    assert open_folder(tmp_path / "one" / "rte").config["epochs"] == 1
 
 
 def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:

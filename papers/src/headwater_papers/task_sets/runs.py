@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets.benchmarks import Benchmark
-from headwater.datasets.hub import fetch
-from headwater.datasets.paper_tables import gpt1
-from headwater.datasets.sets import Found, choose, find, is_there
 from headwater.errors import DataError, UsageError
 from headwater.evaluation import json_lines
 from headwater.finetuning import FinetuneConfig, run_stage
 from headwater.storage import SILENT, Progress, storage_errors, write_json, write_text
+from headwater_papers.paper_tables import gpt1
+from headwater_papers.task_sets.benchmarks import Benchmark
+from headwater_papers.task_sets.hub import fetch
+from headwater_papers.task_sets.sets import Found, choose, find, is_there
 
+EPOCHS = 3.0  # GPT-1, section 4.1
 # GPT-1's table 4 has all metrics in per cent.
 _PERCENT = 100
 
@@ -34,16 +35,19 @@ def run_sets(
     tokenizer: str | Path | None = None,
     download: bool = False,
     progress: Progress = SILENT,
-) -> dict[str, Any]:
-    """Fine-tune on each chosen set in `data`; return {"rows": […], "missing": […]}.
+) -> tuple[dict[str, Any], str]:
+    """Fine-tune on each chosen set in `data`; return {"rows": […], "missing": […]}, and the same as Markdown.
 
-    `download` fetches missing sets first. `config.limit` truncates every part of every set. Raises DataError if no
-    set is available, UsageError for a key that each set decides.
+    Without a number of epochs or steps, each set has the paper's three epochs. `download` fetches missing sets
+    first. `config.limit` truncates every part of every set. Raises DataError if no set is available, UsageError
+    for a key that each set decides.
     """
     chosen = choose(names)
     for key in ("columns", *chosen[0].fine_tuning):
         if getattr(config, key) != getattr(FinetuneConfig(), key):
             raise UsageError(f"{key} was given, but each set of --task-set has its own", repair="Leave it out")
+    if config.epochs is None and config.steps is None:
+        config = config.model_copy(update={"epochs": EPOCHS})
     if download:
         for benchmark in chosen:
             if benchmark.hub is not None and not is_there(benchmark, data):
@@ -68,8 +72,9 @@ def run_sets(
     missing = [benchmark.name for benchmark in chosen if benchmark not in there]
     table = {"model": str(model), "rows": rows, "missing": missing}
     write_json(out / "table.json", table)
-    write_text(out / "table.md", table_text(table) + "\n")
-    return table
+    text = table_text(table)
+    write_text(out / "table.md", text + "\n")
+    return table, text
 
 
 def run_one(

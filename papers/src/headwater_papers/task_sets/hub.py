@@ -11,10 +11,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from headwater.datasets.benchmarks import HubSet
-from headwater.datasets.readers import letter_index
 from headwater.errors import DataError, HeadwaterError, ResourceError, require_extra
 from headwater.storage import SILENT, Progress, atomic_write, storage_errors, to_json
+from headwater_papers.task_sets.benchmarks import HubSet
+from headwater_papers.task_sets.readers import letter_index
 
 
 def file_name(part: str) -> str:

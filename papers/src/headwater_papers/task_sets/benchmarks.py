@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import Config, read_toml
-from headwater.datasets import readers
-from headwater.datasets.readers import Reader, json_lines
 from headwater.evaluation import read_questions, tab_separated
 from headwater.finetuning import MetricName, Target, TaskName
+from headwater_papers.task_sets import readers
+from headwater_papers.task_sets.readers import Reader, json_lines
 
 
 class SetFiles(Config):

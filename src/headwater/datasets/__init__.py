@@ -1,5 +1,0 @@
-"""Published labelled sets and benchmarks: where their files are, their rows, and the papers' numbers."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
