@@ -207,6 +207,16 @@ JOURNEYS = {
         ("pretraining/run.sh", "pretraining/resume.sh", "pretraining/time_of_an_update.py"),
         {" --set steps=2000": "", 'recipe="gpt2-mini"': 'recipe="gpt2-nano"'},
     ),
+    "changed": Journey(
+        ("pretraining/watch.sh", "pretraining/change.sh"),
+        {
+            "--set steps=2000": "",
+            "sample_every=200": "sample_every=1",
+            "--set steps=3000": "--set steps=4",
+            "@3000": "@4",
+        }
+        | {"pretrain watched": " pretrain watched", "pretrain --from": " pretrain --from", "steps=500": "steps=1"},
+    ),
     "continue": Journey(
         ("pretraining/continue.sh",),
         {
