@@ -123,7 +123,6 @@ def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
         Labels,
         TaskModel,
         l3,
-        resolve,
         with_outputs,
     )
     from headwater.model import build_model
@@ -146,7 +145,9 @@ def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
         lambda_lm = 0.5 if name.endswith("0.5") else 0.0
         precision = "fp32" if name.startswith("frozen") else arguments.precision  # as `train_task` has it
         config = FinetuneConfig(precision=precision, lambda_lm=lambda_lm, steps=100_000)
-        trainer = Trainer(model, l3(lambda_lm), resolve(config, width=arguments.width, examples=len(plain)))
+        trainer = Trainer(
+            model, l3(lambda_lm), config.resolve(width=arguments.width, examples=len(plain)).training
+        )
         encoded = with_outputs(model, plain) if isinstance(model, FrozenTaskModel) else plain
         source = ExampleSampler(
             encoded, labels.probabilities(encoded), batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS
@@ -226,7 +227,7 @@ def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
-    from headwater.finetuning import FinetuneConfig, Labels, TaskModel, l3, predict_and_measure, resolve
+    from headwater.finetuning import FinetuneConfig, Labels, TaskModel, l3, predict_and_measure
     from headwater.model import build_model
     from headwater.training import Trainer
 
@@ -256,7 +257,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
         return step
     lambda_lm = 0.0 if case == "masked" else float(case.removeprefix("train-"))
     config = FinetuneConfig(precision=arguments.precision, lambda_lm=lambda_lm, steps=100_000)
-    trainer = Trainer(model, l3(lambda_lm), resolve(config, width=arguments.width, examples=len(encoded)))
+    trainer = Trainer(model, l3(lambda_lm), config.resolve(width=arguments.width, examples=len(encoded)).training)
     source = sampler(arguments, encoded)
 
     def update() -> int:

@@ -58,7 +58,7 @@ def fine_tune_one(
 
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
-    from headwater.finetuning import BASELINE_ROWS, FinetuneConfig, default_epochs, peak_rate
+    from headwater.finetuning import BASELINE_ROWS, FinetuneConfig, default_epochs
     from headwater.model import load_config
     from headwater.storage import PlainProgress
     from headwater_papers.task_sets import run_one
@@ -76,14 +76,14 @@ def fine_tune_one(
         run_one(FinetuneConfig(seed=seed), found, model=model, out=work / f"seed-{seed}", progress=PlainProgress())
         for seed in (SEEDS_OF_ALL if all_rows else SEEDS)
     ]
-    settings = FinetuneConfig().model_copy(update=found.benchmark.fine_tuning)
+    settings = FinetuneConfig().with_keys(**found.benchmark.fine_tuning)
     metric, measured = found.benchmark.metric, [run["tests"][test] for run in runs]
     values = [one[metric]["value"] for one in measured]
     return {
         "name": name,
         "rows": len(found.train),
-        "epochs": default_epochs(runs[0]["counts"]["train"], settings.batch_size),
-        "learning_rate": peak_rate(settings, load_config(model).width),
+        "epochs": default_epochs(runs[0]["counts"]["train"], settings.training.batch_size),
+        "learning_rate": settings.peak_rate(load_config(model).width),
         "tested": measured[0]["labelled"],
         "metric": metric,
         "value": statistics.fmean(values),

@@ -10,12 +10,13 @@ import difflib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeGuard, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
 
 from headwater.errors import UsageError, nearest
 from headwater.storage import read_text, write_text
@@ -42,6 +43,20 @@ class Config(BaseModel):
     )
     # Keys whose value is a dict with some keys of another configuration.
     tables: ClassVar[Mapping[str, type[Config]]] = {}
+    # A key whose own keys are written next to the others: `batch_size`, not `training.batch_size`.
+    inline: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_inline(cls, values: Any) -> Any:
+        if not cls.inline or not isinstance(values, dict):
+            return values
+        held = values.get(cls.inline, cls.model_fields[cls.inline].default)
+        if isinstance(held, Mapping):
+            raise ValueError(f"{cls.inline} is not a table: write its keys next to the others")
+        inner = {key: value for key, value in values.items() if key in _inline_fields(cls)}
+        rest = {key: value for key, value in values.items() if key not in inner}
+        return rest | {cls.inline: {**dict(held), **inner}}
 
     @field_validator("*")
     @classmethod
@@ -74,10 +89,14 @@ class Config(BaseModel):
         try:
             return cls.model_validate(merged)
         except ValidationError as error:
-            first = error.errors()[0]["loc"][:1]
-            place = max((one["loc"] for one in error.errors() if one["loc"][:1] == first), key=len)
+            errors: list[dict[str, Any]] = [dict(one) for one in error.errors()]
+            for one in errors:
+                if one["loc"][:1] == (cls.inline,):
+                    one["loc"] = one["loc"][1:]
+            first = errors[0]["loc"][:1]
+            place = max((one["loc"] for one in errors if one["loc"][:1] == first), key=len)
             sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, place)]
-            raise _usage_error(cls, error, [source, *sources][-1]) from None
+            raise _usage_error(cls, errors, [source, *sources][-1]) from None
 
     @classmethod
     def load(cls, path: Path, *overrides: Mapping[str, Any]) -> Self:
@@ -91,7 +110,9 @@ class Config(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, nested as in TOML, without keys that are None, since TOML has no null."""
-        return self.model_dump(mode="json", exclude_none=True)
+        plain = self.model_dump(mode="json", exclude_none=True)
+        inner = plain.pop(self.inline, {})
+        return {key: value for key, value in inner.items() if key in _inline_fields(type(self))} | plain
 
     def save(self, path: Path) -> None:
         """Write the resolved configuration as TOML."""
@@ -194,6 +215,25 @@ def tables_of(cls: type[Config]) -> dict[str, type[Config]]:
     return {k: f.annotation for k, f in cls.model_fields.items() if _is_config(f.annotation)} | dict(cls.tables)
 
 
+def fields_of(cls: type[Config]) -> dict[str, tuple[type[Config], FieldInfo, Any]]:
+    """Return each key as it is written: the class that describes it, its field, and its default."""
+    own = {
+        key: (cls, field, field.get_default(call_default_factory=True)) for key, field in cls.model_fields.items()
+    }
+    if not cls.inline:
+        return own
+    _, _, held = own.pop(cls.inline)
+    return own | {key: (type(held), field, getattr(held, key)) for key, field in _inline_fields(cls).items()}
+
+
+def _inline_fields(cls: type[Config]) -> dict[str, FieldInfo]:
+    """Return the fields of the inline key that the configuration does not have itself."""
+    if not cls.inline:
+        return {}
+    inner = type(cls.model_fields[cls.inline].default).model_fields
+    return {key: field for key, field in inner.items() if key not in cls.model_fields}
+
+
 def _is_config(annotation: Any) -> TypeGuard[type[Config]]:
     return isinstance(annotation, type) and issubclass(annotation, Config)
 
@@ -201,7 +241,7 @@ def _is_config(annotation: Any) -> TypeGuard[type[Config]]:
 def _names(cls: type[Config]) -> Iterator[str]:
     """Yield every key as `--set` spells it, those of tables as `model.layers`."""
     tables = tables_of(cls)
-    for key in cls.model_fields:
+    for key in fields_of(cls):
         yield from (f"{key}.{inner}" for inner in _names(tables[key])) if key in tables else [key]
 
 
@@ -214,15 +254,15 @@ def _suggest_key(cls: type[Config], location: tuple[str, ...]) -> dict[str, str]
         inside = filter(_is_config, [tables_of(level).get(parent), *(get_args(field.annotation) if field else ())])
         level = next(inside, level)
     places = {name.rpartition(".")[2]: name for name in _names(cls)}
-    places |= {name: ".".join([*parents, name]) for name in level.model_fields}
+    places |= {name: ".".join([*parents, name]) for name in fields_of(level)}
     near = difflib.get_close_matches(key, places, n=1, cutoff=0.5)
     if not near:
-        return {"expected": ", ".join(level.model_fields)}
+        return {"expected": ", ".join(fields_of(level))}
     return {"repair": f"Did you mean {places[near[0]]!r}?"}
 
 
-def _usage_error(cls: type[Config], error: ValidationError, source: str) -> UsageError:
-    first = error.errors()[0]
+def _usage_error(cls: type[Config], errors: Sequence[Mapping[str, Any]], source: str) -> UsageError:
+    first = errors[0]
     location = tuple(str(part) for part in first["loc"])
     key = ".".join(location)
     if first["type"] == "extra_forbidden":
@@ -235,7 +275,7 @@ def _usage_error(cls: type[Config], error: ValidationError, source: str) -> Usag
     # For a union, pydantic reports each type that it tried: `compiled.literal['auto']`.
     place = list(takewhile(lambda part: "[" not in part, location))
     key = ".".join(place)
-    tried = [e for e in error.errors() if e["loc"][: len(place)] == first["loc"][: len(place)]]
+    tried = [e for e in errors if e["loc"][: len(place)] == first["loc"][: len(place)]]
     reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
     reason = reason.replace("a valid tuple", "a list")  # TOML has no tuples
     value = repr(first["input"])

@@ -11,9 +11,8 @@ import torch
 from torch._dynamo.utils import counters
 
 from headwater.finetuning.batches import Batch, ExampleSampler, inference_batches
-from headwater.finetuning.head import TaskModel
+from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.objective import l3
 from headwater.model import build_model, preset
 from headwater.model.loss import IGNORE
 from headwater.pretraining.objectives import l1, masked

@@ -10,9 +10,8 @@ import torch
 
 from headwater.finetuning.batches import ExampleSampler
 from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.head import TaskModel
+from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded, TaskName
-from headwater.finetuning.objective import l3
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.config import PRESETS

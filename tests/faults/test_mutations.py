@@ -87,13 +87,13 @@ def _corpus(folder: Path) -> Any:
 
 
 def _labels(folder: Path) -> Any:
-    from headwater.finetuning.columns import Columns, read_rows
+    from headwater.finetuning.columns import Columns, read_table
     from headwater.storage.provenance import describe_input
 
     rows = []
     for part in ("train", "validation"):
         describe_input(part, folder / f"{part}.jsonl", folder.parent)  # as the stage that reads it does first
-        rows += read_rows(folder / f"{part}.jsonl", "choice", Columns())
+        rows += read_table(folder / f"{part}.jsonl", "choice", Columns())[1]
     return rows
 
 
@@ -452,11 +452,11 @@ def test_tables_that_are_no_tables_are_named(
     import pyarrow
     import pyarrow.parquet
 
-    from headwater.finetuning.columns import Columns, read_rows
+    from headwater.finetuning.columns import Columns, read_table
     from headwater.finetuning.labels import learn_labels
 
     def read(path: Path) -> Any:
-        rows = list(read_rows(path, "classify", Columns()))
+        rows = list(read_table(path, "classify", Columns())[1])
         return rows, learn_labels(rows, "classify", None, str(path))
 
     csv = (world / "table.csv").read_bytes()

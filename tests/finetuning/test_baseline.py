@@ -13,9 +13,9 @@ import pytest
 from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.finetuning.baseline import Baseline, compare
-from headwater.finetuning.finetuning import finetune
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.labels import Labels
-from headwater.finetuning.training import FinetuneConfig
+from headwater.finetuning.stage import finetune
 
 CLASSES = Labels(target="class", names=["bad", "good"])
 

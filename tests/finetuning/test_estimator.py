@@ -18,10 +18,10 @@ from sklearn.preprocessing import FunctionTransformer
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.estimator import as_list
 from headwater.finetuning.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from headwater.finetuning.finetuning import finetune
-from headwater.finetuning.training import FinetuneConfig
+from headwater.finetuning.stage import finetune
 from headwater.inference.language_model import load
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}

@@ -13,15 +13,16 @@ import torch
 from headwater.cli.main import main
 from headwater.config import Layer
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetuning import finetuning as run
-from headwater.finetuning.columns import read_rows
+from headwater.finetuning import stage as run
+from headwater.finetuning.columns import read_table
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned, predict_and_measure
-from headwater.finetuning.finetuning import finetune, load_tokenizer
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.predict import predict_file
 from headwater.finetuning.rows import Raw
-from headwater.finetuning.training import FinetuneConfig, prepare_base, train_task
+from headwater.finetuning.stage import finetune, load_tokenizer
+from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.ancestry import lineage
@@ -45,8 +46,8 @@ def test_few_rows_have_more_epochs_unless_a_number_is_given(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headwater.finetuning.training.FEWEST_UPDATES", 8)
-    monkeypatch.setattr("headwater.finetuning.training.SMALL_EPOCHS", 1)
+    monkeypatch.setattr("headwater.finetuning.config.FEWEST_UPDATES", 8)
+    monkeypatch.setattr("headwater.finetuning.config.SMALL_EPOCHS", 1)
     command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--json"]
     found = {}
     for name, options in (("default", []), ("one", ["--epochs", "1"])):
@@ -168,7 +169,7 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
     assert metrics["best_step"] == metrics["curve"][best]["step"]
     assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
     saved = FineTuned.load(tmp_path / "m")
-    encoded = saved.encode(read_rows(table, "classify", saved.columns), saved.labels, "it")
+    encoded = saved.encode(read_table(table, "classify", saved.columns)[1], saved.labels, "it")
     loss = predict_and_measure(saved.model, encoded, saved.labels)[1]
     assert [loss == pytest.approx(point["validation_loss"], abs=1e-5) for point in metrics["curve"]] == [
         point["step"] == metrics["best_step"] for point in metrics["curve"]
@@ -210,7 +211,13 @@ def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: 
     config = FinetuneConfig(task="entail", from_scratch=True, steps=1, precision="fp32")
     model, extended = prepare_base(config, load_model(base), tokenizer)
     labels = Labels(target="class", names=["a", "b", "c"])
-    encoded = encode([Raw(("a", "b"), name) for name in labels.names], "entail", extended, 48, labels=labels)
+    encoded = encode(
+        [Raw(("a", "b"), name) for name in labels.names],
+        "entail",
+        extended,
+        48,
+        targets=labels.targets([Raw((), name) for name in labels.names], ""),
+    )
     rows = model.tokens.weight.detach().clone()
     outcome = train_task(config, model, extended, encoded, encoded, labels)  # its one update has rate 0
     drawn = torch.cat([rows[:3], rows[-3:], outcome.fine_tuned.model.head.weight.detach()])

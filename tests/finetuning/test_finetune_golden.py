@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from headwater.finetuning.batches import collate
-from headwater.finetuning.head import TaskModel
+from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.head import TaskModel, class_loss, l3, language_model_loss
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
-from headwater.finetuning.objective import class_loss, l3, language_model_loss
-from headwater.finetuning.training import FinetuneConfig, resolve
 from headwater.model import ModelConfig, build_model, preset
 from headwater.training.loop import Trainer
 
@@ -92,7 +91,7 @@ def test_six_updates_equal_the_original_program(golden_data: Path, parts: int) -
         precision="fp32",
         steps=config["n_updates_total"],
     )
-    trainer = Trainer(model, l3(config["lm_coef"]), resolve(settings, width=config["n_embd"], examples=4))
+    trainer = Trainer(model, l3(config["lm_coef"]), settings.resolve(width=config["n_embd"], examples=4).training)
     labels = Labels(target="answer")
     for update in range(6):
         encoded = encoded_update(golden[f"x_{update}"][..., 0], golden[f"m_{update}"], golden[f"y_{update}"])

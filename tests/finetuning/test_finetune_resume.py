@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from headwater.errors import FolderError, Interrupted, TrainingError
-from headwater.finetuning import finetuning as run
+from headwater.finetuning import stage as run
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.finetuning import finetune
-from headwater.finetuning.training import FinetuneConfig
+from headwater.finetuning.stage import finetune
 from headwater.model.io.folder import load_model
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import open_folder

@@ -13,12 +13,12 @@ import torch
 from headwater import Classifier, Entailment
 from headwater.errors import UsageError
 from headwater.finetuning import features
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.finetuning import finetune
 from headwater.finetuning.rows import Raw, TaskName
+from headwater.finetuning.stage import finetune
 from headwater.finetuning.task_models import RecurrentReader, TaskModelName
-from headwater.finetuning.training import FinetuneConfig
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.progress import Progress

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from headwater import Classifier
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.head import TaskModel
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.rows import TaskName
-from headwater.finetuning.training import FinetuneConfig, prepare_base
+from headwater.finetuning.training import prepare_base
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.tokenizer import Tokenizer

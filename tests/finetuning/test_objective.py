@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from headwater.finetuning.batches import Batch, ExampleSampler, collate, inference_batches
-from headwater.finetuning.head import TaskModel
+from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.head import TaskModel, l2, l3
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
-from headwater.finetuning.objective import l2, l3
 from headwater.finetuning.rows import TaskName
-from headwater.finetuning.training import FinetuneConfig, peak_rate, resolve
 from headwater.model import ModelConfig, build_model
 from headwater.training.loop import Trainer
 from headwater.training.schedule import PAPER_WIDTH
@@ -167,7 +166,7 @@ def test_prediction_covers_every_example_once() -> None:
 def test_an_update_is_that_of_the_code() -> None:
     config = FinetuneConfig(precision="fp32", lambda_lm=0.0, clip=0.01, warmup=0.3, steps=10)
     model = tiny("classify", 2)
-    trainer = Trainer(model, l2, resolve(config, width=PAPER_WIDTH, examples=6))
+    trainer = Trainer(model, l2, config.resolve(width=PAPER_WIDTH, examples=6).training)
     batch = whole_batch(random_examples([1] * 6, seed=7, target_high=2), Labels(target="class", names=["a", "b"]))
     parameters = dict(model.named_parameters())
     moments = {name: (np.zeros(p.shape), np.zeros(p.shape)) for name, p in parameters.items()}
@@ -197,16 +196,16 @@ def test_an_update_is_that_of_the_code() -> None:
 
 
 def test_the_rate_is_the_papers_at_its_width_and_rises_for_narrower_models() -> None:
-    assert peak_rate(FinetuneConfig(), PAPER_WIDTH) == 6.25e-5
-    rates = [peak_rate(FinetuneConfig(), width) for width in (1_600, 768, 384, 320, 192, 128)]
+    assert FinetuneConfig().peak_rate(PAPER_WIDTH) == 6.25e-5
+    rates = [FinetuneConfig().peak_rate(width) for width in (1_600, 768, 384, 320, 192, 128)]
     assert rates == sorted(rates)
-    assert peak_rate(FinetuneConfig(learning_rate=1e-3), 128) == 1e-3
+    assert FinetuneConfig(learning_rate=1e-3).peak_rate(128) == 1e-3
 
 
 @pytest.mark.parametrize(
     ("examples", "updates"), [(9, 60), (180, 60), (640, 160), (1_800, 456), (4_000, 500), (64_000, 6_000)]
 )
 def test_few_rows_are_read_more_often_than_three_times(examples: int, updates: int) -> None:
-    assert resolve(FinetuneConfig(), width=PAPER_WIDTH, examples=examples).steps == updates
-    one = resolve(FinetuneConfig(epochs=1), width=PAPER_WIDTH, examples=examples)
+    assert FinetuneConfig().resolve(width=PAPER_WIDTH, examples=examples).steps == updates
+    one = FinetuneConfig(epochs=1).resolve(width=PAPER_WIDTH, examples=examples)
     assert one.steps == -(-examples // 32)

@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import DataError, UsageError
-from headwater.finetuning import check
-from headwater.finetuning.columns import Columns, read_rows
+from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.labels import Labels, learn_labels
-from headwater.finetuning.rows import Raw, TaskName
+from headwater.finetuning.rows import Raw, TaskName, balance, report, split, usable
 from headwater.storage.progress import PlainProgress
 from headwater.storage.tables import open_table
 
@@ -27,7 +26,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def rows(path: Path, task: TaskName = "classify", **columns: Any) -> list[Raw]:
-    return list(read_rows(path, task, Columns(**columns)))
+    return list(read_table(path, task, Columns(**columns))[1])
 
 
 def test_the_same_table_in_every_format_gives_the_same_rows(tmp_path: Path) -> None:
@@ -172,10 +171,11 @@ def test_what_is_said_before_training() -> None:
         Raw(("c",), "y", 5),
     ]
     validation = [Raw(("c",), "x", 1), Raw(("d",), "x", 2)]
-    usable = check.usable(train, "classify", "train")
-    assert (len(usable.rows), usable.empty, usable.unlabelled) == (3, 1, 1)
+    checked = usable(train, "classify", "train")
+    assert (len(checked.rows), checked.empty, checked.unlabelled) == (3, 1, 1)
     labels = Labels(target="class", names=["x", "y"])
-    figures, notes = check.report(usable, check.usable(validation, "classify", "validation"), labels)
+    classes = balance(checked.rows, labels.targets(checked.rows, "it"), labels)
+    figures, notes = report(checked, usable(validation, "classify", "validation"), classes)
     assert figures["classes"] == {"x": 1, "y": 2}
     assert figures["duplicates_with_validation"] == 1
     assert figures["duplicates_within_training"] == 1
@@ -199,32 +199,37 @@ def test_scores_have_the_levels_that_their_range_asks_for(scores: list[float], l
 def test_the_split_keeps_classes_and_equal_texts_together() -> None:
     labels = Labels(target="class", names=["x", "y"])
     given = [Raw((f"text {n // 2}",), "x" if n < 30 else "y", n) for n in range(40)]
-    train, held = check.split(given, 0.1, 3, labels, "it")
+
+    def sides(rows: list[Raw], share: float) -> tuple[list[Raw], list[Raw]]:
+        places = split(rows, labels.targets(rows, "it"), labels, share=share, seed=3, name="it")
+        return [rows[place] for place in places[0]], [rows[place] for place in places[1]]
+
+    train, held = sides(given, 0.1)
     assert sorted([*train, *held], key=lambda r: r.row) == given
     assert not {r.segments for r in train} & {r.segments for r in held}
     assert {r.label for r in held} == {"x", "y"}
-    assert check.split(given, 0.1, 3, labels, "it") == (train, held)
-    train, held = check.split([Raw((f"{n}",), "x" if n < 2 else "y", n) for n in range(12)], 0.8, 3, labels, "it")
+    assert sides(given, 0.1) == (train, held)
+    train, held = sides([Raw((f"{n}",), "x" if n < 2 else "y", n) for n in range(12)], 0.8)
     assert {r.label for r in train} == {r.label for r in held} == {"x", "y"}
 
 
 def test_the_columns_of_training_come_before_others_with_a_likely_name(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "text,review,label,sentiment\nid-1,good,x,yes\n")
     trained = Columns(text="review", label="sentiment")
-    (row,) = read_rows(file, "classify", Columns(), trained=trained)
+    (row,) = read_table(file, "classify", Columns(), trained=trained)[1]
     assert (row.segments, row.label) == (("good",), "yes")
-    (row,) = read_rows(file, "classify", Columns(text="text"), trained=trained)
+    (row,) = read_table(file, "classify", Columns(text="text"), trained=trained)[1]
     assert row.segments == ("id-1",)
     other = write(tmp_path / "o.csv", "sentence\nfine\n")
-    (row,) = read_rows(other, "classify", Columns(), trained=trained, need_label=False)
+    (row,) = read_table(other, "classify", Columns(), trained=trained, need_label=False)[1]
     assert (row.segments, row.label) == (("fine",), None)
     choice = write(tmp_path / "c.csv", "story,question,choice_a,choice_b\ns,q,x,y\n")
     without = Columns(context="", question="question", answers=["choice_a", "choice_b"])
-    (row,) = read_rows(choice, "choice", Columns(), trained=without, need_label=False)
+    (row,) = read_table(choice, "choice", Columns(), trained=without, need_label=False)[1]
     assert row.segments == ("", "q", "x", "y")
     bare = write(tmp_path / "b.csv", "question,choice_a,choice_b\nq,x,y\n")
     with pytest.raises(DataError, match="no column for the context of task choice, which was 'story' in training"):
-        list(read_rows(bare, "choice", Columns(), trained=Columns(context="story"), need_label=False))
+        list(read_table(bare, "choice", Columns(), trained=Columns(context="story"), need_label=False)[1])
 
 
 def test_columns_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
@@ -250,12 +255,14 @@ def test_a_column_of_training_that_is_missing_is_replaced_aloud_or_not_at_all(
 ) -> None:
     trained = Columns(text="review", label="sentiment")
     file = write(tmp_path / "t.csv", "body,score\ngood,3\n")
-    (row,) = read_rows(file, "classify", Columns(), trained=trained, need_label=False, progress=PlainProgress())
+    (row,) = read_table(file, "classify", Columns(), trained=trained, need_label=False, progress=PlainProgress())[
+        1
+    ]
     assert (row.segments, row.label) == (("good",), None)  # a score is no sentiment
     assert "t.csv has no column 'review', as in training: the text is read from 'body'" in capsys.readouterr().err
     more = write(tmp_path / "c.csv", "question,answer1,answer2,answer3\nq,x,y,z\n")
     before = Columns(context="", question="question", answers=["answer1", "answer2"])
-    (row,) = read_rows(more, "choice", Columns(), trained=before, need_label=False)
+    (row,) = read_table(more, "choice", Columns(), trained=before, need_label=False)[1]
     assert row.segments[2:] == ("x", "y", "z")
 
 

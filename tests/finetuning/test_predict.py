@@ -13,10 +13,10 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import FolderError
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.finetuning import finetune
 from headwater.finetuning.predict import predict_file
-from headwater.finetuning.training import FinetuneConfig
+from headwater.finetuning.stage import finetune
 from headwater.inference.language_model import load
 from headwater.storage.tables import open_table
 from headwater.tokenizer import TASK_TOKENS

@@ -183,7 +183,7 @@ def epub(data: bytes) -> None:
 def tables(data: bytes) -> None:
     """Tables of labelled rows, and text of a user's own: CSV, TSV, JSON Lines, plain."""
     from headwater.corpus.sources.text import read_text_file
-    from headwater.finetuning.columns import Columns, read_rows
+    from headwater.finetuning.columns import Columns, read_table
     from headwater.finetuning.labels import learn_labels
 
     with folder() as place:
@@ -192,7 +192,7 @@ def tables(data: bytes) -> None:
             path.write_bytes(data)
             for task in ("classify", "choice"):
                 with suppress(HeadwaterError):
-                    rows = list(read_rows(path, task, Columns()))  # type: ignore[arg-type]
+                    rows = list(read_table(path, task, Columns())[1])  # type: ignore[arg-type]
                     learn_labels(rows, task, None, str(path))  # type: ignore[arg-type]
         for ending in ("jsonl", "txt"):
             path = place / f"b.{ending}"
@@ -232,8 +232,8 @@ def evaluation_sets(data: bytes) -> None:
 
 def task_sets(data: bytes) -> None:
     """A set of GPT-1's table: its name, what stands in every file of its training part, and in all others."""
-    from headwater.finetuning.check import usable
     from headwater.finetuning.labels import learn_labels
+    from headwater.finetuning.rows import usable
     from headwater_papers.task_sets.hub import file_name
     from headwater_papers.task_sets.sets import BY_NAME, find
 

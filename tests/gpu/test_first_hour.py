@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.finetuning.finetuning import finetune
-from headwater.finetuning.training import FinetuneConfig
+from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.stage import finetune
 from headwater.inference import torch_network
 from headwater.inference.engine import Engine
 from headwater.inference.request import Request

@@ -141,7 +141,7 @@ def _tuned(
     piece = f"{label}, seed {seed}{_model_suffix(laboratory.scale, variant)}"
     with laboratory.piece(f"fine-tuning on {benchmark}", piece, out):
         metrics = run_stage(
-            config.model_copy(update={"device": laboratory.device}),
+            config.with_keys(device=laboratory.device),
             out,
             _tables(rows),
             model=model,

@@ -128,7 +128,7 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
             whole.add(benchmark)
             continue
         shape = shape_of(scale, models.get(name.partition(",")[0], FULL.model))
-        epochs = settings.epochs or default_epochs(rows, settings.batch_size)
+        epochs = settings.epochs or default_epochs(rows, settings.training.batch_size)
         sequences = rows * epochs * _SEQUENCES.get(BY_NAME[benchmark].task, 1)
         flops += sequences * shape.context * training_flops_per_token(shape, shape.context)
     if not tuned:

@@ -20,9 +20,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from headwater.finetuning.labels import Labels, class_name
+from headwater.finetuning.labels import Labels
 from headwater.finetuning.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix, measure_classes, measure_scores
-from headwater.finetuning.rows import MetricName, TaskName
+from headwater.finetuning.rows import MetricName, TaskName, class_name
 
 # Sets of features by task, the largest last: what is in a set, and its name.
 FEATURE_SETS: dict[TaskName, dict[tuple[str, ...], str]] = {

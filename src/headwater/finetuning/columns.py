@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
-from headwater.finetuning.labels import class_name, listed
-from headwater.finetuning.rows import Raw, TaskName
-from headwater.storage import SILENT, Progress, Row, open_table, parse_json, table_columns
+from headwater.finetuning.labels import listed
+from headwater.finetuning.rows import Raw, TaskName, class_name
+from headwater.storage import SILENT, Progress, Row, open_table, parse_json
 
 # Common names of columns, the likeliest first.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -61,7 +61,7 @@ class Columns(Config):
     """Column of the label."""
 
 
-def find_columns(
+def read_table(
     path: Path,
     task: TaskName,
     columns: Columns,
@@ -69,17 +69,48 @@ def find_columns(
     trained: Columns | None = None,
     need_label: bool = True,
     limit: int | None = None,
+    progress: Progress = SILENT,
+) -> tuple[Columns, Iterator[Raw]]:
+    """Open a table; return the columns that a task reads, see `find_columns`, and at most `limit` of its rows."""
+    table = open_table(path)
+    rows: Iterator[tuple[int, Row]] = islice(table.rows, limit)
+    available = table.columns
+    if not table.uniform:
+        kept = list(rows)
+        rows, available = iter(kept), list(dict.fromkeys(name for _, row in kept for name in row))
+    found = find_columns(
+        str(path),
+        available,
+        task,
+        columns,
+        first=table.columns,
+        trained=trained,
+        need_label=need_label,
+        progress=progress,
+    )
+    return found, task_rows(rows, str(path), task, found)
+
+
+def find_columns(
+    name: str,
+    available: Sequence[str],
+    task: TaskName,
+    columns: Columns,
+    *,
+    first: Sequence[str],
+    trained: Columns | None = None,
+    need_label: bool = True,
     option: str = "--{role} {column}",
     progress: Progress = SILENT,
 ) -> Columns:
-    """Return the columns that a task reads in a table, of which `limit` rows are read.
+    """Return the columns that a task reads in the table `name`, which has the columns `available`.
 
-    `columns` has the user's choices. Others have the name that they had in training (`trained`), or a likely name.
-    Without `need_label`, the label may be missing. `option` is the spelling of an option, for messages.
+    `columns` has the user's choices. Others have the name that they had in training (`trained`), or a likely name;
+    of likely ones those of the `first` row are preferred. Without `need_label`, the label may be missing. `option`
+    is the spelling of an option, for messages.
 
     Raises UsageError for a choice that the task does not read, DataError for a column that the table lacks.
     """
-    name, available, first = str(path), table_columns(path, limit), open_table(path).columns
     if not any(available):
         raise DataError(f"{name} is empty", expected="a table with a name for each column")
     roles = [*_ROLES[task], "label"]
@@ -148,31 +179,16 @@ def _columns_of(found: Mapping[str, str | list[str]], other: str = "") -> set[st
     return {column for role, names in found.items() if role != other for column in _as_list(names)}
 
 
-def read_rows(
-    path: Path,
-    task: TaskName,
-    columns: Columns,
-    *,
-    trained: Columns | None = None,
-    need_label: bool = True,
-    limit: int | None = None,
-    progress: Progress = SILENT,
+def task_rows(
+    rows: Iterable[tuple[int, Row]], name: str, task: TaskName, columns: Columns, *, keep: bool = False
 ) -> Iterator[Raw]:
-    """Yield at most `limit` rows of a table; see `find_columns` and `read_columns`."""
-    found = find_columns(
-        path, task, columns, trained=trained, need_label=need_label, limit=limit, progress=progress
-    )
-    yield from islice(read_columns(path, task, found), limit)
-
-
-def read_columns(path: Path, task: TaskName, columns: Columns, *, keep: bool = False) -> Iterator[Raw]:
-    """Yield the rows of a table as a task's texts and label; with `keep` also all their columns.
+    """Yield the rows of the table `name` as a task's texts and label; with `keep` also all their columns.
 
     `columns` are those that `find_columns` returned. Raises DataError naming the row for a value that is not
     text, or a choice without its answers. Rows without any text are included, with empty segments.
     """
-    for number, row in open_table(path).rows:
-        where = f"{path} row {number:,}"
+    for number, row in rows:
+        where = f"{name} row {number:,}"
         segments: list[str] = []
         for role in _ROLES[task]:
             column = getattr(columns, role)

@@ -24,16 +24,17 @@ from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError, suggest
-from headwater.finetuning import baseline, check
+from headwater.finetuning import baseline
 from headwater.finetuning.baseline import ClassWeight
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned, parse_part
-from headwater.finetuning.finetuning import load_tokenizer
 from headwater.finetuning.inputs import encode
-from headwater.finetuning.labels import Labels, class_name, learn_labels, number_of
+from headwater.finetuning.labels import Labels, learn_labels, number_of
 from headwater.finetuning.metrics import pearson
-from headwater.finetuning.rows import Raw, Target, TaskName
+from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
+from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
-from headwater.finetuning.training import FinetuneConfig, peak_rate, prepare_base, train_task
+from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import fingerprint, load_model
 from headwater.storage import SILENT, PlainProgress, Stage, read_json, write_json
 from headwater.training import OnUpdate, TrainingPrecision
@@ -94,13 +95,15 @@ class Estimator:
         names, rows = _checked_labels(y, self._target()), self._rows(X)
         _require_one_each(len(rows), len(names))
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
-        usable = check.usable(labelled, self.task, "X").rows
-        labels, classes = self._learn_labels(usable, y)
-        kept, held = check.split(usable, config.validation_share, config.seed, labels, "X")
+        kept = usable(labelled, self.task, "X").rows
+        labels, classes = self._learn_labels(kept, y)
+        targets = labels.targets(kept, "X")
+        sides = split(kept, targets, labels, share=config.validation_share, seed=config.training.seed, name="X")
         model, tokenizer = prepare_base(config, *self._base())
+        tables = [[kept[place] for place in side] for side in sides]
         parts = [
-            encode(part, self.task, tokenizer, model.config.context, labels=labels, name="X")
-            for part in (kept, held)
+            encode(part, self.task, tokenizer, model.config.context, targets=targets[side], name="X")
+            for part, side in zip(tables, sides, strict=True)
         ]
         outcome = train_task(
             config,
@@ -110,18 +113,18 @@ class Estimator:
             parts[1],
             labels,
             PlainProgress() if self.verbose else SILENT,
-            sample_weight=_weights(sample_weight, len(rows), kept),
+            sample_weight=_weights(sample_weight, len(rows), tables[0]),
             on_update=on_update,
         )
         outcome.end_training()
         self._compared = (
             outcome.metric,
             outcome.best_entry()[outcome.metric],
-            [([row.segments for row in part], one.targets) for part, one in zip((kept, held), parts, strict=True)],
+            [([row.segments for row in part], one.targets) for part, one in zip(tables, parts, strict=True)],
         )
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
-        self.learning_rate_ = peak_rate(config, model.config.width)
+        self.learning_rate_ = config.peak_rate(model.config.width)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self

@@ -65,9 +65,12 @@ class FineTuned:
     columns: Columns = field(default_factory=Columns)  # of the training rows
 
     def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
-        """Encode rows for this model; see `inputs.encode`."""
-        context = self.model.model.config.context
-        return encode(rows, self.task, self.tokenizer, context, labels=labels, name=name)
+        """Encode rows for this model, with their targets if `labels` are given; see `inputs.encode`."""
+        context, targets = self.model.model.config.context, None
+        if labels is not None:
+            rows = list(rows)
+            targets = labels.targets(rows, name)
+        return encode(rows, self.task, self.tokenizer, context, targets=targets, name=name)
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return P(y | x), (examples, outputs or most answers); 0 for an answer that an example does not have."""

@@ -26,7 +26,6 @@ from headwater.errors import DataError
 from headwater.finetuning.rows import Raw, TaskName
 
 if TYPE_CHECKING:
-    from headwater.finetuning.labels import Labels
     from headwater.tokenizer import TaskTokens, Tokenizer
 
 # Rows that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
@@ -144,21 +143,19 @@ def encode(
     tokenizer: Tokenizer,
     context: int,
     *,
-    labels: Labels | None = None,
+    targets: npt.NDArray[np.float64] | None = None,
     name: str = "",
 ) -> Encoded:
-    """Tokenize and arrange rows for a model with this context; with `labels` also read their targets.
+    """Tokenize and arrange rows for a model with this context; `targets` are theirs, by default unknown.
 
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
     tokens = tokenizer.task_tokens
     parts = [np.zeros(0, dtype=np.int32)]
     lengths, candidates = [0], [0]
-    targets: list[float | None] = []
     cut: list[int] = []
     iterator = iter(rows)
     while chunk := list(islice(iterator, _CHUNK)):
-        targets += [labels.target_of(row, name) if labels is not None else None for row in chunk]
         encoded = iter(_tokenized(chunk, task, tokenizer, name))
         flat: list[int] = []
         for row in chunk:
@@ -177,7 +174,7 @@ def encode(
         ids=np.concatenate(parts),
         starts=np.cumsum(lengths, dtype=np.int64),
         first=np.cumsum(candidates, dtype=np.int64),
-        targets=np.array(targets, dtype=np.float64),
+        targets=np.full(len(cut), np.nan) if targets is None else targets,
         cut=np.array(cut, dtype=np.int32),
     )
 

@@ -7,7 +7,6 @@ after Tai et al. 2015, section 4.2).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.errors import DataError
-from headwater.finetuning.rows import Raw, Target, TaskName
+from headwater.finetuning.rows import Raw, Target, TaskName, class_name
 
 if TYPE_CHECKING:
     from headwater.finetuning.inputs import Encoded
@@ -27,7 +26,6 @@ _MOST_LEVELS = 21
 # Ratings are small: a larger number is a mistake, and float32 cannot distinguish integers above 2^24.
 _LARGEST_SCORE = 1e6
 _LISTED = 20
-_WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 
 
 class Labels(Config):
@@ -72,6 +70,10 @@ class Labels(Config):
         result[rows, below] = (1 - share) * known
         result[rows, below + 1] = share * known
         return result
+
+    def targets(self, rows: Sequence[Raw], name: str) -> npt.NDArray[np.float64]:
+        """Return `target_of` each row, NaN for a row without a label."""
+        return np.array([self.target_of(row, name) for row in rows], dtype=np.float64)
 
     def target_of(self, row: Raw, name: str) -> float | None:
         """Return a row's target: the index of its class or answer, or its score; None if it has no label.
@@ -218,13 +220,6 @@ def _first_answer(rows: Sequence[Raw]) -> int:
     """Return 1 if numeric labels count answers from 1 (none is 0, and one is the number of answers), else 0."""
     numbers = [(number_of(row.label), len(row.segments) - 2) for row in rows]
     return int(all(number != 0 for number, _ in numbers) and any(number == count for number, count in numbers))
-
-
-def class_name(label: str | int | float | None) -> str:
-    """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged; True is "true"."""
-    if isinstance(label, bool):
-        return str(label).lower()
-    return _WHOLE.sub(r"\1", str(label))
 
 
 def number_of(label: Any) -> float | None:

@@ -6,18 +6,17 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
 from headwater.device import choose_device
 from headwater.errors import DataError, UsageError, counted
-from headwater.finetuning.check import is_empty
-from headwater.finetuning.columns import Columns, find_columns, read_columns
+from headwater.finetuning.columns import Columns, find_columns, task_rows
 from headwater.finetuning.fine_tuned import FineTuned, Prediction
-from headwater.finetuning.rows import Raw, TaskName
-from headwater.storage import SILENT, OutputFile, Progress, table_columns, to_json
+from headwater.finetuning.rows import Raw, TaskName, is_empty
+from headwater.storage import SILENT, OutputFile, Progress, open_table, table_columns, to_json
 from headwater.training import choose_precision
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
@@ -51,24 +50,31 @@ def predict_file(
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     place = choose_device(device, training=False)
     fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", place), device=place)
-    found = find_columns(
-        file,
+    available = table_columns(file, limit)
+    chosen = find_columns(
+        str(file),
+        available,
         fine_tuned.task,
         Columns.build(columns or {}, source="--column"),
+        first=open_table(file).columns,
         trained=fine_tuned.columns,
         need_label=False,
-        limit=limit,
         option="--column {role}={column}",
         progress=progress,
     )
     settings = {"columns": dict(columns or {}), "limit": limit}
     output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
     output.require_own()
-    table = _Table(out, fine_tuned.task, table_columns(file, limit), fine_tuned.labels.output_names)
+
+    def read() -> Iterator[Raw]:
+        rows = islice(open_table(file).rows, limit)
+        return task_rows(rows, str(file), fine_tuned.task, chosen, keep=True)
+
+    table = _Table(out, fine_tuned.task, available, fine_tuned.labels.output_names)
     if table.delimiter == "\t":  # refuse a row before hours of work, not after
-        for row in islice(read_columns(file, fine_tuned.task, found, keep=True), limit):
+        for row in read():
             table.fields(row)
-    rows, again = tee(islice(read_columns(file, fine_tuned.task, found, keep=True), limit))
+    rows, again = tee(read())
     empty: list[int] = []
     done = labelled = right = shortened = 0
     progress.start("Predicting", unit="rows")

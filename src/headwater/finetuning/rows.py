@@ -1,15 +1,31 @@
-"""Types of labelled sets: tasks, kinds of labels, metrics, rows."""
+"""Rows of labelled tables: their types, and what is checked before a training: empty rows, duplicates, balance.
+
+Rows without any text, pairs that lack one and rows without a label are skipped and counted. A text in both
+training and validation makes the validation metrics too good: it is reported, and the split keeps equal texts on
+one side.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.errors import DataError, counted
+
+if TYPE_CHECKING:
+    from headwater.finetuning.labels import Labels
 
 TaskName = Literal["classify", "entail", "similarity", "choice"]
 TASK_NAMES: tuple[TaskName, ...] = ("classify", "entail", "similarity", "choice")
 Target = Literal["class", "score", "answer"]
 MetricName = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
+_WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +36,117 @@ class Raw:
     label: str | int | float | None = None
     row: int = 0
     columns: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+
+def class_name(label: str | int | float | None) -> str:
+    """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged; True is "true"."""
+    if isinstance(label, bool):
+        return str(label).lower()
+    return _WHOLE.sub(r"\1", str(label))
+
+
+@dataclass(frozen=True)
+class Usable:
+    """Rows to learn from, and the number of rows skipped because they have no text or no label."""
+
+    rows: list[Raw]
+    empty: int = 0
+    unlabelled: int = 0
+
+
+def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
+    """Skip rows without text or label; raise DataError if none is left."""
+    kept, empty, unlabelled = [], 0, 0
+    for row in rows:
+        if is_empty(row, task):
+            empty += 1
+        elif row.label is None:
+            unlabelled += 1
+        else:
+            kept.append(row)
+    if not kept:
+        raise DataError(
+            f"{name} has no usable row: {empty:,} without text, {unlabelled:,} without a label",
+            expected="rows with a text and a label",
+        )
+    return Usable(kept, empty, unlabelled)
+
+
+def is_empty(row: Raw, task: TaskName) -> bool:
+    """Return whether a row has no text at all, or only one text of a pair."""
+    texts = row.segments[:2] if task == "choice" else row.segments
+    missing = [not text.strip() for text in texts]
+    return any(missing) if task in {"entail", "similarity"} else all(missing)
+
+
+def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
+    """Return the number of rows of each class, with each answer, or nearest to each level of a score."""
+    if labels.target == "answer":
+        return dict(sorted(Counter(class_name(row.label) for row in rows).items()))
+    outputs = targets
+    if labels.target == "score":
+        outputs = np.abs(np.array(labels.levels)[:, None] - targets).argmin(axis=0)
+    counts = np.bincount(outputs.astype(np.int64), minlength=labels.outputs)
+    return dict(zip(labels.output_names, counts.tolist(), strict=True))
+
+
+def split(
+    rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels, *, share: float, seed: int, name: str
+) -> tuple[list[int], list[int]]:
+    """Return the places of training and validation rows: the same share of each class, one text or more.
+
+    Equal texts stay together; a class with a single text is in training only. Raises DataError if a side is empty.
+    """
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        groups[row.segments].append(place)
+    strata: defaultdict[str, list[list[int]]] = defaultdict(list)
+    for group in groups.values():
+        strata[labels.names[int(targets[group[0]])] if labels.target == "class" else ""].append(group)
+    random = np.random.default_rng([seed, len(rows)])
+    train: list[int] = []
+    validation: list[int] = []
+    for key in sorted(strata):
+        members = strata[key]
+        wanted = max(1, round(len(members) * share))
+        held = min(wanted, len(members) - 1)
+        chosen = set(random.permutation(len(members))[:held].tolist())
+        for number, group in enumerate(members):
+            (validation if number in chosen else train).extend(group)
+    if not train or not validation:
+        raise DataError(
+            f"{name} has {len(rows):,} usable rows, too few to split off a validation part",
+            expected="at least two rows of each class, with different texts",
+        )
+    return sorted(train), sorted(validation)
+
+
+def report(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
+    """Return what to tell the user before training: figures for metrics.json, and sentences."""
+    texts = {row.segments for row in train.rows}
+    repeated = [row.row for row in validation.rows if row.segments in texts]
+    within = len(train.rows) - len(texts)
+    total = sum(classes.values())
+    shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
+    notes = [f"{len(train.rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
+    if repeated:
+        notes.append(
+            f"{len(repeated):,} of {len(validation.rows):,} validation rows are also in training (the first is "
+            f"row {repeated[0]:,}): metrics on them are too good"
+        )
+    if within:
+        notes.append(f"{within:,} training rows repeat the text of another")
+    for part, name in ((train, "training"), (validation, "validation")):
+        if part.empty or part.unlabelled:
+            notes.append(
+                f"skipped in {name}: {counted(part.empty, 'row')} without text, "
+                f"{part.unlabelled:,} without a label"
+            )
+    figures = {
+        "classes": dict(classes),
+        "duplicates_with_validation": len(repeated),
+        "duplicates_within_training": within,
+        "empty": {"train": train.empty, "validation": validation.empty},
+        "unlabelled": {"train": train.unlabelled, "validation": validation.unlabelled},
+    }
+    return figures, notes

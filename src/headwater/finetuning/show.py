@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.finetuning.columns import read_rows
-from headwater.finetuning.finetuning import load_tokenizer
+from headwater.finetuning.columns import read_table
+from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.inputs import encode
-from headwater.finetuning.training import FinetuneConfig
+from headwater.finetuning.stage import load_tokenizer
 from headwater.model import load_config
 
 
@@ -23,7 +23,8 @@ def show_examples(
     context = load_config(model).context
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
-    for row in read_rows(train, config.task, config.columns, need_label=False, limit=count):
+    _, rows = read_table(train, config.task, config.columns, need_label=False, limit=count)
+    for row in rows:
         encoded = encode([row], config.task, extended, context)
         sequences = []
         for number in range(len(encoded.lengths)):

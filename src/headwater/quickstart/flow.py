@@ -158,7 +158,7 @@ def quickstart(
         for from_scratch in (False, True):
             place = out / "fine-tuned" / (f"{classification}-from-scratch" if from_scratch else classification)
             metrics = finetune(
-                tuning.model_copy(update={"from_scratch": from_scratch, "device": device}),
+                tuning.with_keys(from_scratch=from_scratch, device=device),
                 place,
                 model=model,
                 train=folder / "train.jsonl",
@@ -351,8 +351,7 @@ def choose_finetuning(labels: Path, run: Path, tokens: Path, seconds: float, see
     tokens_an_example = max(1.0, len(examples) / count * tokens_a_byte)
     possible = int(seconds * speed / (tokens_an_example * BATCH))
     steps = max(10, min(possible, 3 * count // BATCH))
-    return FinetuneConfig(
-        task="classify",
+    return FinetuneConfig().with_keys(
         steps=steps,
         validate_every=steps,  # once: three measurements on all held-out rows can cost more than the updates
         limit=steps * BATCH,

@@ -40,12 +40,13 @@ _UNPACKED_RATIO = 100
 class OpenTable(NamedTuple):
     """Column names, those of the columns that hold text, and the rows as (number from 1, values by column).
 
-    An empty file has no columns.
+    An empty file has no columns. uniform: whether all rows have these columns; those of JSON are the first row's.
     """
 
     columns: list[str]
     texts: list[str]
     rows: Iterator[tuple[int, Row]]
+    uniform: bool = True
 
 
 def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
@@ -69,7 +70,7 @@ def table_columns(path: Path, limit: int | None = None) -> list[str]:
     The first row's come first. Raises DataError as `open_table`.
     """
     table = open_table(path)
-    if unpacked_suffix(path) not in (".json", *JSON_LINES):
+    if table.uniform:
         return table.columns
     return list(dict.fromkeys(name for _, row in islice(table.rows, limit) for name in row))
 
@@ -210,7 +211,7 @@ def _json(path: Path, items: Iterator[tuple[str, Any]]) -> OpenTable:
     if first is None:
         return OpenTable([], [], iterator)
     texts = [name for name, value in first[1].items() if value is None or isinstance(value, str)]
-    return OpenTable(list(first[1]), texts, chain([first], iterator))
+    return OpenTable(list(first[1]), texts, chain([first], iterator), uniform=False)
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:

@@ -88,7 +88,7 @@ def run_one(
 ) -> dict[str, Any]:
     """Fine-tune on one set; return its metrics."""
     benchmark = found.benchmark
-    settings = config.model_copy(update=benchmark.fine_tuning)
+    settings = config.with_keys(**benchmark.fine_tuning)
     parts = {"train": found.train, **found.tests}
     if found.validation is not None:
         parts["validation"] = found.validation

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,26 +21,20 @@ import numpy.typing as npt
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.errors import counted, resumable
-from headwater.finetuning import check
 from headwater.finetuning.baseline import compare
-from headwater.finetuning.columns import Columns, find_columns, read_columns, read_rows
+from headwater.finetuning.columns import Columns, read_table
+from headwater.finetuning.config import PAPER_EPOCHS, FinetuneConfig, default_epochs
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import by_class, confusion_matrix
 from headwater.finetuning.page import page
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.rows import Raw, Usable, balance, is_empty, report, split, usable
 from headwater.finetuning.training import (
     OUTPUTS,
-    PAPER_EPOCHS,
-    FinetuneConfig,
     TrainingOutcome,
-    checked_metric,
-    default_epochs,
     measure_probabilities,
-    peak_rate,
     prepare_base,
-    resolve,
     train_task,
 )
 from headwater.model import load_config, load_model
@@ -67,12 +60,16 @@ Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
 
 @dataclass
 class Parts:
-    """The checked rows of a training, and what their labels mean. names: each part's name in messages."""
+    """The checked rows of a training, what their labels mean, and their targets by part.
 
-    train: check.Usable
-    validation: check.Usable
+    names: each part's name in messages.
+    """
+
+    train: Usable
+    validation: Usable
     tests: dict[str, list[Raw]]
     labels: Labels
+    targets: dict[str, npt.NDArray[np.float64]]
     split_off: bool
     names: dict[str, str]
 
@@ -105,11 +102,11 @@ def finetune(
     """
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
-    columns = find_columns(train, config.task, config.columns, limit=config.limit)
-    tables: dict[str, tuple[str, Iterable[Raw]]] = {
-        role: (
-            str(path),
-            read_rows(
+    columns, rows = read_table(train, config.task, config.columns, limit=config.limit)
+    tables: dict[str, tuple[str, Iterable[Raw]]] = {"train": (str(train), rows)}
+    for role, path in given.items():
+        if role != "train":
+            _, rows = read_table(
                 path,
                 config.task,
                 config.columns,
@@ -117,12 +114,8 @@ def finetune(
                 need_label=role != "test",
                 limit=config.limit,
                 progress=progress,
-            ),
-        )
-        for role, path in given.items()
-        if role != "train"
-    }
-    tables["train"] = str(train), islice(read_columns(train, config.task, columns), config.limit)
+            )
+            tables[role] = str(path), rows
     known = None if baseline is None else {"validation": baseline}
     return run_stage(
         config,
@@ -154,7 +147,7 @@ def run_stage(
     `columns` are the training rows' columns; they are saved for `predict`.
     """
     model = shipped.resolve(model)
-    rate = peak_rate(config, load_config(model).width)
+    rate = config.peak_rate(load_config(model).width)
     if config.learning_rate is None:
         reason = "for a frozen base" if config.freeze else "by the width of the model"
         progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another)")
@@ -165,7 +158,7 @@ def run_stage(
         kind="model",
         config=config.deciding(),
         inputs=folders | dict(inputs),
-        seed=config.seed,
+        seed=config.training.seed,
         grows=True,
         defaults=FinetuneConfig.defaults(),
     )
@@ -173,28 +166,29 @@ def run_stage(
         _remove_checkpoints(out)  # left by a kill just before their removal
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
-    device = choose_device(config.device)
-    config = resolve_precision(config, _begun(stage), device)
+    device = choose_device(config.training.device)
+    begun = _begun(stage)
+    training = resolve_precision(config.training, begun.training if begun else None, device)
+    config = config.model_copy(update={"training": training})
     parts = arrange_parts(config, tables)
     base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
 
     context = base.config.context
     encoded = {  # the tests too: an error in them comes before the training
-        part: encode(rows, config.task, extended, context, labels=parts.labels, name=parts.names[part])
+        part: encode(rows, config.task, extended, context, targets=parts.targets[part], name=parts.names[part])
         for part, rows in parts.rows.items()
     }
-    for name, rows in parts.tests.items():  # a row without text is not measured
-        empty = [check.is_empty(row, config.task) for row in rows]
-        encoded[name].targets[empty] = np.nan
+    for name in parts.tests:
         if lacking := int(np.isnan(encoded[name].targets).sum()):
             progress.note(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
     train, validation = encoded["train"], encoded["validation"]
-    checked_metric(config, parts.labels)
-    epochs = default_epochs(len(train), config.batch_size)
+    config.checked_metric(parts.labels)
+    epochs = default_epochs(len(train), config.training.batch_size)
     if config.steps is None and config.epochs is None and epochs > PAPER_EPOCHS:
         progress.note(f"{epochs} epochs, because there are few rows (--epochs for another number)")
-    config = resolve(config, width=base.config.width, examples=len(train))
-    figures, notes = check.report(parts.train, parts.validation, parts.labels)
+    config = config.resolve(width=base.config.width, examples=len(train))
+    classes = balance(parts.train.rows, train.targets, parts.labels)
+    figures, notes = report(parts.train, parts.validation, classes)
     notes += _truncation("training", parts.train.rows, train)
     notes += _truncation("validation", parts.validation.rows, validation)
     for note in notes:
@@ -214,8 +208,8 @@ def run_stage(
             shares = outcome.probabilities
             write_predictions(outcome.fine_tuned, "validation", parts.validation.rows, shares, work)
             outcome.end_training()
-            report = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, shares)
-            write_text(work / "report.html", report)
+            written = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, shares)
+            write_text(work / "report.html", written)
             outcome.fine_tuned.save(work)
             write_json(work / METRICS_FILE, metrics)
             made = {path.name for path in work.iterdir()}
@@ -295,7 +289,7 @@ def _compared(
             outcome.metric,
             taken.pop("train"),
             taken,
-            seed=config.seed,
+            seed=config.training.seed,
             class_weight=config.class_weight,
         )
         progress.finish(str(baselines["validation"]["name"]))
@@ -318,19 +312,37 @@ def _compared(
 
 
 def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:
-    """Check all rows, learn the labels from the training rows, and split off validation if there is none."""
+    """Check all rows, learn the labels from the training rows, and split off validation if there is none.
+
+    A test row without text has no target: it is not measured.
+    """
     names = {part: name for part, (name, _) in tables.items()}
     unread = {part: rows for part, (_, rows) in tables.items()}
-    usable = check.usable(unread.pop("train"), config.task, names["train"])
-    labels = learn_labels(usable.rows, config.task, config.target, names["train"])
-    validation = unread.pop("validation", None)
-    read_tests = {part: list(rows) for part, rows in unread.items()}
-    if validation is not None:
-        held = check.usable(validation, config.task, names["validation"])
-        return Parts(usable, held, read_tests, labels, split_off=False, names=names)
-    kept, split_off = check.split(usable.rows, config.validation_share, config.seed, labels, names["train"])
-    sides = check.Usable(kept, usable.empty, usable.unlabelled), check.Usable(split_off, 0, 0)
-    return Parts(*sides, read_tests, labels, split_off=True, names=names | {"validation": names["train"]})
+    train = usable(unread.pop("train"), config.task, names["train"])
+    labels = learn_labels(train.rows, config.task, config.target, names["train"])
+    targets = {"train": labels.targets(train.rows, names["train"])}
+    split_off = "validation" not in unread
+    if split_off:
+        sides = split(
+            train.rows,
+            targets["train"],
+            labels,
+            share=config.validation_share,
+            seed=config.training.seed,
+            name=names["train"],
+        )
+        kept, held = ([train.rows[place] for place in side] for side in sides)
+        train, validation = Usable(kept, train.empty, train.unlabelled), Usable(held)
+        targets = {part: targets["train"][side] for part, side in zip(("train", "validation"), sides, strict=True)}
+        names["validation"] = names["train"]
+    else:
+        validation = usable(unread.pop("validation"), config.task, names["validation"])
+        targets["validation"] = labels.targets(validation.rows, names["validation"])
+    tests = {part: list(rows) for part, rows in unread.items()}
+    for part, rows in tests.items():
+        targets[part] = labels.targets(rows, names[part])
+        targets[part][[is_empty(row, config.task) for row in rows]] = np.nan
+    return Parts(train, validation, tests, labels, targets, split_off, names)
 
 
 def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:

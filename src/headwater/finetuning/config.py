@@ -1,0 +1,168 @@
+"""Configuration of fine-tuning, with the paper's values, and what follows from the model and the rows.
+
+GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5 (`peak_rate` for other widths),
+batch 32, 3 epochs, warm-up over 0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the
+authors' code. The ablations of section 5 are keys: `lambda_lm` 0, `from_scratch`, `transfer_layers`; the LSTM is
+another base.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from headwater.config import MOST_ROWS, Config
+from headwater.errors import UsageError
+from headwater.finetuning.columns import Columns
+from headwater.finetuning.labels import Labels, listed
+from headwater.finetuning.rows import MetricName, Target, TaskName, class_name
+from headwater.finetuning.task_models import TaskModelName
+from headwater.model import Faithful
+from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
+
+ClassName = Annotated[str, BeforeValidator(class_name)]
+# The metrics of each kind of label; the first is the default.
+_METRICS: dict[Target, tuple[MetricName, ...]] = {
+    "class": ("accuracy", "f1", "macro_f1", "matthews"),
+    "score": ("pearson", "spearman"),
+    "answer": ("accuracy",),
+}
+# The paper's epochs. Few rows have up to SMALL_EPOCHS for SMALL_UPDATES updates; the fewest, FEWEST_UPDATES.
+PAPER_EPOCHS, SMALL_EPOCHS, SMALL_UPDATES, FEWEST_UPDATES = 3, 8, 450, 60
+# Learning rate of a head over a frozen base, which has no trained weights to preserve. Decided here.
+FROZEN_RATE = 1e-3
+_LAMBDA_LM = 0.5
+
+
+class FinetuneConfig(Config):
+    """Configuration of fine-tuning, with the paper's defaults. Sizes in examples, `micro_batch` in sequences.
+
+    `resolve` fills in keys that are None from the model and the data.
+    """
+
+    inline: ClassVar[str] = "training"
+
+    task: TaskName = "classify"
+    """Which of the four inputs."""
+    target: Target | None = None
+    """What the labels are; by default inferred from the rows."""
+    metric: MetricName | None = None
+    """Metric that chooses the best state; by default accuracy, or Pearson's correlation for scores."""
+    columns: Columns = Columns()
+    faithful: Faithful = "code"
+    """Whether dropout and the softmax of L1 follow the authors' code, for a base with GPT-1's norm."""
+    class_weight: Literal["balanced"] | dict[ClassName, Annotated[float, Field(gt=0)]] | None = None
+    """Weights of the classes in L2: balanced, which gives each class the same total, or a table by name."""
+    lambda_lm: float = Field(default=_LAMBDA_LM, ge=0)
+    """λ, the weight of the auxiliary language-model loss L1."""
+    classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout before the head."""
+    epochs: float | None = Field(default=None, gt=0)
+    """Passes over the training rows; by default 3, and more for few rows."""
+    warmup: float = Field(default=0.002, ge=0, le=1)
+    """Share of all updates over which the learning rate rises, if warmup_steps is 0."""
+    freeze: bool = False
+    """Keep the base unchanged; learn a head over a mixture of its layers."""
+    task_model: TaskModelName = "pooling"
+    """What reads the mixture: pooling, or lstm, which is a bi-LSTM, or ESIM for two texts."""
+    from_scratch: bool = False
+    """Use only the base's shape and tokenizer."""
+    transfer_layers: int | None = Field(default=None, ge=0)
+    """Keep embeddings and the first N blocks of the base."""
+    validation_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the training rows to validate on, if there is no validation file."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after N measurements without a better one."""
+    limit: int | None = Field(default=None, ge=1, le=MOST_ROWS)
+    """Use only the first N rows of each file."""
+
+    steps: int | None = Field(default=None, ge=1, le=1 << 40)
+    """Updates; by default as many as the epochs have."""
+    learning_rate: float | None = Field(default=None, gt=0)
+    """The peak learning rate; by default 6.25e-5 at GPT-1's width, more for narrower models, 1e-3 with freeze."""
+    validate_every: int | None = Field(default=None, ge=1)
+    """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
+    training: TrainConfig = TrainConfig(
+        batch_size=32,  # rows
+        schedule="gpt1-linear",
+        weight_decay=0.01,
+        beta2=0.999,
+        adam="original",
+        dropout=0.1,
+        keep=1,
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.target is not None and (self.target == "answer") != (self.task == "choice"):
+            raise ValueError(f"target {self.target!r} is not a target of task {self.task!r}")
+        if self.task_model != "pooling" and not self.freeze:
+            raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
+        if self.freeze and (self.from_scratch or self.transfer_layers is not None):
+            raise ValueError("freeze needs the whole pre-trained base: leave from_scratch and transfer_layers out")
+        if self.freeze and self.lambda_lm not in (0, _LAMBDA_LM):
+            raise ValueError(f"a frozen base has no language-model loss: leave out lambda_lm = {self.lambda_lm:g}")
+        return self
+
+    def with_keys(self, **keys: Any) -> FinetuneConfig:
+        """Return this with other values of some keys, spelled as in TOML."""
+        return FinetuneConfig.build({k: v for k, v in (self.to_dict() | keys).items() if v is not None})
+
+    def deciding(self) -> dict[str, Any]:
+        """Return the keys that decide the result, which a resumed run must not change, as plain values."""
+        return {key: value for key, value in self.to_dict().items() if key not in CHANGEABLE}
+
+    def resolve(self, *, width: int, examples: int) -> FinetuneConfig:
+        """Return this with the updates, warm-up and learning rate for the model's width and the examples."""
+        batch = self.training.batch_size
+        steps = self.steps or max(
+            1, round((self.epochs or default_epochs(examples, batch)) * math.ceil(examples / batch))
+        )
+        rate = self.peak_rate(width)
+        changes: dict[str, Any] = {
+            "steps": steps,
+            "learning_rate": rate,
+            "warmup_steps": self.training.warmup_steps or self.warmup * steps,
+        }
+        if self.freeze:  # the head is too small to gain from bfloat16
+            changes["precision"] = "fp32"
+        return self.model_copy(
+            update={"steps": steps, "learning_rate": rate, "training": self.training.model_copy(update=changes)}
+            # A frozen base has no language-model loss.
+            | ({"lambda_lm": 0.0} if self.freeze else {})
+        )
+
+    def peak_rate(self, width: int) -> float:
+        """Return the user's learning rate, else FROZEN_RATE for a frozen base, else that of the width."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return FROZEN_RATE if self.freeze else transfer_rate(width)
+
+    def checked_metric(self, labels: Labels) -> MetricName:
+        """Check metric and class weights against the labels; return the metric that chooses the best state.
+
+        Raises UsageError for a metric that the labels do not have, and for a weight of an unknown class.
+        """
+        if self.class_weight is not None:
+            if labels.target != "class":
+                raise UsageError(f"class_weight does not fit labels of kind {labels.target}", expected="classes")
+            for name in self.class_weight if self.class_weight != "balanced" else ():
+                if name not in labels.names:
+                    raise UsageError(f"class_weight names the class {name!r}", expected=listed(labels.names))
+        fitting = _METRICS[labels.target]
+        if self.metric is not None and self.metric not in fitting:
+            raise UsageError(
+                f"metric = {self.metric!r} does not fit labels of kind {labels.target}",
+                expected=" or ".join(fitting),
+                repair="For classes: --set target=class" if labels.target == "score" else "",
+            )
+        return self.metric or fitting[0]
+
+
+def default_epochs(examples: int, batch_size: int) -> int:
+    """Return the paper's epochs, or more for few examples: better on average in docs/models.md."""
+    updates = math.ceil(examples / batch_size)  # an epoch
+    small = min(SMALL_EPOCHS, math.ceil(SMALL_UPDATES / updates))
+    return max(PAPER_EPOCHS, small, math.ceil(FEWEST_UPDATES / updates))
