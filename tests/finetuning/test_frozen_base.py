@@ -23,7 +23,7 @@ from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.progress import Progress
 from headwater.tokenizer import Tokenizer
-from headwater.training.loop import Precision
+from headwater.training.loop import TrainingPrecision
 
 Sentences = Callable[..., tuple[list[str], list[str]]]
 
@@ -74,7 +74,7 @@ def test_each_text_passes_through_the_base_once_whatever_the_epochs(
 
 @pytest.mark.parametrize(("task_model", "precision"), [("pooling", "fp32"), ("lstm", "fp32"), ("lstm", "bf16")])
 def test_two_texts_are_told_apart(
-    base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName, precision: Precision
+    base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName, precision: TrainingPrecision
 ) -> None:
     words = ["film", "story", "plot", "dull", "great"]
     pairs = [(a, b) for a in words for b in words] * 4
