@@ -93,7 +93,7 @@ def test_two_texts_are_told_apart(
     )
     finetune(config, tmp_path / "tuned", model=base, train=table, validation=table)
     used = FinetuneConfig.load(tmp_path / "tuned" / "config.toml")
-    assert (used.precision, used.lambda_lm) == ("fp32", 0)
+    assert (used.training.precision, used.lambda_lm) == ("fp32", 0)
     tuned = FineTuned.load(tmp_path / "tuned")
     found = list(tuned.predict(Raw(pair, None, row) for row, pair in enumerate(pairs)))
     right = [one.label == label for one, label in zip(found, same, strict=True)]

@@ -104,7 +104,7 @@ def test_every_stage_with_a_model_runs_on_the_given_device(
 
     def recorded(call: Callable[..., Any]) -> Callable[..., Any]:
         def record(*given: Any, **options: Any) -> Any:
-            asked.append(options["device"] if "device" in options else given[0].device)
+            asked.append(options["device"] if "device" in options else given[0].to_dict()["device"])
             return call(*given, **options)
 
         return record

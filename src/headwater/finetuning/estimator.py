@@ -191,9 +191,9 @@ class Estimator:
         Raises FolderError if the folder has other content.
         """
         fine_tuned = self._fitted()
-        config = self._config()  # which has NumPy's numbers inside tables as Python's
+        plain = self._config().to_dict()  # with NumPy's numbers inside tables as Python's
         values = zip(self._parameter_names(), as_list(self.get_params().values()), strict=True)
-        parameters = {name: getattr(config, name, value) for name, value in values if name != "base"}
+        parameters = {name: plain.get(name, value) for name, value in values if name != "base"}
         stage = Stage(
             Path(folder),
             kind="model",
