@@ -1,3 +1,4 @@
 headwater pretrain watched --set steps=3000                     # train longer
-headwater pretrain --from watched@3000 --tokens tokens --out branch --set learning_rate=1e-4 --set steps=500 --set init_optimizer=true
+headwater pretrain --from watched@3000 --tokens tokens --out branch --set learning_rate=1e-4 --set steps=500 \
+    --set optimizer=muon --set init_optimizer=true   # the optimizer of the run, and its state
 headwater prune watched --keep 1

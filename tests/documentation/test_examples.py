@@ -212,8 +212,8 @@ JOURNEYS = {
         {
             "--set steps=2000": "",
             "sample_every=200": "sample_every=1",
-            "--set steps=3000": "--set steps=4",
-            "@3000": "@4",
+            "--set steps=3000": "--set steps=20",
+            "@3000": "@20",
         }
         | {"pretrain watched": " pretrain watched", "pretrain --from": " pretrain --from", "steps=500": "steps=1"},
     ),
