@@ -14,7 +14,7 @@ import torch
 from headwater.cli.main import main
 from headwater.cli.process import import_from_here
 from headwater.corpus.folder import Document, read_documents, write_documents
-from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
+from headwater.errors import FolderError, MismatchError, ResourceError, StorageError, UsageError
 from headwater.evaluation import evaluate
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.comparison import _values, compare
@@ -129,6 +129,27 @@ def test_an_interrupted_evaluation_continues_where_it_was(
 def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> None:
     (tmp_path / ".out.answers").write_bytes(b"no database at all" * 100)
     assert evaluate(world.model, ["signature"], world.labels, tmp_path / "out").results
+    assert (tmp_path / ".out.answers.damaged").read_bytes().startswith(b"no database")
+
+
+def test_answers_in_use_are_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.evaluation.cache._PATIENCE", 0.01)
+    request = ContinuationRequest((1,), (2,))
+    path = tmp_path / "answers"
+    with AnswerCache(path, "one", "fp32") as cache:
+        cache.keep({request: Scored((-1.0,), (True,))})
+        with pytest.raises(StorageError, match="another evaluation is writing"), AnswerCache(path, "one", "fp32"):
+            pass
+    with AnswerCache(path, "one", "fp32") as cache:
+        assert len(cache.look_up([request])) == 1
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="is a link"), AnswerCache(path, "one", "fp32"):
+        pass
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StorageError, match="cannot be opened"), AnswerCache(path, "one", "fp32"):
+        pass
 
 
 def test_another_models_answers_are_never_used(tmp_path: Path) -> None:

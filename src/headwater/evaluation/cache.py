@@ -1,7 +1,8 @@
 """Answers stored on disk as they are computed, so that an interrupted evaluation resumes.
 
 The key of an answer is the model's identity, the precision and the request: no answer is reused for another model
-or another text. The file is next to the results folder and is deleted when that is complete.
+or another text. The file is next to the results folder and is deleted when that is complete. One process
+has it at a time. A damaged file is kept under another name, and its answers are computed again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Self
@@ -19,22 +20,33 @@ from headwater.evaluation.protocols import Answer, Generated, Request, Scored
 from headwater.evaluation.reader import ContinuationRequest
 
 _DIGITS = 16  # of the hash before an answer
+_PATIENCE = 5.0  # seconds to wait for another process
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _VERSION = 1  # of how requests are answered; answers of another version are not used
 
 
 class AnswerCache:
     """Answers by request in one SQLite file; used as a context manager."""
 
-    def __init__(self, path: Path, model_identity: str, precision: str) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, model_identity: str, precision: str, note: Callable[[str], None] = print
+    ) -> None:
+        self.path, self._note = path, note
         self._prefix = f"{_VERSION}\n{model_identity}\n{precision}\n"
 
     def __enter__(self) -> Self:
+        if self.path.is_symlink():
+            raise StorageError(f"{self.path} is a link", expected="a file of its own", repair="Remove the link")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._database = self._open()
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(f"{self.path} cannot be written: {error}", repair="Choose another --out") from None
+            if getattr(error, "sqlite_errorcode", None) in _BUSY:
+                raise StorageError(
+                    f"another evaluation is writing {self.path}", repair="Wait for it, or choose another --out"
+                ) from None
+            raise StorageError(f"{self.path} cannot be opened: {error}", repair="Choose another --out") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,9 +82,13 @@ class AnswerCache:
     def _open(self) -> sqlite3.Connection:
         try:
             return _connect(self.path)
-        except sqlite3.DatabaseError:  # cut short or altered: its answers are computed again
-            self.path.unlink()
-            return _connect(self.path)
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) not in _DAMAGED:
+                raise
+        kept = self.path.with_name(f"{self.path.name}.damaged")
+        self.path.replace(kept)
+        self._note(f"Warning: the saved answers are damaged and are computed again; the file is now {kept}")
+        return _connect(self.path)
 
     def _key(self, request: Request) -> bytes:
         content = json.dumps([type(request).__name__, *request])
@@ -80,8 +96,11 @@ class AnswerCache:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path)
+    database = sqlite3.connect(path, timeout=_PATIENCE)
     try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
+        database.execute("BEGIN EXCLUSIVE")
+        database.commit()
         if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("it was altered")
         database.execute(

@@ -180,7 +180,9 @@ def evaluate(
     reader = reader_of(lm.tokenizer, lm.config, config.window, config.stride)
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
-    cache = AnswerCache(out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision)
+    cache = AnswerCache(
+        out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision, progress.note
+    )
     with stage.write() as work, cache:
         for task in chosen:
             if task.protocol not in found:

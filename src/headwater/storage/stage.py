@@ -173,12 +173,25 @@ class Stage:
     def begin(self) -> Manifest:
         """Create or reopen `out` as a folder that grows; return its manifest, complete or not."""
         manifest = self.find()
+        self._refuse_links()
         if manifest is None:
             with storage_errors(self.out):
                 self.out.mkdir(parents=True, exist_ok=True)
             manifest = self.manifest({}, complete=False)
             write_json(self.out / MANIFEST, manifest.to_dict())
         return manifest
+
+    def _refuse_links(self) -> None:
+        """Raise FolderError if a name in the folder leads outside: writing to it would change other files."""
+        if not self.out.is_dir():
+            return
+        whole = self.out.resolve()
+        for path in sorted(self.out.iterdir()):
+            if path.is_symlink() and not path.resolve().is_relative_to(whole):
+                raise FolderError(
+                    f"{path} is a link out of the folder, and this command writes to the folder",
+                    repair="Remove the link, if the folder is yours",
+                )
 
     def finish(self, files: Mapping[str, FileRecord]) -> None:
         """Flush `files` to the disk, then mark the folder that grows as complete."""
