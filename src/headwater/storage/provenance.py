@@ -13,7 +13,7 @@ import os
 import shlex
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -118,6 +118,12 @@ def check_manifest(content: Any, where: str) -> Manifest:
         manifest = None
     if manifest is None or manifest.checksum != _checksum(manifest):
         raise FolderError(f"{where} was cut short or altered", repair="Make the folder again")
+    for name in manifest.files:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\\" in name:
+            raise FolderError(
+                f"{where} names a file outside of its folder: {name}", repair="Do not use the folder"
+            )
     return manifest
 
 
