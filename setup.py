@@ -1,4 +1,4 @@
-"""Compile `headwater.native`: one portable extension, and one for each variant of the kernels.
+"""Compile `headwater.native`: one portable extension, and one for each variant of the kernels; add `docs/reading`.
 
 The rest of the package's settings are in pyproject.toml. An extension that the compiler cannot build is left out:
 the package then computes in torch, or with a lower variant.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 FOLDER = "src/headwater/native"
 PORTABLE = ("bloom", "counting", "cpu", "merges")
@@ -60,6 +62,19 @@ class Build(build_ext):
             self.build_temp = shared
 
 
+class Pages(build_py):
+    """Copy the pages that `headwater serve` links to next to `serve/reading.py`."""
+
+    def run(self) -> None:
+        """Copy modules, data and pages."""
+        super().run()
+        if not self.editable_mode:  # a checkout's pages are read where they are
+            folder = Path(self.build_lib, "headwater", "serve", "reading")
+            folder.mkdir(parents=True, exist_ok=True)
+            for page in sorted(Path("docs", "reading").glob("*.md")):
+                self.copy_file(str(page), str(folder / page.name))
+
+
 def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extension:
     """Return the extension `headwater.native._NAME`."""
     headers = ("arrays", "calls") if sources == PORTABLE else ("calls", "dot", "pool", "simd", "tiles", "transformer")
@@ -93,4 +108,4 @@ def extensions() -> list[Extension]:
 
 
 options: dict[str, Any] = {"bdist_wheel": {"py_limited_api": "cp311"}}
-setup(ext_modules=extensions(), cmdclass={"build_ext": Build}, options=options)
+setup(ext_modules=extensions(), cmdclass={"build_ext": Build, "build_py": Pages}, options=options)

@@ -1,28 +1,35 @@
-"""Keep the code in the documentation equal to the files of `examples/`.
+"""Keep the code in the documentation equal to the files of `examples/`, and its links to the package's code right.
 
 python tools/examples.py --check    fail if a page shows other code than the file, or code that is not a file
 python tools/examples.py --write    write the files into the pages
-python tools/examples.py --run      run the examples whose output a page shows, and write that output
+python tools/examples.py --run [PAGE …]   run the examples whose output a page shows, and write that output
 
 A page says `<!-- examples/NAME -->`, and the block after it is the file. A block of output has the language
 `text`, and before it `<!-- output -->`, or `<!-- output of examples/NAME -->` for output that `--run` writes. An
 example runs in the root of the repository, and its standard output is shown.
+
+After a comment `<!-- source FILE OBJECT … -->` comes a line of links to these objects in `src/headwater/`. A link
+is kept as long as its line belongs to the object.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import pages as site
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = re.compile(r"^<!-- (examples/\S+) -->\n(?:```\w*\n.*?^```\n)?", re.M | re.S)
 OUTPUT, TREE = "<!-- output -->", "<!-- tree -->"
-OUTPUT_OF = re.compile(r"^<!-- output of (examples/\S+\.sh) -->\n(?:```text\n.*?^```\n)?", re.M | re.S)
+OUTPUT_OF = re.compile(r"^<!-- output of (examples/\S+\.(?:sh|py)) -->\n(?:```text\n(.*?)^```\n)?", re.M | re.S)
+LINKED_LINE = re.compile(r"`([\w.]+)`\]\([^)]*#L(\d+)\)")
 LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml", ".slurm": "sh", ".patch": "diff"}
 
 
@@ -33,28 +40,49 @@ def pages() -> list[Path]:
     return [*top, *(path for path in found if "results" not in path.parts)]
 
 
-def filled(text: str) -> str:
-    """Return the page with the current content of the files."""
+def filled(text: str, page: Path) -> str:
+    """Return the text of `page` with the current content of the files and links to the code that it names."""
 
     def block(match: re.Match[str]) -> str:
         path = ROOT / match[1]
         code = path.read_text(encoding="utf-8")
         return f"<!-- {match[1]} -->\n```{LANGUAGES[path.suffix]}\n{code}```\n"
 
-    return MARK.sub(block, text)
+    def links(match: re.Match[str]) -> str:
+        name, wanted = match[1], match[2].split()
+        written = {found: int(line) for found, line in LINKED_LINE.findall(match[3] or "")}
+        target = os.path.relpath(site.PACKAGE / name, page.parent)
+        linked = []
+        for one in wanted:
+            first, last = site.source_range(name, one)
+            line = written.get(one, 0)
+            linked.append(f"[`{one}`]({target}#L{line if first <= line <= last else first})")
+        return f"<!-- source {name} {' '.join(wanted)} -->\n→ `{name}`: {', '.join(linked)}\n"
+
+    return site.SOURCE.sub(links, MARK.sub(block, text))
+
+
+def outputs(text: str) -> dict[str, str]:
+    """Return the output that a page shows of each example."""
+    return {match[1]: match[2] or "" for match in OUTPUT_OF.finditer(text)}
 
 
 def with_outputs(text: str) -> str:
     """Return the page with the output that its examples have now."""
+    return OUTPUT_OF.sub(lambda match: f"<!-- output of {match[1]} -->\n```text\n{output(match[1])}```\n", text)
 
-    def block(match: re.Match[str]) -> str:
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", match[1]], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-        )
-        lines = "".join(f"{line.rstrip()}\n" for line in ran.stdout.strip().splitlines())
-        return f"<!-- output of {match[1]} -->\n```text\n{lines}```\n"
 
-    return OUTPUT_OF.sub(block, text)
+@cache
+def output(example: str) -> str:
+    """Return the standard output of an example that runs in the root of the repository, as a page shows it."""
+    command = [sys.executable] if example.endswith(".py") else ["bash", "-euo", "pipefail"]
+    ran = subprocess.run([*command, example], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return stripped(ran.stdout)
+
+
+def stripped(printed: str) -> str:
+    """Return what was printed without spaces at the ends of lines and empty lines around it."""
+    return "".join(f"{line.rstrip()}\n" for line in printed.strip("\n").splitlines())
 
 
 def shown(text: str) -> list[str]:
@@ -79,9 +107,10 @@ def strangers(text: str) -> Iterator[int]:
 def main() -> int:
     """Check or write every page. Return the exit status."""
     status = 0
-    for path in pages():
+    chosen = [Path(name).resolve() for name in sys.argv[2:]]
+    for path in chosen or pages():
         text = path.read_text(encoding="utf-8")
-        expected = with_outputs(text) if sys.argv[1] == "--run" else filled(text)
+        expected = with_outputs(text) if sys.argv[1] == "--run" else filled(text, path)
         if sys.argv[1] in {"--write", "--run"}:
             path.write_text(expected, encoding="utf-8")
         elif text != expected:

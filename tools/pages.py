@@ -5,8 +5,9 @@
 The folder is replaced; `make docs` then builds build/site from it.
 
 Each command has a page made from its help, and each public name one made from its docstrings. A comment
-`<!-- source FILE OBJECT … -->` in a page is replaced by the source of these objects. The results that
-experiments wrote into `papers/results/` are listed if there are any.
+`<!-- source FILE OBJECT … -->` in a page, and the links to the lines of the code that `tools/examples.py` writes
+after it, are replaced by the source of these objects. The results that experiments wrote into `papers/results/`
+are listed if there are any.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ NAVIGATION = {
     "Tutorials": tuple(
         f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster", "gpt2-small")
     ),
-    "The papers in code": ("reading/gpt1", "reading/gpt2", "reading/relatives", "published"),
+    "The papers in code": (
+        *(f"reading/{name}" for name in ("questions", "basics", "gpt1", "gpt2", "relatives", "slips", "pencil")),
+        "published",
+    ),
     "한국어": (
         *("tutorials/own-text.ko", "tutorials/korean", "tutorials/own-labels.ko"),
-        *("reading/gpt1.ko", "reading/gpt2.ko", "reading/relatives.ko"),
+        *("reading/questions.ko", "reading/basics.ko", "reading/gpt1.ko", "reading/gpt2.ko"),
+        *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko"),
     ),
     "Guides": (
         *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "models", "other-tools"),
@@ -46,7 +51,7 @@ NAVIGATION = {
     "Reference": ("commands/index", "calls/index", "formats", "guarantees", "licences"),
     "Extending": ("architecture", "extending/task", "extending/step", "extending/preset", "extending/command"),
 }
-SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->$", re.M)
+SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->\n(→ .*\n)?", re.M)
 
 
 def main() -> int:
@@ -99,7 +104,7 @@ def with_sources(markdown: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         code = "\n\n\n".join(source_lines(match[1], wanted) for wanted in match[2].split())
-        return f"```{{code-block}} python\n:caption: src/headwater/{match[1]}\n\n{code}\n```"
+        return f"```{{code-block}} python\n:caption: src/headwater/{match[1]}\n\n{code}\n```\n"
 
     return SOURCE.sub(block, markdown)
 
@@ -112,7 +117,15 @@ def sources(markdown: str) -> Iterator[tuple[str, str]]:
 
 
 def source_lines(name: str, wanted: str) -> str:
-    """Return the source of an object (`function`, `Class.method`, `CONSTANT`), with its docstring.
+    """Return the source of an object, as `source_range`, with its docstring."""
+    first, last = source_range(name, wanted)
+    lines = (PACKAGE / name).read_text(encoding="utf-8").splitlines()[first - 1 : last]
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return "\n".join(line[indent:] for line in lines)
+
+
+def source_range(name: str, wanted: str) -> tuple[int, int]:
+    """Return the first and the last line of an object (`function`, `Class.method`, `CONSTANT`).
 
     Raises KeyError if the file has no such object.
     """
@@ -126,9 +139,7 @@ def source_lines(name: str, wanted: str) -> str:
         nodes = found.body if isinstance(found, ast.ClassDef) else []
     assert found is not None
     first = min([found.lineno, *(d.lineno for d in getattr(found, "decorator_list", []))])
-    lines = text.splitlines()[first - 1 : found.end_lineno]
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    return "\n".join(line[indent:] for line in lines)
+    return first, found.end_lineno or first
 
 
 def _names(node: ast.stmt) -> list[str]:

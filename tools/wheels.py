@@ -18,12 +18,14 @@ COMPILED = "headwater/native/_"
 
 
 def expected(name: str) -> set[str]:
-    """Return every module of the package and the files that `package-data` names."""
+    """Return every module of the package, its data files, and the pages that `setup.py` adds."""
     settings = tomllib.loads((PROJECTS[name] / "pyproject.toml").read_text(encoding="utf-8"))
     patterns = settings["tool"]["setuptools"]["package-data"][name]
     source = PROJECTS[name] / "src"
     found = (path for pattern in ("**/*.py", *patterns) for path in (source / name).glob(pattern))
-    return {path.relative_to(source).as_posix() for path in found if path.is_file()}
+    files = {path.relative_to(source).as_posix() for path in found if path.is_file()}
+    pages = (ROOT / "docs" / "reading").glob("*.md") if name == "headwater" else ()
+    return files | {f"headwater/serve/reading/{page.name}" for page in pages}
 
 
 def faults(wheel: Path, *, compiled: bool) -> list[str]:

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("path", examples.pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_block_is_an_example_or_marked_as_output(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text == examples.filled(text), "make format puts the examples in"
+    assert text == examples.filled(text, path), "make format puts the examples and the links in"
     assert list(examples.strangers(text)) == []
 
 

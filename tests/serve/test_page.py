@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -865,6 +866,53 @@ def test_five_thousand_tokens_are_shown_with_little_work(open_page: Open, base_f
         page.keyboard.press("ArrowRight")
     assert page.evaluate(ACTIVE).endswith("-2510")
     assert page.evaluate("window.changes") <= 10 * 6
+
+
+def test_every_panel_links_to_a_section_that_is_served(http: httpx.Client) -> None:
+    panels = set(re.findall(r'data-read="(\w+)"', (PAGE / "index.html").read_text(encoding="utf-8")))
+    assert len(panels) == 11
+    for language, suffix in (("en", ".md"), ("ko", ".ko.md")):
+        words = (PAGE / f"words_{language}.js").read_text(encoding="utf-8").partition("  read: {\n")[2]
+        links = re.findall(r'^    (\w+): \["(.+)", "(.+)#(.+)"\],$', words, re.M)
+        assert {name for name, *_ in links} == panels
+        for _, _, file, anchor in links:
+            assert file.endswith(suffix)
+            answer = http.get(f"/page/reading/{file}", headers={"authorization": ""})
+            assert answer.headers["content-type"].startswith("text/html")
+            assert f' id="{anchor}"' in answer.text, (file, anchor)
+
+
+def test_the_links_of_a_served_section_lead_to_served_sections(http: httpx.Client) -> None:
+    waiting, seen = {"questions.md", "questions.ko.md"}, {}
+    while waiting:
+        name = waiting.pop()
+        seen[name] = http.get(f"/page/reading/{name}").raise_for_status().text
+        links = re.findall(r'href="([^"]+)"', seen[name].partition("<main>")[2])
+        waiting |= {unquote(link).partition("#")[0] or name for link in links} - seen.keys()
+    assert len(seen) == 14
+    for name, text in seen.items():
+        for link in map(unquote, re.findall(r'href="([^"]+)"', text.partition("<main>")[2])):
+            file, _, anchor = link.partition("#")
+            assert not anchor or f' id="{anchor}"' in seen[file or name], (name, link)
+    assert http.get("/page/reading/gpt3.md").status_code == 404
+
+
+@pytest.mark.parametrize(("language", "question"), [("en-US", "What is GELU?"), ("ko-KR", "GELU란 무엇인가요?")])
+def test_a_question_of_a_panel_opens_its_section(open_page: Open, language: str, question: str) -> None:
+    page = open_page(locale=language)
+    with page.context.expect_page() as opened:
+        page.locator("[data-read=write]").click()
+    reading = opened.value
+    reading.wait_for_load_state()
+    assert reading.locator("html").get_attribute("lang") == language[:2]
+    anchor = unquote(reading.url.partition("#")[2])
+    assert reading.evaluate("a => Math.abs(document.getElementById(a).getBoundingClientRect().top) < 80", anchor)
+    assert reading.get_by_role("heading", name=question).count() == 1
+    for size in (DESKTOP, PHONE):
+        reading.set_viewport_size(size)
+        assert reading.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    found = Axe().run(reading, options={"runOnly": RULES}).response["violations"]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found] == []
 
 
 def test_the_page_is_small_and_asks_for_nothing_outside() -> None:

@@ -9,6 +9,7 @@
 | /inspect | return attention and every layer's prediction, for the page |
 | /health, /metrics, /openapi.json | for operators |
 | / | the page |
+| /page/reading/NAME | the pages of docs/reading that it links to |
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
-from headwater.serve import inside, tasks
+from headwater.serve import inside, reading, tasks
 from headwater.serve.answers import EventStream, Json, Server, Share, Work, reported
 from headwater.serve.completions import CompletionPlan, complete, plan_completion, stream
 from headwater.serve.guard import Guard
@@ -231,3 +232,9 @@ def _add_page(app: FastAPI) -> None:
         if name not in files:
             raise Problem(404, "There is no such page.")
         return FileResponse(files[name], media_type=_TYPES[files[name].suffix], headers=_PAGE_HEADERS)
+
+    @app.get("/page/reading/{name}", include_in_schema=False)
+    async def reading_page(name: str) -> Any:
+        if name not in reading.names():
+            raise Problem(404, "There is no such page.")
+        return HTMLResponse(reading.page(name), headers=_PAGE_HEADERS)

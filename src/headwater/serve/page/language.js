@@ -23,6 +23,11 @@ function use(name) {
   for (const element of document.querySelectorAll("[data-t]")) element.textContent = t(element.dataset.t);
   for (const element of document.querySelectorAll("[data-t-label]")) element.setAttribute("aria-label", t(element.dataset.tLabel));
   for (const element of document.querySelectorAll("[data-t-placeholder]")) element.placeholder = t(element.dataset.tPlaceholder);
+  for (const link of document.querySelectorAll("[data-read]")) {
+    const [question, address] = WORDS[name].read[link.dataset.read];
+    link.textContent = question;
+    link.href = `page/reading/${address}`;
+  }
   document.dispatchEvent(new Event("language"));
 }
 

@@ -215,4 +215,19 @@ export default {
   "fill.insert": "Insert [MASK]",
   "fill.none": "There is no blank in the text. Write [MASK] where a word is missing.",
   "fill.blank": (number) => `Blank ${number}`,
+
+  // The question that a panel leads to, and its section in the pages of docs/reading.
+  read: {
+    write: ["What is perplexity?", "basics.md#what-is-perplexity"],
+    settings: ["How is the next token chosen?", "basics.md#how-is-the-next-token-chosen-greedy-temperature-top-k"],
+    pieces: ["Why 256 bytes instead of 130,000 code points?", "basics.md#why-256-bytes-instead-of-130000-code-points"],
+    embeddings: ["What does the first block read?", "basics.md#what-does-the-first-block-read"],
+    heads: ["What does attention compute?", "basics.md#what-does-attention-compute"],
+    writes: ["What does LayerNorm compute, and where?", "basics.md#what-does-layernorm-compute-and-where"],
+    lens: ["Are logits probabilities?", "basics.md#are-logits-probabilities"],
+    choice: ["How is the next token chosen: greedy, temperature, top-k?", "basics.md#how-is-the-next-token-chosen-greedy-temperature-top-k"],
+    score: ["Why do perplexities per word, token and byte differ?", "basics.md#why-do-perplexities-per-word-token-and-byte-differ"],
+    classify: ["What do the four inputs look like, token by token?", "gpt1.md#what-do-the-four-inputs-look-like-token-by-token"],
+    fill: ["Causal or masked: what is predicted from what?", "relatives.md#causal-or-masked-what-is-predicted-from-what"],
+  },
 };

@@ -215,4 +215,19 @@ export default {
   "fill.insert": "[MASK] 넣기",
   "fill.none": "글에 빈칸이 없습니다. 단어가 빠진 자리에 [MASK]를 써 주세요.",
   "fill.blank": (number) => `빈칸 ${number}`,
+
+  // The question that a panel leads to, and its section in the pages of docs/reading.
+  read: {
+    write: ["퍼플렉시티란 무엇인가요?", "basics.ko.md#퍼플렉시티perplexity란-무엇인가요"],
+    settings: ["다음 토큰은 어떻게 고르나요?", "basics.ko.md#다음-토큰은-어떻게-고르나요-greedy-온도-top-k"],
+    pieces: ["왜 문자 13만 개가 아니라 바이트 256개인가요?", "basics.ko.md#왜-문자-13만-개가-아니라-바이트-256개인가요"],
+    embeddings: ["첫 블록은 무엇을 읽나요?", "basics.ko.md#첫-블록은-무엇을-읽나요"],
+    heads: ["어텐션은 무엇을 계산하나요?", "basics.ko.md#어텐션은-무엇을-계산하나요"],
+    writes: ["LayerNorm은 무엇을 계산하고, 어디에 있나요?", "basics.ko.md#layernorm은-무엇을-계산하고-어디에-있나요"],
+    lens: ["로짓은 확률인가요?", "basics.ko.md#로짓logit은-확률인가요"],
+    choice: ["다음 토큰은 어떻게 고르나요? greedy, 온도, top-k", "basics.ko.md#다음-토큰은-어떻게-고르나요-greedy-온도-top-k"],
+    score: ["단어당, 토큰당, 바이트당 퍼플렉시티는 왜 다른가요?", "basics.ko.md#단어당-토큰당-바이트당-퍼플렉시티는-왜-다른가요"],
+    classify: ["네 가지 입력은 토큰으로 보면 어떤 모양인가요?", "gpt1.ko.md#네-가지-입력은-토큰으로-보면-어떤-모양인가요"],
+    fill: ["인과적 모델과 마스크 모델은 각각 무엇을 보고 무엇을 예측하나요?", "relatives.ko.md#인과적causal-모델과-마스크masked-모델은-각각-무엇을-보고-무엇을-예측하나요"],
+  },
 };
