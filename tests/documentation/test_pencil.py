@@ -25,17 +25,22 @@ FUSED = {
 }
 
 
+def load_example() -> ModuleType:
+    pytest.importorskip("openpyxl")
+    spec = importlib.util.spec_from_file_location("pencil", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    pencil = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pencil)
+    return pencil
+
+
 class Spreadsheet:
     """The workbook in a spreadsheet program."""
 
     def __init__(self, folder: Path) -> None:
-        pytest.importorskip("openpyxl")
+        self.pencil = load_example()
         formulas = pytest.importorskip("formulas")
-        spec = importlib.util.spec_from_file_location("pencil", EXAMPLE)
-        assert spec is not None
-        assert spec.loader is not None
-        self.pencil: ModuleType = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.pencil)
         self.pencil.pencil().save(folder / "pencil.xlsx")
         self.model = formulas.ExcelModel().loads(str(folder / "pencil.xlsx")).finish()
 
@@ -64,6 +69,21 @@ class Spreadsheet:
 
 def _name(address: str) -> str:
     return f"'[pencil.xlsx]{address[1:].upper()}"
+
+
+def test_only_words_settings_and_weights_are_typed() -> None:
+    pencil = load_example()
+    book = pencil.pencil()
+    weights = sum(rows * columns for rows, columns in pencil.SHAPES.values())
+    typed = {sheet.title: 0 for sheet in book}
+    for sheet in book:
+        for _, *row in sheet.iter_rows(values_only=True):  # the first column names rows
+            typed[sheet.title] += sum(cell is not None and not str(cell).startswith("=") for cell in row)
+    later = pencil.TIME * (pencil.TIME - 1) // 2  # words that attention does not see: 0
+    assert typed["Text"] == len(pencil.WORDS) + len(pencil.SENTENCE) + len(pencil.SETTINGS)
+    assert typed["Weights"] == weights
+    assert typed["Forward"] == typed["After"] == later
+    assert {typed[name] for name in ("Backward", "Gradients", "Adam m", "Adam v", "New weights")} == {0}
 
 
 @pytest.mark.slow
