@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 
 from headwater.errors import FolderError, MismatchError, UsageError, require_extra
-from headwater.model import model_type, require_rows
+from headwater.model import model_type, require_cast, require_rows
 from headwater.storage import flush_file, flush_folder, new_part, replaceable, storage_errors
 from headwater.tokenizer import Tokenizer
 
@@ -130,4 +131,6 @@ def _add_tensor(writer: Any, gguf: Any, name: str, values: Any, precision: GgufP
     elif precision == "q8_0" and values.shape[1] % _ROW_OF_Q8_0 == 0:
         writer.add_tensor(name, gguf.quantize(values, types.Q8_0), raw_dtype=types.Q8_0)
     else:
+        tensor = torch.from_numpy(values)
+        require_cast(name, tensor, tensor.half())
         writer.add_tensor(name, values.astype(np.float16))

@@ -7,7 +7,7 @@ from .digest import fingerprint
 from .io.bert import OUTPUT
 from .io.folder import CONFIG, load_config, load_model, model_reader, require_rows, save_description, save_model
 from .io.huggingface import model_type
-from .io.weights import WEIGHTS, check_finite, find_tensors, tensor_sizes, write_tensors
+from .io.weights import WEIGHTS, check_finite, find_tensors, require_cast, tensor_sizes, write_tensors
 from .loss import IGNORE, cross_entropy, cross_entropy_plainly, workspace_bytes
 from .lstm import LSTM, recur
 from .rows import add_rows
@@ -52,6 +52,7 @@ __all__ = [
     "padding_mask",
     "preset",
     "recur",
+    "require_cast",
     "require_preset",
     "require_rows",
     "reversal",

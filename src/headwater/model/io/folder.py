@@ -24,7 +24,15 @@ from headwater.model.build import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io import huggingface
 from headwater.model.io.checkpoint import is_checkpoint, read_checkpoint
-from headwater.model.io.weights import WEIGHTS, Place, TensorReader, find_tensors, weight_files, write_tensors
+from headwater.model.io.weights import (
+    WEIGHTS,
+    Place,
+    TensorReader,
+    find_tensors,
+    require_cast,
+    weight_files,
+    write_tensors,
+)
 from headwater.storage import MANIFEST, open_folder, read_json, write_json
 
 if TYPE_CHECKING:
@@ -95,7 +103,7 @@ def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torc
         require_rows(tokenizer, config.vocabulary)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
-        theirs: _for_file(part, name.transposed, dtype)
+        theirs: _for_file(theirs, part, name.transposed, dtype)
         for name in huggingface.tensor_names(kind, config, list(state))
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
@@ -133,9 +141,12 @@ def require_rows(tokenizer: Any, rows: int) -> None:
         )
 
 
-def _for_file(tensor: Tensor, transposed: bool, dtype: torch.dtype | None) -> Tensor:
+def _for_file(name: str, tensor: Tensor, transposed: bool, dtype: torch.dtype | None) -> Tensor:
     tensor = tensor.t() if transposed else tensor
-    return tensor.to(device="cpu", dtype=dtype or tensor.dtype).contiguous()
+    converted = tensor.to(device="cpu", dtype=dtype or tensor.dtype).contiguous()
+    if converted.dtype != tensor.dtype:
+        require_cast(name, tensor.cpu(), converted)
+    return converted
 
 
 def _read_config(folder: Path) -> tuple[str, ModelConfig]:

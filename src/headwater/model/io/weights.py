@@ -22,6 +22,7 @@ from headwater.errors import DataError, FolderError
 from headwater.storage import flush_file, flush_folder, new_part, parse_json, read_json, storage_errors
 
 WEIGHTS = "model.safetensors"
+LOST_SHARE = 0.01
 INDEX = "model.safetensors.index.json"
 CHECKPOINT_RECORD = "state.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
@@ -101,6 +102,22 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         flush_file(whole)
         whole.replace(path)
         flush_folder(path.parent)
+
+
+def require_cast(name: str, before: Tensor, after: Tensor) -> None:
+    """Raise DataError if a conversion made values infinite, or more than LOST_SHARE of the others zero."""
+    infinite = int((~torch.isfinite(after)).sum())
+    lost = int(((after == 0) & (before != 0)).sum())
+    if not infinite and lost <= LOST_SHARE * before.numel():
+        return
+    what = f"{infinite:,} values infinite" if infinite else f"{lost:,} of {before.numel():,} values zero"
+    precision = str(after.dtype).removeprefix("torch.")
+    raise DataError(
+        f"{precision} would make {what} in {name}",
+        expected=f"values of at most {torch.finfo(after.dtype).max:g}" if infinite else "a wider range",
+        repair="Choose a precision that holds them: --precision f32"
+        + ("" if after.dtype == torch.bfloat16 else " or bf16"),
+    )
 
 
 def check_finite(name: str, path: Path, tensor: Tensor) -> None:
