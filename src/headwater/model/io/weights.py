@@ -115,8 +115,7 @@ def require_cast(name: str, before: Tensor, after: Tensor) -> None:
     raise DataError(
         f"{precision} would make {what} in {name}",
         expected=f"values of at most {torch.finfo(after.dtype).max:g}" if infinite else "a wider range",
-        repair="Choose a precision that holds them: --precision f32"
-        + ("" if after.dtype == torch.bfloat16 else " or bf16"),
+        repair="Choose a precision that holds them: --precision f32",
     )
 
 
