@@ -104,3 +104,12 @@ def test_the_command_line_prepares_its_process_and_keeps_what_the_user_set(given
     assert threads == (given or threads)
     assert int(threads) >= 1
     assert (shapes, garbage) == ("256", "10000")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+@pytest.mark.parametrize("command", ["--help", "serve --help", "evaluate --list", "lineage missing"])
+def test_closed_streams_are_no_failure(command: str) -> None:
+    line = f"exec {sys.executable} -m headwater {command} >&- <&-"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if "missing" in command else 0)
+    assert "Traceback" not in done.stderr

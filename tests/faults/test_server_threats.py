@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,41 @@ def test_another_sites_page_can_neither_read_nor_ask(client: TestClient) -> None
         assert "not a JSON object with content type application/json" in answer.json()["error"]["message"]
     # A name of its own that leads to this machine (DNS rebinding) is another host.
     assert client.get("/v1/models", headers={"host": "rebound.example:8000"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("hosts", "status"),
+    [
+        ([b"localhost:8000"], 200),
+        ([b"127.0.0.1"], 200),
+        ([b"[::1]:8000"], 200),
+        ([], 400),
+        ([b"localhost", b"localhost"], 400),
+        ([b"localhost", b"evil.example"], 400),
+        ([b"[::1].evil.example"], 400),
+        ([b"localhost/@evil.example"], 400),
+        ([b""], 400),
+        ([b"127.0.0.1.evil.example"], 403),
+        ([b"evil.example"], 403),
+        ([b"[2001:db8::1]"], 403),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/"])
+def test_only_one_host_of_this_machine_is_answered(hosts: list[bytes], status: int, path: str) -> None:
+    sent: list[Any] = []
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"http_version": "1.1", "headers": [(b"host", host) for host in hosts], "root_path": ""}
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(create_app([], Limits())(scope, receive, send))
+    assert sent[0]["status"] == status
+    # A redirect would name the host that was sent.
+    assert b"location" not in dict(sent[0]["headers"])
 
 
 @pytest.mark.parametrize(

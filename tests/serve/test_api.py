@@ -84,8 +84,9 @@ def test_log_probabilities_of_prompt_and_text_are_the_models(client: openai.Open
     choice = answer.choices[0]
     assert choice.text.startswith(text)
     assert choice.logprobs is not None
-    ids = choice.model_extra["token_ids"]  # type: ignore[index]
-    assert ids[:-4] == lm.tokenizer.encode(text)
+    more: Any = choice.model_extra
+    assert more["prompt_token_ids"] == lm.tokenizer.encode(text)
+    ids = [*more["prompt_token_ids"], *more["token_ids"]]
     rows = lm.logits(torch.tensor([ids]))[0].log_softmax(-1)
     expected = [float(rows[place - 1, token]) for place, token in enumerate(ids)][1:]
     assert choice.logprobs.token_logprobs is not None
@@ -113,7 +114,7 @@ def test_offsets_count_text_that_may_become_a_stop_text(client: openai.OpenAI, l
     ).choices
     assert choice.text == 3 * text
     assert choice.logprobs is not None
-    assert choice.logprobs.text_offset == [0, len(text), 2 * len(text)]
+    assert choice.logprobs.text_offset == [9, 9 + len(text), 9 + 2 * len(text)]  # after the prompt
 
 
 @pytest.mark.parametrize("best_of", [0, None])
@@ -231,7 +232,7 @@ def test_the_tokenizer_is_there_for_remote_clients(http: httpx.Client, lm: Langu
     found = http.post("/tokenize", json=asked).json()
     ids = lm.tokenizer.encode(text)
     assert (found["tokens"], found["count"], found["max_model_len"]) == (ids, len(ids), 64)
-    assert len(found["token_strs"]) == len(ids)
+    assert found["token_strs"] == [lm.tokenizer.vocabulary.tokens[token] for token in ids]
     assert http.post("/detokenize", json={"tokens": ids}).json() == {"prompt": text}
     assert http.post("/detokenize", json={"tokens": [99_999]}).json()["error"]["param"] == "tokens"
     named = "the river<|endoftext|>"
@@ -270,7 +271,7 @@ def test_prompt_logprobs_are_those_of_echo(http: httpx.Client) -> None:
     echo = http.post(
         "/v1/completions", json={**body, "echo": True, "logprobs": 2, "return_token_ids": True}
     ).json()
-    ids, logprobs = echo["choices"][0]["token_ids"], echo["choices"][0]["logprobs"]
+    ids, logprobs = echo["choices"][0]["prompt_token_ids"], echo["choices"][0]["logprobs"]
     assert not choice["text"].startswith("the river")
     assert choice["prompt_logprobs"][0] is None
     for place, found in enumerate(choice["prompt_logprobs"][1:], 1):

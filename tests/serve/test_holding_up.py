@@ -323,13 +323,77 @@ def _keys(folder: Path) -> Path:
 
 def test_only_whole_keys_are_accepted(tmp_path: Path) -> None:
     keys = Keys.read(_keys(tmp_path))
-    assert keys.accept("Bearer secret")
+    assert keys.accept({b"authorization": "Bearer secret"})
+    assert keys.accept({b"authorization": "bearer  secret"})
+    assert keys.accept({b"x-api-key": "secret"})
     assert not any(
-        keys.accept(given)
+        keys.accept({b"authorization": given})
         for given in ("Bearer secre", "Bearer ", "", "Basic secret", "secret", "Bearer é", "Bearer #old")
     )
     with pytest.raises(UsageError, match="tokens"):
         Limits.build({"token": 5})
+
+
+def test_keys_follow_their_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = _keys(tmp_path)
+    keys = Keys.read(path)
+
+    def accepted(*given: str) -> list[bool]:
+        return [keys.accept({b"authorization": f"Bearer {key}"}) for key in given]
+
+    assert accepted("secret", "new") == [True, False]
+    path.write_text("new\n", encoding="utf-8")
+    assert accepted("secret", "new") == [False, True]
+    path.write_text("two words\n", encoding="utf-8")  # cannot be used: the keys of before stay
+    assert accepted("new") == [True]
+    assert "two words" not in caplog.text
+    assert "the API keys are not read again" in caplog.text
+    path.unlink()
+    assert accepted("new") == [True]
+    path.write_text("third\n", encoding="utf-8")
+    assert accepted("new", "third") == [False, True]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("with_keys", [False, True])
+def test_a_hangup_ends_the_server_only_without_keys(
+    base_folder: Path, tmp_path: Path, start_server: Any, with_keys: bool
+) -> None:
+    keys = ["--api-key-file", str(_keys(tmp_path))] if with_keys else []
+    running = start_server("--model", str(base_folder), *keys)
+    with running.client("secret") as client:
+        with client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            running.process.send_signal(signal.SIGHUP)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        if with_keys:
+            assert client.get("/v1/models").status_code == 200
+            assert running.stop() == 0
+        else:
+            assert running.process.wait(60) == 0
+            running.process.stderr.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_a_server_needs_neither_stdout_nor_stdin(base_folder: Path) -> None:
+    command = f"{sys.executable} -m headwater serve --port 0 --model {base_folder} >&- <&-"
+    process = subprocess.Popen(["sh", "-c", f"exec {command}"], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "http://" in line)
+    url = line[line.index("http://") :].split()[0]
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        assert client.get("/health").status_code == 200
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("given", ["example.org", "https://example.org/", "https://example.org/a", "a b"])
+def test_an_origin_is_a_scheme_and_a_host(base_folder: Path, given: str) -> None:
+    with pytest.raises(UsageError, match="is not an origin"):
+        serve([str(base_folder)], allow_origins=[given])
 
 
 @pytest.mark.parametrize("given", ["inf", "nan", "Infinity"])

@@ -102,8 +102,9 @@ def test_the_first_example_is_written_at_once(open_page: Open, http: httpx.Clien
     assert page.locator("#examples button").all_text_contents()[0] == prompt
     asked = {"prompt": prompt, "max_tokens": 60, "seed": 1, "temperature": 0.7, "top_k": 40, "echo": True}
     expected = http.post("/v1/completions", json={**asked, "return_token_ids": True}).json()["choices"][0]
+    written = len(expected["prompt_token_ids"]) + len(expected["token_ids"])
     assert text_of(page) == expected["text"]
-    assert page.locator("#context-used").text_content() == f"{len(expected['token_ids'])} / 64 tokens of context"
+    assert page.locator("#context-used").text_content() == f"{written} / 64 tokens of context"
     shares = page.evaluate(
         "[...document.querySelectorAll('.token')].map(t => +t.style.getPropertyValue('--share'))"
     )

@@ -103,6 +103,14 @@ def test_every_character_survives(small: Tokenizer) -> None:
     assert small.decode(ids.tolist()) == text
 
 
+def test_halves_of_a_surrogate_pair_are_one_character(small: Tokenizer) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    peer = tiktoken.Encoding("small", pat_str=PATTERN, mergeable_ranks=small.ranks(), special_tokens={})
+    for text in ("\ud83d\ude00", "a \ud83d\ude00 b \U0001f600"):
+        assert small.encode(text) == peer.encode(text)
+    assert small.encode("\ud83d\ude00") == small.encode("\U0001f600")
+
+
 def test_lone_surrogate_is_refused_with_its_place(small: Tokenizer) -> None:
     with pytest.raises(DataError, match=r"text 2 of 2 has the lone surrogate U\+D83D at character 3"):
         small.encode_batch(["fine", "abc\ud83d"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import headwater as hw
 from headwater.cli.main import app
 from headwater.corpus.build.pipeline import build_corpus
-from headwater.errors import DataError, FolderError, ResourceError, UsageError
+from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, UsageError
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.storage import resources
@@ -338,3 +338,12 @@ def test_merges_with_other_line_ends_are_the_same(small: Tokenizer, tmp_path: Pa
     assert (
         json.loads((tmp_path / "vocab.json").read_text(encoding="utf-8"))[" ".join(["t"])] == small.encode("t")[0]
     )
+
+
+def test_save_takes_text_and_creates_the_folder(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["the river runs " * 9], vocab_size=270)
+    tokenizer.save(f"{tmp_path}/new/folder")
+    assert Tokenizer.load(tmp_path / "new" / "folder").identity == tokenizer.identity
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(HeadwaterError, match="file"):
+        tokenizer.save(tmp_path / "file")

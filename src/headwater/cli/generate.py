@@ -68,6 +68,12 @@ def generate(
         int,
         typer.Option("--num-samples", "--samples", help="Number of continuations.", min=1, max=_MOST_SAMPLES),
     ] = 1,
+    beams: Annotated[
+        int,
+        typer.Option(
+            help="Above 1: beam search for the most probable continuation as a whole, without sampling.", min=1
+        ),
+    ] = 1,
     precision: ComputePrecision = "auto",
     device: Device = "auto",
     color: Annotated[
@@ -90,6 +96,7 @@ def generate(
         as_json=as_json,
         color=color,
         num_samples=num_samples,
+        beams=beams,
         prompts=(words, prompt),
     )
     prompt = _prompt(words if prompt is None else prompt, interactive)
@@ -116,6 +123,9 @@ def generate(
         return
     if max_tokens is None:
         options["max_tokens"] = _default_length(lm, prompt)
+    if beams > 1:
+        _print_beams(lm, model, prompt, options, beams, num_samples, as_json)
+        return
     running = [lm.submit(prompt, **(options | {"sample": sample})) for sample in range(num_samples)]
     say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
@@ -130,7 +140,13 @@ def generate(
 
 
 def _check_exclusive_options(
-    *, interactive: bool, as_json: bool, color: bool, num_samples: int, prompts: tuple[str | None, str | None]
+    *,
+    interactive: bool,
+    as_json: bool,
+    color: bool,
+    num_samples: int,
+    beams: int,
+    prompts: tuple[str | None, str | None],
 ) -> None:
     """Raise UsageError for options that exclude each other."""
     from headwater.errors import UsageError
@@ -142,6 +158,12 @@ def _check_exclusive_options(
             "--interactive cannot be combined with --json, --num-samples or a prompt from stdin",
             repair="Leave one of them out",
         )
+    if beams > 1 and (interactive or color):
+        raise UsageError(
+            "--beams cannot be combined with --interactive or --color", repair="Leave one of them out"
+        )
+    if 1 < beams < num_samples:
+        raise UsageError(f"{counted(num_samples, 'sample')} of {beams} beams", expected=f"at most {beams}")
     if as_json and color:
         raise UsageError("--color cannot be combined with --json", repair="Leave one of them out")
 
@@ -172,6 +194,35 @@ def _warn_beyond_context(generation: Generation, context: int) -> None:
             f"{counted(prompt, 'token')} of prompt and up to {generation.max_tokens:,} more exceed the model's "
             f"context of {context:,}: its older half is dropped whenever it is full."
         )
+
+
+def _print_beams(
+    lm: LanguageModel, model: str, prompt: str, options: Options, beams: int, samples: int, as_json: bool
+) -> None:
+    """Search, and print the prompt with each of the best continuations."""
+    from headwater.inference import BeamSearch
+
+    request = lm.request(prompt, **(options | {"beyond_context": "refuse", "alternatives": None}))
+    runner = lm.network.runner(beams)
+    say(f"{model}: {lm!r}, {runner.name}, {beams} beams")
+    search = BeamSearch(runner, lm.tokenizer, request, beams)
+    while search.step():
+        pass
+    best = search.best[:samples]
+    if as_json:
+        asked = {"model": model, "precision": lm.precision, "prompt": prompt, "beams": beams}
+        asked["prompt_tokens"] = len(request.prompt)
+        described = [
+            {"sample": rank, "text": search.text(beam), **beam._asdict() | {"score": round(beam.score, 6)}}
+            for rank, beam in enumerate(best)
+        ]
+        emit(asked | {"samples": described}, as_json=True, text="")
+        return
+    for rank, beam in enumerate(best, start=1):
+        if samples > 1:
+            before = "\n" if rank > 1 else ""
+            say(f"{before}beam {rank} of {beams}:")
+        print(_printable(prompt + search.text(beam)))
 
 
 def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:

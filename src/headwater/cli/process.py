@@ -32,6 +32,7 @@ def prepare() -> None:
 
     Call it before torch is imported. Variables that the user's environment sets are kept.
     """
+    _open_closed_streams()
     _write_utf8()
     os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
@@ -41,6 +42,16 @@ def prepare() -> None:
     # Keep freed memory, which the next update uses again: by default the C library returns large blocks to the
     # system and clears them again page by page, which takes an eighth of an update.
     _set_allocator({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
+
+
+def _open_closed_streams() -> None:
+    """Open the null device as each standard stream that is closed (`>&-`).
+
+    Otherwise the next file that is opened has the number of the stream, and whatever prints writes into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115, open to the end
 
 
 def _write_utf8() -> None:

@@ -38,6 +38,13 @@ def serve(
     ),
     port: Annotated[int, typer.Option(help="Port; 0 chooses a free one.", min=0, max=65_535)] = 8000,
     api_key_file: Annotated[Path | None, typer.Option(help="File with one API key a line.")] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Origin of a site whose pages may use the server, as https://example.org; * is any. Repeatable.",
+            metavar="ORIGIN",
+        ),
+    ] = None,
     max_concurrency: Annotated[
         int | None,
         typer.Option(
@@ -55,7 +62,8 @@ def serve(
     """Serve models: an OpenAI-compatible API, and a page at / to generate text and inspect the models.
 
     --set changes the limits of a request.
-    Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once.
+    Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once. The file of keys is read again
+    when it changes.
     """
     from headwater.cli.process import return_memory, settle
     from headwater.config import parse_settings
@@ -73,6 +81,7 @@ def serve(
         tokenizer=tokenizer,
         device=device,
         log=log,
+        allow_origins=allow_origin or (),
         host=host,
         port=port,
         api_key_file=api_key_file,

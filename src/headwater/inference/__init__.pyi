@@ -1,3 +1,4 @@
+from .beams import Beam, BeamSearch
 from .engine import Engine, Generation
 from .inside import Floats, Inside, continue_greedily, look_inside
 from .language_model import LanguageModel, Options, fresh_seed, load
@@ -11,6 +12,8 @@ from .text import TextStream, stream_text
 __all__ = [
     "DEFAULT_TOKENS",
     "Alternatives",
+    "Beam",
+    "BeamSearch",
     "Engine",
     "Event",
     "Floats",

@@ -24,7 +24,7 @@ from headwater.device import to_device
 from headwater.errors import HeadwaterError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
 from headwater.inference.packing import shared_length
-from headwater.inference.request import Event, Reason, Request
+from headwater.inference.request import Event, Reason, Request, TokenRules
 from headwater.inference.sampling import (
     Alternatives,
     Logits,
@@ -36,7 +36,7 @@ from headwater.inference.sampling import (
 )
 from headwater.inference.text import TextStream
 from headwater.model import require_rows
-from headwater.tokenizer import TASK_TOKENS, Tokenizer
+from headwater.tokenizer import Tokenizer
 
 
 class Generation:
@@ -116,8 +116,7 @@ class Engine:
         self.runner, self.tokenizer = runner, tokenizer
         self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
         require_rows(tokenizer, runner.vocabulary)
-        specials = tokenizer.special_tokens
-        self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
+        self._rules = TokenRules(tokenizer)
         self._lock = threading.RLock()
         self._waiting: deque[Generation] = deque()
         self._slots = [_Slot(number) for number in range(runner.slots)]
@@ -267,27 +266,13 @@ class Engine:
             chosen = [owners[row] for row in plain]
             numbers = [uniform(one.request.seed, one.request.sample, len(one.tokens)) for one in chosen]
             rows = logits[to_device(torch.tensor(plain), logits.device), : self.vocabulary]
-            if early := [(row, end) for row, one in enumerate(chosen) for end in self._forbidden(one)]:
-                rows[tuple(to_device(torch.tensor(early), logits.device).unbind(1))] = -torch.inf
+            forbidden = [self._rules.forbidden(one.request, len(one.tokens)) for one in chosen]
+            if pairs := [(row, token) for row, tokens_of_row in enumerate(forbidden) for token in tokens_of_row]:
+                rows[tuple(to_device(torch.tensor(pairs), logits.device).unbind(1))] = -torch.inf
             found = choose_rows(rows, [one.request for one in chosen], numbers).tolist()
             for row, token in zip(plain, found, strict=True):
                 tokens[row] = token
         return tokens
-
-    def _ends(self, request: Request) -> set[int]:
-        """Return the tokens that end a request's text."""
-        end_of_text = self.tokenizer.end_of_text
-        own = set() if end_of_text is None or request.ignore_end else {end_of_text}
-        return own | set(request.stop_tokens)
-
-    def _forbidden(self, generation: Generation) -> set[int]:
-        """Return the tokens that may not be chosen: ends of a text that is too short, and those of a task.
-
-        A bias for a token of a task allows it.
-        """
-        request = generation.request
-        early = self._ends(request) if len(generation.tokens) < request.min_tokens else set()
-        return early | (self._task_tokens - request.bias.keys())
 
     def _choose(self, generation: Generation, output: Tensor, token: int | None) -> int:
         """Return the next token of a request, chosen now if `token` is None.
@@ -300,7 +285,7 @@ class Engine:
         if token is not None:
             return token
         logits: Logits = output[: self.vocabulary].cpu().numpy()
-        if forbidden := self._forbidden(generation):
+        if forbidden := self._rules.forbidden(request, count):
             logits = logits.copy()
             logits[list(forbidden)] = -np.inf
         seen = [*request.prompt, *generation.tokens] if request.repetition_penalty != 1 else []
@@ -329,7 +314,7 @@ class Engine:
         """Add a chosen token to its text, and do what follows from it."""
         request, count = generation.request, len(generation.tokens)
         text, start = "", generation._stream.length
-        if token in self._ends(request):
+        if token in self._rules.ends(request):
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop", start))
             return
         if token != self.tokenizer.end_of_text:

@@ -9,10 +9,11 @@ from pydantic import Field
 
 from headwater.errors import ContextError, UsageError, counted
 from headwater.inference.sampling import Alternatives, Sampling
-from headwater.tokenizer import Tokenizer
+from headwater.tokenizer import TASK_TOKENS, Tokenizer
 
 DEFAULT_TOKENS = 128
 
+EndReason = Literal["stop", "length"]
 Reason = Literal["stop", "length", "cancelled"]
 
 
@@ -82,6 +83,27 @@ class Event(NamedTuple):
     alternatives: Alternatives | None  # if asked for
     finished: Reason | None  # why this is the last event, or None
     start: int = 0  # where the token's text begins in the continuation, in characters
+
+
+class TokenRules:
+    """The tokens that end a text, and those that may not be chosen."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        specials = tokenizer.special_tokens
+        self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
+        self._end_of_text = set() if tokenizer.end_of_text is None else {tokenizer.end_of_text}
+
+    def ends(self, request: Request) -> set[int]:
+        """Return the tokens that end a request's text."""
+        return (set() if request.ignore_end else self._end_of_text) | set(request.stop_tokens)
+
+    def forbidden(self, request: Request, count: int) -> set[int]:
+        """Return the tokens that may not follow `count` generated ones: early ends, and the tokens of a task.
+
+        A bias for a token of a task allows it.
+        """
+        early = self.ends(request) if count < request.min_tokens else set()
+        return early | (self._task_tokens - request.bias.keys())
 
 
 def require_ids(ids: Sequence[int], vocabulary: int, param: str | None = None) -> None:

@@ -82,10 +82,6 @@ class Scorer:
             cuts.append(list(windows(ids, len(context), self.context)))
         return self._score_windows(cuts)
 
-    def split(self, context: list[int], continuation: list[int]) -> Iterator[Pair]:
-        """Split a request into requests of one window each, whose log-probabilities add up to its own."""
-        return windows([*context, *continuation], len(context), self.context)
-
     def rolling(
         self, ids: Sequence[int], context: int | None = None, stride: int | None = None
     ) -> npt.NDArray[np.float32]:

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
@@ -25,6 +25,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
 from headwater.serve import inside, reading, tasks
@@ -48,8 +49,18 @@ _PAGE_HEADERS = {
 _MESSAGES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
 
 
-def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *, local: bool = True) -> FastAPI:
-    """Return the ASGI application. The models' threads run while it does."""
+def create_app(
+    models: list[Served],
+    limits: Limits,
+    keys: Keys | None = None,
+    *,
+    local: bool = True,
+    origins: Sequence[str] = (),
+) -> FastAPI:
+    """Return the ASGI application. The models' threads run while it does.
+
+    local: accept only this machine's host names; origins: of other sites, whose pages may use the server.
+    """
     server = Server(models, limits)
 
     @asynccontextmanager
@@ -68,10 +79,20 @@ def create_app(models: list[Served], limits: Limits, keys: Keys | None = None, *
         description="An OpenAI-compatible API for models like GPT-1 and GPT-2.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
         responses=ERRORS,
     )
     app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local)
+    if origins:  # the outermost, so that its headers are on every answer, and it needs no key for a preflight
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+            allow_private_network=True,
+        )
     _answer_errors(app)
     _add_openai(app, server)
     _add_own(app, server)

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from headwater.errors import counted
@@ -27,6 +27,7 @@ from headwater.inference import (
     stream_text,
 )
 from headwater.serve.answers import Share, encode
+from headwater.serve.beams import beam_events
 from headwater.serve.limits import Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem
@@ -53,15 +54,24 @@ class Prompt:
 
 @dataclass
 class CompletionPlan:
-    """A checked request. `requests`: the continuations and their lengths, `best_of` for each prompt in turn."""
+    """A checked request.
+
+    requests: the continuations and their lengths, `answers` for each prompt in turn; with beam search one for each
+    prompt. Of the answers to a prompt the `n` best are returned. beams: the width of the search, or 0.
+    """
 
     body: CompletionRequest
     prompts: list[Prompt]
     requests: list[tuple[Request, int]]
-    best_of: int
+    answers: int
     n: int
-    identity: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
+    beams: int = 0
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @cached_property
+    def identity(self) -> str:
+        """The id of the answer."""
+        return f"cmpl-{self.body.request_id or secrets.token_hex(12)}"
 
     @property
     def prompt_tokens(self) -> int:
@@ -80,16 +90,20 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     best_of = body.best_of or n
     if best_of < n:
         raise Problem(400, f"best_of is {best_of} and n is {n}; expected best_of ≥ n.", param="best_of")
-    if body.stream and best_of > n:
+    beams = best_of if body.use_beam_search else 0
+    if beams > served.beams:
+        raise Problem(400, f"{beams} beams; the most is {served.beams}.", param="best_of" if body.best_of else "n")
+    if body.stream and best_of > n and not beams:
         raise Problem(
             400, "best_of compares complete texts, so it cannot be combined with stream.", param="best_of"
         )
     prompts = read_prompts(served, body.prompt, "prompt")
-    if body.max_tokens != 0 and len(prompts) * best_of > served.worker.capacity:
+    if body.max_tokens != 0 and not beams and len(prompts) * best_of > served.worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(best_of, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
     context, vocabulary = served.lm.config.context, served.engine.vocabulary
-    wanted = Request.build({"prompt": (), **_options(served, body, need_scores=best_of > n)}, source="the request")
+    options = body.options(vocabulary, need_scores=best_of > n and not beams)
+    wanted = Request.build({"prompt": (), **options}, source="the request")
     requests: list[tuple[Request, int]] = []
     total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
     for prompt in prompts:
@@ -103,7 +117,8 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
         first = wanted.model_copy(update=update)
         length = first.length(context, vocabulary)
         total += best_of * length
-        requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(best_of)]
+        samples = 1 if beams else best_of
+        requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(samples)]
     require_tokens(total, "max_tokens", share.limits)
     values = 0
     if body.logprobs is not None or body.prompt_logprobs is not None:
@@ -112,50 +127,13 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
         total += (best_of - 1) * prompt_tokens  # every continuation has the prompt
     size = (_VALUE_BYTES * values + _TOKEN_BYTES) * total + _CHOICE_BYTES * best_of * len(prompts)
     share.take(size, "prompt" if body.logprobs is None else "logprobs")
-    return CompletionPlan(body, prompts, requests, best_of, n)
+    return CompletionPlan(body, prompts, requests, n if beams else best_of, n, beams)
 
 
 def require_tokens(total: int, param: str, limits: Limits) -> None:
     """Raise Problem for more tokens than one request may have."""
     if total > limits.tokens:
         raise Problem(400, f"{total:,} tokens in one request; the most is {limits.tokens:,}.", param=param)
-
-
-def _options(served: Served, body: CompletionRequest, need_scores: bool) -> dict[str, Any]:
-    """Return the options of the engine's requests."""
-    stop = [body.stop] if isinstance(body.stop, str) else (body.stop or [])
-    options: dict[str, Any] = {
-        "max_tokens": body.max_tokens or None,
-        "min_tokens": body.min_tokens,
-        "stop": tuple(stop),
-        "stop_tokens": tuple(body.stop_token_ids or ()),
-        "ignore_end": body.ignore_eos,
-        "seed": secrets.randbits(32) if body.seed is None else body.seed % 2**64,
-        # A top-p of 0 leaves only the most probable token.
-        "temperature": 0.0 if body.top_p == 0 else body.temperature,
-        "top_p": body.top_p or None,
-        "top_k": None if body.top_k is None else max(0, body.top_k),
-        "min_p": body.min_p,
-        "repetition_penalty": body.repetition_penalty,
-        "presence_penalty": body.presence_penalty,
-        "frequency_penalty": body.frequency_penalty,
-        "bias": _bias(served, body.logit_bias or {}),
-        "alternatives": 0 if need_scores and body.logprobs is None else body.logprobs,
-    }
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _bias(served: Served, given: dict[str, float]) -> dict[int, float]:
-    """Return the bias of single tokens."""
-    vocabulary = served.engine.vocabulary
-    bias: dict[int, float] = {}
-    for name, value in given.items():
-        token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else -1
-        if not 0 <= token < vocabulary:
-            expected = f"expected an id from 0 to {vocabulary - 1}"
-            raise Problem(400, f"logit_bias names the token {name[:40]!a}; {expected}.", param="logit_bias")
-        bias[token] = float(value)
-    return bias
 
 
 def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
@@ -184,7 +162,7 @@ class Answer:
     """One continuation and its chunks so far."""
 
     def __init__(self, plan: CompletionPlan, tokenizer: Tokenizer, number: int) -> None:
-        self.prompt = plan.prompts[number // plan.best_of]
+        self.prompt = plan.prompts[number // plan.answers]
         self._tokenizer, self._body = tokenizer, plan.body
         self.index = number
         self.tokens = 0
@@ -201,8 +179,8 @@ class Answer:
                 None if scores is None else self._by_id(token, scores, body.prompt_logprobs)
                 for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True)
             ]
-        if body.echo and body.return_token_ids:
-            piece["token_ids"] = list(prompt.ids)
+        if body.return_token_ids:
+            piece["token_ids"] = []
         if body.echo and body.logprobs is not None:
             stream = TextStream(self._tokenizer)
             piece["logprobs"] = self._empty_logprobs()
@@ -225,8 +203,8 @@ class Answer:
                 self.total += event.alternatives.log_probability
                 self.scored += 1
             if self._body.logprobs is not None:
-                before = len(self.prompt.text) if self._body.echo else 0
-                self._add(piece["logprobs"], event.token, event.alternatives, before + event.start)
+                start = len(self.prompt.text) + event.start
+                self._add(piece["logprobs"], event.token, event.alternatives, start)
         return piece
 
     def close(self) -> dict[str, Any]:
@@ -237,7 +215,8 @@ class Answer:
     def whole(self, index: int) -> dict[str, Any]:
         """Join all chunks into one choice."""
         text = "".join(piece["text"] for piece in self.pieces)
-        choice = {"index": index, "text": text, "logprobs": None, "finish_reason": self.finished}
+        choice: dict[str, Any] = {"index": index, "text": text, "logprobs": None, "finish_reason": self.finished}
+        choice["prompt_logprobs"] = None
         if self._body.logprobs is not None:
             choice["logprobs"] = joined = self._empty_logprobs()
             for piece in self.pieces:
@@ -246,11 +225,14 @@ class Answer:
         if self._body.prompt_logprobs is not None:
             choice["prompt_logprobs"] = self.pieces[0]["prompt_logprobs"]
         if self._body.return_token_ids:
+            choice["prompt_token_ids"] = self.prompt.ids
             choice["token_ids"] = [token for piece in self.pieces for token in piece.get("token_ids", [])]
         return choice
 
     def _piece(self, text: str, finished: str | None) -> dict[str, Any]:
-        piece = {"index": self.index, "text": text, "logprobs": None, "finish_reason": finished}
+        piece: dict[str, Any] = {"index": self.index, "text": text, "logprobs": None, "finish_reason": finished}
+        if self._body.return_token_ids and not self.pieces:
+            piece["prompt_token_ids"] = self.prompt.ids
         self.pieces.append(piece)
         return piece
 
@@ -259,13 +241,17 @@ class Answer:
         return {key: [] for key in [*keys, "top_token_ids"][: 5 if self._body.return_token_ids else 4]}
 
     def _add(self, to: dict[str, list[Any]], token: int, scores: Alternatives | None, offset: int) -> None:
-        to["tokens"].append(token_name(self._tokenizer, token))
+        to["tokens"].append(self._name(token))
         to["text_offset"].append(offset)
         to["token_logprobs"].append(None if scores is None else scores.log_probability)
         top = None if scores is None else _with_chosen(token, scores, self._body.logprobs or 0)
-        to["top_logprobs"].append(top and {token_name(self._tokenizer, other): value for other, value in top})
+        to["top_logprobs"].append(top and {self._name(other): value for other, value in top})
         if self._body.return_token_ids:
-            to["top_token_ids"].append(top and {token_name(self._tokenizer, other): other for other, _ in top})
+            to["top_token_ids"].append(top and {self._name(other): other for other, _ in top})
+
+    def _name(self, token: int) -> str:
+        by_id = self._body.return_tokens_as_token_ids
+        return f"token_id:{token}" if by_id else token_name(self._tokenizer, token)
 
     def _by_id(self, token: int, scores: Alternatives, count: int) -> dict[str, dict[str, Any]]:
         ranks = {other: rank for rank, (other, _) in enumerate(scores.likeliest, 1)}
@@ -314,8 +300,8 @@ async def chunks(
     served: Served, plan: CompletionPlan, metrics: Metrics
 ) -> AsyncIterator[tuple[Answer, dict[str, Any]]]:
     """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
-    answers = [Answer(plan, served.tokenizer, number) for number in range(len(plan.prompts) * plan.best_of)]
-    run = served.worker.open(plan.requests) if plan.requests else None
+    answers = [Answer(plan, served.tokenizer, number) for number in range(len(plan.prompts) * plan.answers)]
+    run = served.worker.open(plan.requests) if plan.requests and not plan.beams else None
     metrics.prompt_tokens[served.name] += plan.prompt_tokens
     began, first = time.monotonic(), True
     try:
@@ -324,11 +310,13 @@ async def chunks(
             for group in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
                 for answer, piece in await served.write(partial(_openings, group)) if many else _openings(group):
                     yield answer, piece
-        if run is None:
+        if not plan.requests:
             for answer in answers:
                 yield answer, answer.close()
             return
-        async for number, event in run:
+        penalty = plan.body.length_penalty
+        searches = beam_events(served, plan.requests, plan.beams, plan.n, penalty) if run is None else run
+        async for number, event in searches:
             if first:
                 metrics.first_token(served.name, time.monotonic() - began)
                 first = False
@@ -347,9 +335,9 @@ async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> di
         answers[answer.index] = answer
     groups = [answers[number] for number in sorted(answers)]
     chosen: list[Answer] = []
-    for start in range(0, len(groups), plan.best_of):
-        group = groups[start : start + plan.best_of]
-        if plan.best_of > plan.n:
+    for start in range(0, len(groups), plan.answers):
+        group = groups[start : start + plan.answers]
+        if plan.answers > plan.n:
             group = sorted(group, key=lambda answer: -answer.total / max(1, answer.scored))[: plan.n]
         chosen += group
     counts = usage(plan, groups)
@@ -372,14 +360,18 @@ async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> Asyn
     head = b"data: " + json.dumps(_head(served, plan))[:-1].encode()
     options = plan.body.stream_options
     wants_usage = options is not None and bool(options.include_usage)
+    continuous = options is not None and wants_usage and bool(options.continuous_usage_stats)
     tail = b', "usage": null}\n\n' if wants_usage else b"}\n\n"
     answers: dict[int, Answer] = {}
     async for answer, piece in chunks(served, plan, metrics):
         answers[answer.index] = answer
-        content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_logprobs")
+        content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids", "prompt_logprobs")
         if any(piece.get(key) for key in content):
             many = len(piece.get("prompt_logprobs") or (piece["logprobs"] or {}).get("tokens", ())) > _MANY
             choice = await served.write(partial(encode, piece)) if many else encode(piece)
+            if continuous:  # of this choice
+                so_far = _usage(len(answer.prompt.ids), answer.tokens)
+                tail = b', "usage": %b}\n\n' % json.dumps(so_far).encode()
             yield b'%b, "choices": [%b]%b' % (head, choice, tail)
     if wants_usage:
         counts = json.dumps(usage(plan, list(answers.values()))).encode()
@@ -389,9 +381,11 @@ async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> Asyn
 
 def usage(plan: CompletionPlan, answers: list[Answer]) -> dict[str, int]:
     """Count tokens, including those of texts that `best_of` discards."""
-    generated = sum(answer.tokens for answer in answers)
-    total = plan.prompt_tokens + generated
-    return {"prompt_tokens": plan.prompt_tokens, "completion_tokens": generated, "total_tokens": total}
+    return _usage(plan.prompt_tokens, sum(answer.tokens for answer in answers))
+
+
+def _usage(prompt: int, generated: int) -> dict[str, int]:
+    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
 def _head(served: Served, plan: CompletionPlan) -> dict[str, Any]:

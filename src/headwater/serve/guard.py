@@ -1,8 +1,11 @@
-"""The checks before every request (host, key, size), and an answer to every failure.
+"""The checks before every request (host, key, size), its id, and an answer to every failure.
 
 The order matters. A request counts against the limit of open requests only after its key is accepted, and paths
 that need no key do not read a body, so a client without a key cannot occupy a place. The whole body is read,
 within its limits of size and time, before the request is parsed. Every exception is answered in the API's format.
+
+A path with a slash at its end is the path without it: nothing is redirected, since a redirect names a host, and
+loses the prefix that a proxy removed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +28,9 @@ requests = logging.getLogger("headwater.serve.requests")  # one line each, at le
 # Paths that need no key: the page must load to ask for one, and load balancers read /health.
 _OPEN = ("/page/", "/health", "/openapi.json")
 
+# A host name, an IPv4 address or an IPv6 address in brackets, and a port.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(:[0-9]{0,5})?")
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")  # that a client may choose
 _MOST_PARTS = 16_384
 # An unterminated string also matches, to the end of the body: a match that could fail would be tried again from
 # each later quotation mark, in quadratic time.
@@ -42,11 +49,14 @@ class Guard:
             await self.app(scope, receive, send)
             return
         began, status = time.monotonic(), 0
+        scope["path"] = scope["path"].rstrip("/") or "/"
+        identity = _request_id(scope)
 
         async def counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", identity)]
             await send(message)
 
         is_open = scope["path"] == "/" or scope["path"].startswith(_OPEN)
@@ -83,9 +93,10 @@ class Guard:
 
     def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if self.local and not is_loopback(_host(headers.get(b"host", "localhost"))):
+        host = _host(scope)
+        if self.local and host is not None and not is_loopback(host):
             raise Problem(403, "This server only answers to this machine's own names.", code="wrong_host")
-        if self.keys is not None and not is_open and not self.keys.accept(headers.get(b"authorization", "")):
+        if self.keys is not None and not is_open and not self.keys.accept(headers):
             raise Problem(
                 401,
                 "No valid API key. Send it as: Authorization: Bearer KEY",
@@ -134,11 +145,21 @@ def _require_few_parts(body: bytes) -> None:
         raise Problem(400, f"The body has {parts:,} lists and objects; the most is {_MOST_PARTS:,}.")
 
 
-def _host(header: str) -> str:
-    """Return the host of `localhost:8000` or `[::1]:8000`."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+def _host(scope: Scope) -> str | None:
+    """Return the host that a request is sent to, None if it may lack one; raise Problem for a wrong header."""
+    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    if not hosts and scope.get("http_version") == "1.0":
+        return None
+    match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+    if match is None:
+        raise Problem(400, "A request needs exactly one Host header, with the name of a host.", code="wrong_host")
+    return match[1]
+
+
+def _request_id(scope: Scope) -> bytes:
+    """Return the client's X-Request-Id, or a new one."""
+    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return given if _REQUEST_ID.fullmatch(given.decode("latin-1")) else f"req_{secrets.token_hex(16)}".encode()
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import FolderError, UsageError
+from headwater.errors import FolderError, HeadwaterError, UsageError
 from headwater.storage import read_text
+
+logger = logging.getLogger(__name__)
 
 
 class Limits(Config):
@@ -38,31 +42,55 @@ class Limits(Config):
 
 
 class Keys:
-    """The API keys of a server, stored as hashes."""
+    """The API keys of a server, stored as hashes; read again when their file changes."""
 
-    def __init__(self, keys: list[str]) -> None:
+    def __init__(self, keys: list[str], path: Path | None = None, state: tuple[int, ...] = ()) -> None:
         self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+        self._path, self._state = path, state
 
     @classmethod
     def read(cls, path: Path) -> Keys:
         """Read one key per line. Empty lines and lines that begin with # are skipped."""
+        state = _state(path)
         if not path.is_file():
-            raise FolderError(f"{path} is not a file", expected="a file with one API key a line")
+            raise FolderError(f"{path} is not a file", expected="a file with one API key per line")
         lines = [line.strip() for line in read_text(path).splitlines()]
         keys = [line for line in lines if line and not line.startswith("#")]
         if not keys:
-            raise UsageError(f"{path} has no key", expected="one API key a line")
+            raise UsageError(f"{path} has no key", expected="one API key per line")
         for key in keys:
             if not key.isascii() or any(character.isspace() for character in key):
                 raise UsageError(f"{path} has a key with a space or a character beyond ASCII")
-        return cls(keys)
+        return cls(keys, path, state)
 
-    def accept(self, authorization: str) -> bool:
-        """Return whether the header `Authorization: Bearer KEY` has one of the keys, in constant time."""
-        scheme, _, key = authorization.partition(" ")
+    def accept(self, headers: Mapping[bytes, str]) -> bool:
+        """Return whether `Authorization: Bearer KEY` or `X-Api-Key: KEY` has one of the keys, in constant time."""
+        self._refresh()
+        scheme, _, key = headers.get(b"authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            key = headers.get(b"x-api-key", "")
         digest = hashlib.sha256(key.strip().encode("utf-8", "replace")).digest()
-        equal = [hmac.compare_digest(digest, known) for known in self._digests]
-        return any(equal) and scheme.lower() == "bearer"
+        equal = [hmac.compare_digest(digest, known) for known in self._digests]  # all of them
+        return any(equal)
+
+    def _refresh(self) -> None:
+        """Read the file again if it has changed. While it cannot be read, the keys of before are accepted."""
+        if self._path is None or (state := _state(self._path)) == self._state:
+            return
+        self._state = state
+        try:
+            self._digests = Keys.read(self._path)._digests
+        except (HeadwaterError, OSError) as error:
+            logger.error("the API keys are not read again: %s", error)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """Return what changes when a file is written or replaced; empty if there is none."""
+    try:
+        about = path.stat()
+    except OSError:
+        return ()
+    return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 def is_loopback(host: str) -> bool:

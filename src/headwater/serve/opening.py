@@ -52,8 +52,9 @@ def open_models(
         if not one.lm.config.is_causal:
             continue
         fitting = max(1, memory // _slot_bytes(one.lm.config))
+        one.beams = automatic_slots(one.lm.config, memory)
         if slots is None:
-            one.lm.slots = automatic_slots(one.lm.config, memory)
+            one.lm.slots = one.beams
         elif slots > fitting:
             raise UsageError(
                 f"{counted(slots, 'continuation')} of {one.name} at a time need more memory than is free",

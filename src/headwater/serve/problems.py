@@ -9,6 +9,8 @@ from pydantic import BaseModel
 
 from headwater.errors import ContextError, HeadwaterError
 
+# Parameters that are objects with fields of their own, which an error names.
+OBJECTS = ("stream_options",)
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
@@ -90,13 +92,19 @@ def invalid(errors: Sequence[Any]) -> Problem:
     """Return a 400 for the first error that the validation of a body found."""
     first = errors[0]
     kind, location = first["type"], [str(part) for part in first["loc"] if part != "body"]
-    param = location[0] if location else None
     if kind == "json_invalid":
         return Problem(400, f"The body is not JSON: {first.get('ctx', {}).get('error', 'it cannot be read')}.")
-    if param is None:
+    if not location:
         return Problem(400, "The body is not a JSON object with content type application/json.")
+    # In other objects and in lists the location also names the types that were tried.
+    param = ".".join(location[:2] if location[0] in OBJECTS else location[:1])
     if kind == "extra_forbidden":
         return Problem(400, f"There is no parameter {param!r}.", param=param, code="unknown_parameter")
-    same = [error for error in errors if [str(part) for part in error["loc"] if part != "body"][:1] == [param]]
+    if kind == "unsupported":
+        message = f"{param} is not supported: {first['msg']}."
+        return Problem(400, message, param=param, code="unsupported_parameter")
+    same = [
+        error for error in errors if [str(part) for part in error["loc"] if part != "body"][:1] == location[:1]
+    ]
     reasons = "; ".join(sorted({error["msg"].removeprefix("Value error, ") for error in same}))
     return Problem(400, f"{param}: {reasons}.", param=param, code="invalid_value")

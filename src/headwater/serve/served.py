@@ -234,6 +234,7 @@ class Served:
     name: str
     lm: LanguageModel
     fine_tuned: FineTuned | None = None
+    beams: int = 1  # the most of one search
     created: int = field(default_factory=lambda: int(time.time()))
 
     def start(self, queue: int, background: Executor | None = None) -> None:
@@ -244,6 +245,7 @@ class Served:
         if self._is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._queue, self._jobs = max(1, queue), 0
+        self.searching = asyncio.Lock()  # held by the beam search that has memory
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=_give_way)
         self._background = background or background_executor()
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import socket
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headwater.errors import UsageError, require_extra
 from headwater.serve.limits import Keys, Limits, is_loopback
 from headwater.storage import SILENT, Progress
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null")
 
 
 def serve(
@@ -27,15 +33,18 @@ def serve(
     precision: str = "auto",
     device: str = "auto",
     log: bool = False,
+    allow_origins: Sequence[str] = (),
     limits: Limits | None = None,
     progress: Progress = SILENT,
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve models until SIGINT or SIGTERM, then finish the open requests.
+    """Serve models until SIGINT, SIGTERM or, without keys, SIGHUP; then finish the open requests.
 
     models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
+    api_key_file: read again when it changes; SIGHUP then does not end the server;
     max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
-    log: print a line for each request on stderr; ready: called with the address once the models are open.
+    log: print a line for each request on stderr; allow_origins: of sites whose pages may use the server, as
+    "https://example.org", or "*" for all; ready: called with the address once the models are open.
     Raises UsageError for an address that is taken, or beyond loopback without keys.
     """
     limits = limits or Limits()
@@ -45,6 +54,7 @@ def serve(
             f"{host} can be reached from other machines, and there are no API keys",
             repair="Give --api-key-file FILE, with one key a line, or omit --host",
         )
+    _check_origins(allow_origins)
     with _bound(host, port) as listening, ThreadPoolExecutor(1) as opener:
         progress.start("serving")
         with require_extra("serve", "serving"):
@@ -59,7 +69,7 @@ def serve(
             from headwater.serve.api import create_app
             from headwater.serve.connection import Connection, bounded
         opened = opening.result()
-        app = create_app(opened, limits, keys, local=is_loopback(host))
+        app = create_app(opened, limits, keys, local=is_loopback(host), origins=allow_origins)
         config = uvicorn.Config(
             bounded(app, limits),
             log_level="error",  # a warning for each stray request would let anybody fill the log
@@ -84,7 +94,12 @@ def serve(
         def stop(*_: object) -> None:
             server.should_exit = True
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stop)
+        if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            handlers[signal.SIGHUP] = stop if keys is None else lambda *_: None
+        if threading.current_thread() is not threading.main_thread():
+            handlers = {}  # the program's main thread handles signals
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
             ready(address)
@@ -92,6 +107,15 @@ def serve(
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _check_origins(origins: Sequence[str]) -> None:
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise UsageError(
+                f"{origin!r} is not an origin",
+                expected="a scheme, a host and a port if it is not the usual one, as https://example.org:8080",
+            )
 
 
 def _log_requests() -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from headwater.errors import counted
+from headwater.errors import ContextError, counted
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks
 from headwater.serve.answers import Share
-from headwater.serve.completions import Prompt, read_prompts, require_tokens, token_name
+from headwater.serve.completions import Prompt, read_prompts, require_tokens
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import (
@@ -27,7 +28,7 @@ from headwater.serve.schema.requests import (
     TokenizeRequest,
 )
 from headwater.serve.served import Served, short_jobs
-from headwater.tokenizer import END_OF_TEXT, MASK, TOKENIZER_CLASSES
+from headwater.tokenizer import END_OF_TEXT, MASK, TOKENIZER_CLASSES, Tokenizer
 
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
@@ -37,6 +38,7 @@ _CHARACTERS_PER_TOKEN = 64  # that take as long to encode as a token to compute
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # Approximate bytes in an answer: of a token's id, of an id with its name, and of an entry with several fields.
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
+_TASK_TOKENS = 3  # of a pair: start, delimiter and extract
 _LEAST = 1e-12  # instead of dividing by zero
 Request = tuple[list[int], list[int]]  # context and continuation
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
@@ -50,6 +52,8 @@ def card(served: Served) -> dict[str, Any]:
         "object": "model",
         "created": served.created,
         "owned_by": "headwater",
+        "root": None,
+        "parent": None,
         "max_model_len": config.context,
         "context": config.context,
         "vocabulary": served.tokenizer.vocabulary_size,
@@ -131,7 +135,7 @@ async def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[
         tokenizer = served.tokenizer
         tokens = tokenizer.encode(body.prompt, allow_special=True)
         share.take(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
-        names = [token_name(tokenizer, token) for token in tokens] if body.return_token_strs else None
+        names = [tokenizer.vocabulary.tokens[token] for token in tokens] if body.return_token_strs else None
         context = served.lm.config.context
         return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
 
@@ -181,41 +185,60 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
     head = served.fine_tuned
     if head is None:
         served.require_causal()
-        scores = await _log_probabilities(served, pairs, share.limits)
-        data = [{"index": i, "score": value, "is_greedy": greedy} for i, (value, greedy) in enumerate(scores)]
-        return {"object": "list", "model": served.name, "meaning": "log_probability", "data": data}
-    if head.labels.target != "score" or head.task != "similarity":
+    elif head.labels.target != "score" or head.task != "similarity":
         raise Problem(400, f"The model {served.name!r} does not score pairs: use /classify.", param="model")
-    rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
-    data = [{"index": p.row, "score": float(p.label)} async for p in _predicted(served, head, rows)]
-    return {"object": "list", "model": served.name, "meaning": "similarity", "data": data}
+    encoded = await served.read(pairs, partial(_encode_pairs, served, pairs, share.limits))
+    total = sum(len(context) + len(rest) for context, rest in encoded)
+    data: list[dict[str, Any]] = []
+    if head is None:
+        for jobs in short_jobs(encoded, lambda pair: len(pair[0]) + len(pair[1])):
+            scores = await served.compute(partial(served.scorer.score_ids, jobs))
+            data += [
+                {"index": index, "object": "score", "score": value, "is_greedy": greedy}
+                for index, (value, greedy) in enumerate(scores, len(data))
+            ]
+    else:
+        rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
+        async for p in _predicted(served, head, rows):
+            data.append({"index": p.row, "object": "score", "score": float(p.label)})
+    return {
+        "id": f"score-{secrets.token_hex(12)}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": served.name,
+        "meaning": "log_probability" if head is None else "similarity",
+        "data": data,
+        "usage": {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total},
+    }
 
 
-async def _log_probabilities(
-    served: Served, pairs: list[tuple[str, str]], limits: Limits
-) -> list[tuple[float, bool]]:
-    """Score pairs in short jobs, so that the jobs of other requests run in between."""
-    scorer = served.scorer
-
-    def windows() -> list[tuple[int, Request]]:
-        requests: list[tuple[int, Request]] = []
-        total = 0
-        # A few at a time: one long first text may be paired with a thousand others.
-        groups = short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_PER_TOKEN)
-        encoded = chain.from_iterable(map(scorer.encode_pairs, groups))
-        for number, (context, rest) in enumerate(encoded):
-            total += len(context) + len(rest)
+def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) -> list[Request]:
+    """Return the ids of the texts of each pair. Raises ContextError or Problem for more than are allowed."""
+    if served.fine_tuned is None:
+        encode, most = served.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
+    else:
+        encode, most = partial(_encode_texts, served.tokenizer), served.lm.config.context - _TASK_TOKENS
+    encoded: list[Request] = []
+    total = 0
+    # A few at a time: one long first text may be paired with a thousand others.
+    for group in short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_PER_TOKEN):
+        for context, rest in encode(group):
+            length = len(context) + len(rest)
+            total += length
             require_tokens(total, "text_2", limits)
-            requests += [(number, request) for request in scorer.split(context, rest)]
-        return requests
+            if length > most:
+                raise ContextError(
+                    f"pair {len(encoded)} has {counted(length, 'token')}, more than the model's context",
+                    expected=f"at most {most:,}",
+                    param="text_2",
+                )
+            encoded.append((context, rest))
+    return encoded
 
-    totals = [(0.0, True)] * len(pairs)
-    for jobs in short_jobs(await served.read(pairs, windows), lambda job: len(job[1][0]) + len(job[1][1])):
-        scores = await served.compute(partial(scorer.score_ids, [request for _, request in jobs]))
-        for (number, _), (value, greedy) in zip(jobs, scores, strict=True):
-            before, still = totals[number]
-            totals[number] = before + value, still and greedy
-    return totals
+
+def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[Request]:
+    ids = tokenizer.encode_batch([text for pair in pairs for text in pair])
+    return list(zip(ids[::2], ids[1::2], strict=True))
 
 
 async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[str, Any]:

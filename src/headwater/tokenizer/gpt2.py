@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.tokenizer.engines import ByteEngine, LibraryEngine, fast_engine
-from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
+from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes, join_surrogates
 
 # The original's pre-split (encoder.py of the release). It does not match upper-case contractions, an oversight of
 # the authors that every GPT-2 vocabulary depends on.
@@ -77,10 +77,15 @@ def to_bytes(texts: Sequence[str]) -> list[bytes]:
     for number, text in enumerate(texts, 1):
         try:
             data.append(text.encode("utf-8"))
+            continue
+        except UnicodeEncodeError:
+            joined = join_surrogates(text)
+        try:
+            data.append(joined.encode("utf-8"))
         except UnicodeEncodeError as error:
             which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
             raise DataError(
-                f"{which} has the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}",
+                f"{which} has the lone surrogate U+{ord(joined[error.start]):04X} at character {error.start}",
                 expected="Unicode text",
                 repair="Replace it, as with: text.encode('utf-8', 'replace').decode('utf-8')",
             ) from None

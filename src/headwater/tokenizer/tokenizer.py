@@ -26,6 +26,7 @@ from headwater.storage import (
     find_resource,
     open_folder,
     read_manifest,
+    storage_errors,
     unpacked_suffix,
     user_files,
 )
@@ -223,7 +224,8 @@ class Tokenizer:
     def encode(self, text: str, allow_special: bool = False) -> list[int]:
         """Return the ids of a text. `allow_special` encodes special tokens in it as such, not as plain text.
 
-        A lone surrogate raises DataError for kind gpt2; for gpt1 ftfy's repair replaces it.
+        The two halves of a surrogate pair are one character. A lone surrogate raises DataError for kind gpt2; for
+        the other kinds it is replaced.
         """
         return self.encode_batch([text], allow_special)[0]
 
@@ -269,8 +271,11 @@ class Tokenizer:
         """Return a token's text; invalid UTF-8 becomes U+FFFD."""
         return self.token_bytes(token).decode("utf-8", errors="replace")
 
-    def save(self, folder: Path, *, context: int | None = None) -> None:
-        """Write the Hugging Face files into an existing folder; `context`: the most tokens that a model reads."""
+    def save(self, folder: str | Path, *, context: int | None = None) -> None:
+        """Write the Hugging Face files into a folder, made if it is missing; `context`: of its model."""
+        folder = Path(folder)
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         write_files(self.vocabulary, folder, context=context)
 
     def _checked(self, token: int) -> int:

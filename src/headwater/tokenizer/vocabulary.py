@@ -230,3 +230,8 @@ def _merged_bytes(token: bytes, ranks: Mapping[bytes, int], limit: int) -> list[
         if at < 0:
             return parts
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+def join_surrogates(text: str) -> str:
+    """Join the two halves of each surrogate pair, which are one character; keep lone surrogates."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

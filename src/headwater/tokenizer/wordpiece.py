@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.storage import read_json, read_object, read_text
-from headwater.tokenizer.vocabulary import CLASSIFY, MASK, PADDING, SEPARATOR, Vocabulary
+from headwater.tokenizer.vocabulary import CLASSIFY, MASK, PADDING, SEPARATOR, Vocabulary, join_surrogates
 
 UNKNOWN_WORD = "[UNK]"
 CONTINUES = "##"
@@ -58,7 +58,10 @@ class WordPieceCodec:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
-        clean = [text.encode("utf-8", errors="replace").decode("utf-8") for text in texts]
+        clean = [
+            text if text.isascii() else join_surrogates(text).encode("utf-8", errors="replace").decode("utf-8")
+            for text in texts
+        ]
         encodings = self._library.encode_batch_fast(clean, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 

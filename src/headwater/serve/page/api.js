@@ -88,16 +88,16 @@ async function* stream(body, signal) {
   }
 }
 
-// The entries of one choice of a completion with logprobs and token ids.
-function entriesOf(choice, more) {
+// The entries of one choice of a completion with logprobs; ids: of its tokens.
+function entriesOf(choice, ids, more) {
   const found = choice.logprobs;
   return (found?.tokens ?? []).map((name, place) => {
-    const ids = found.top_token_ids[place] ?? {};
+    const top = found.top_token_ids[place] ?? {};
     const alternatives = Object.entries(found.top_logprobs[place] ?? {})
-      .map(([other, logProbability]) => ({ id: ids[other], name: other, logProbability }))
+      .map(([other, logProbability]) => ({ id: top[other], name: other, logProbability }))
       .sort((one, two) => two.logProbability - one.logProbability)
       .slice(0, ALTERNATIVES); // beyond them is the token itself, if it is not among them
-    return { id: choice.token_ids[place], name, logProbability: found.token_logprobs[place], alternatives, ...more };
+    return { id: ids[place], name, logProbability: found.token_logprobs[place], alternatives, ...more };
   });
 }
 
@@ -115,7 +115,7 @@ export async function continueText(model, before, settings, seed, signal, on) {
   let reason = "length";
   for await (const chunk of stream(asked, signal)) {
     const choice = chunk.choices[0];
-    const entries = entriesOf(choice, { origin: "model" });
+    const entries = entriesOf(choice, choice.token_ids, { origin: "model" });
     for (const entry of entries) entry.draw = { seed, step: written++, settings };
     reason = choice.finish_reason ?? reason;
     on(entries, written);
@@ -128,7 +128,8 @@ export async function continueText(model, before, settings, seed, signal, on) {
 export async function read(model, prompt, signal) {
   const asked = { model, prompt, echo: true, max_tokens: 0, logprobs: ALTERNATIVES, return_token_ids: true };
   const answer = await call("v1/completions", asked, signal);
-  return entriesOf(answer.choices[0], { origin: "prompt" });
+  const choice = answer.choices[0];
+  return entriesOf(choice, choice.prompt_token_ids, { origin: "prompt" });
 }
 
 export async function tokenName(model, id) {
@@ -140,7 +141,7 @@ export async function tokenName(model, id) {
 export async function countTokens(model, prompt) {
   const asked = { model, prompt, echo: true, max_tokens: 0, return_token_ids: true };
   try {
-    return (await call("v1/completions", asked)).choices[0].token_ids.length;
+    return (await call("v1/completions", asked)).choices[0].prompt_token_ids.length;
   } catch (error) {
     if (error.code === "context_length_exceeded") return Infinity;
     throw error;

@@ -7,9 +7,22 @@ a wrong body costs no more than a right one.
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
+
+from headwater.serve.problems import Problem
 
 MOST_BIASED = 1_024
 TokenId = Annotated[int, Field(ge=0, le=2**31)]
@@ -25,6 +38,21 @@ def _few(given: Any) -> Any:
     if isinstance(given, dict) and len(given) > MOST_BIASED:
         raise ValueError(f"it has {len(given):,} entries; the most is {MOST_BIASED:,}")
     return given
+
+
+def _unsupported(reason: str) -> Any:
+    """Return the metadata of a field that is accepted only with values that ask for nothing.
+
+    Any other value is refused with the reason. Clients of vLLM send all fields with their defaults.
+    """
+
+    def check(given: Any, validate: Callable[[Any], Any]) -> Any:
+        try:
+            return validate(given)
+        except ValidationError:
+            raise PydanticCustomError("unsupported", "{reason}", {"reason": reason}) from None
+
+    return Field(default=None, description=f"Not supported: {reason}."), WrapValidator(check)
 
 
 Bias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few)]
@@ -44,10 +72,58 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = Field(
+        default=None, description="With include_usage: also the usage so far in every chunk."
+    )
+    include_obfuscation: bool | None = Field(default=None, description="Without effect.")
 
 
-class CompletionRequest(Body):
+class TextFormat(BaseModel):
+    """The only format of an answer that asks for nothing."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    type: Literal["text"]
+
+
+No = Literal[False] | None
+Yes = Literal[True] | None
+Nothing = Annotated[list[Any], Field(max_length=0)] | None
+_SPECIALS = "special tokens are never part of the text"
+_CONSTRAINED = "there is no constrained decoding"
+_ELSEWHERE = "it concerns parts of vLLM that this server does not have"
+
+
+class UnsupportedFields(Body):
+    """The fields of vLLM's completions that this server does not support, with the values that ask for nothing."""
+
+    include_stop_str_in_output: Annotated[No, *_unsupported("the stop text is never part of the answer")]
+    skip_special_tokens: Annotated[Yes, *_unsupported(_SPECIALS)]
+    spaces_between_special_tokens: Annotated[bool | None, *_unsupported(_SPECIALS)]
+    truncate_prompt_tokens: Annotated[None, *_unsupported("the server never cuts a prompt; cut it with /tokenize")]
+    truncation_side: Annotated[Literal["left", "right"] | None, *_unsupported("the server never cuts a prompt")]
+    allowed_token_ids: Annotated[None, *_unsupported("use logit_bias")]
+    bad_words: Annotated[Nothing, *_unsupported("use logit_bias")]
+    logprob_token_ids: Annotated[None, *_unsupported("logprobs returns the most probable tokens")]
+    logits_processors: Annotated[Nothing, *_unsupported("the server runs no code of a client")]
+    response_format: Annotated[TextFormat | None, *_unsupported(_CONSTRAINED)]
+    structured_outputs: Annotated[None, *_unsupported(_CONSTRAINED)]
+    prompt_embeds: Annotated[Nothing, *_unsupported("prompts are texts or token ids")]
+    priority: Annotated[Literal[0] | None, *_unsupported("requests are served in the order of their arrival")]
+    stream_interval: Annotated[Literal[1] | None, *_unsupported("every token is sent when it is chosen")]
+    repetition_detection: Annotated[None, *_unsupported("use repetition_penalty, or close the connection")]
+    cache_salt: Annotated[None, *_unsupported("requests share the cache of prompts")]
+    return_token_offsets: Annotated[No, *_unsupported("logprobs has text_offset")]
+    thinking_token_budget: Annotated[Literal[-1] | None, *_unsupported("these models do not reason")]
+    watermarking: Annotated[No, *_unsupported(_ELSEWHERE)]
+    return_mm_kwargs: Annotated[Yes, *_unsupported(_ELSEWHERE)]
+    routed_experts_prompt_start: Annotated[Literal[0] | None, *_unsupported(_ELSEWHERE)]
+    kv_transfer_params: Annotated[None, *_unsupported(_ELSEWHERE)]
+    ec_transfer_params: Annotated[None, *_unsupported(_ELSEWHERE)]
+    vllm_xargs: Annotated[None, *_unsupported(_ELSEWHERE)]
+
+
+class CompletionRequest(UnsupportedFields):
     """Continue a prompt, or each of several."""
 
     prompt: Texts | None = Field(default=None, description="Text or token ids. Default: begin a new text.")
@@ -76,6 +152,54 @@ class CompletionRequest(Body):
     add_special_tokens: bool | None = Field(default=None, description="Without effect: there are none to add.")
     prompt_logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     return_token_ids: bool | None = Field(default=None, description="Adds ids to the choices and logprobs.")
+    return_tokens_as_token_ids: bool | None = Field(
+        default=None, description="Names tokens in logprobs by their ids, as token_id:5."
+    )
+    use_beam_search: bool | None = Field(
+        default=None, description="The n best of best_of beams, without sampling; temperature has no effect."
+    )
+    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = Field(
+        default=None, description="Of beams: scores are log-probabilities divided by the length to this power."
+    )
+    request_id: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = Field(
+        default=None, description="The end of the answer's id."
+    )
+    session_id: str | None = Field(default=None, description="Without effect.")
+
+    def options(self, vocabulary: int, need_scores: bool) -> dict[str, Any]:
+        """Return the options of the engine's request; need_scores: with the log-probabilities of its tokens."""
+        stop = [self.stop] if isinstance(self.stop, str) else (self.stop or [])
+        options: dict[str, Any] = {
+            "max_tokens": self.max_tokens or None,
+            "min_tokens": self.min_tokens,
+            "stop": tuple(stop),
+            "stop_tokens": tuple(self.stop_token_ids or ()),
+            "ignore_end": self.ignore_eos,
+            "seed": secrets.randbits(32) if self.seed is None else self.seed % 2**64,
+            # A top-p of 0 leaves only the most probable token.
+            "temperature": 0.0 if self.top_p == 0 else self.temperature,
+            "top_p": self.top_p or None,
+            "top_k": None if self.top_k is None else max(0, self.top_k),
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "bias": _bias(self.logit_bias or {}, vocabulary),
+            "alternatives": 0 if need_scores and self.logprobs is None else self.logprobs,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+
+def _bias(given: dict[str, float], vocabulary: int) -> dict[int, float]:
+    """Return the bias of single tokens. Raises Problem for a name that is not the id of a token."""
+    bias: dict[int, float] = {}
+    for name, value in given.items():
+        token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else -1
+        if not 0 <= token < vocabulary:
+            expected = f"expected an id from 0 to {vocabulary - 1}"
+            raise Problem(400, f"logit_bias names the token {name[:40]!a}; {expected}.", param="logit_bias")
+        bias[token] = float(value)
+    return bias
 
 
 class ChatRequest(BaseModel):

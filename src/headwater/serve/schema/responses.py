@@ -32,6 +32,7 @@ class Choice(BaseModel):
     text: str
     logprobs: LogProbabilities | None
     finish_reason: Literal["stop", "length"] | None
+    prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
     prompt_logprobs: list[dict[str, dict[str, Any]] | None] | None = None
 
@@ -68,6 +69,7 @@ class PairScore(BaseModel):
     """One pair's score; is_greedy where it is a log-probability."""
 
     index: int
+    object: Literal["score"]
     score: float
     is_greedy: bool | None = None
 
@@ -75,10 +77,13 @@ class PairScore(BaseModel):
 class Scores(BaseModel):
     """The answer of /score. meaning: "similarity" or "log_probability"."""
 
+    id: str
     object: Literal["list"]
+    created: int
     model: str
     meaning: Literal["similarity", "log_probability"]
     data: list[PairScore]
+    usage: Usage
 
 
 class Word(BaseModel):
@@ -193,6 +198,8 @@ class ModelCard(BaseModel):
     object: Literal["model"]
     created: int
     owned_by: str
+    root: None
+    parent: None
     max_model_len: int
     context: int
     vocabulary: int

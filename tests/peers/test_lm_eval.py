@@ -112,4 +112,6 @@ def test_the_harness_reads_the_same_numbers(
     # A window is one token shorter for the same reason.
     for text, value in zip(texts, rolled, strict=True):
         ids = lm.tokenizer.encode(text)
-        assert value == pytest.approx(float(lm.scorer.rolling(ids, 63).astype(float).sum()), abs=1e-4, rel=1e-6)
+        assert value == pytest.approx(
+            float(lm.scorer.rolling(ids, 63, 63).astype(float).sum()), abs=1e-4, rel=1e-6
+        )

@@ -1,0 +1,173 @@
+"""Beam search: the continuations that are most probable as a whole (Graves 2012, section 3.1; Wu et al. 2016).
+
+Each step extends every beam by each of its likeliest tokens and keeps the best `beams` of all. A beam that ends is
+ranked by its log-probability divided by its length to the power of `length_penalty`. The search ends when no beam
+under way has, at its present length, a better score than the worst of as many that have ended. These rules, and
+the texts in float32, are those of transformers with `early_stopping=False`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwater.errors import UsageError, counted
+from headwater.inference.network import DecodeRow, PromptChunk, Runner
+from headwater.inference.request import EndReason, Event, Request, TokenRules
+from headwater.inference.sampling import Alternatives, Logits, not_finite, penalise, subtract
+from headwater.inference.text import TextStream
+from headwater.tokenizer import Tokenizer
+
+
+class Beam(NamedTuple):
+    """One continuation. score: its log-probability divided by its length to the power of `length_penalty`."""
+
+    tokens: list[int]
+    score: float
+    finished: EndReason
+
+
+class BeamSearch:
+    """One search; call `step` until it returns False, then read `best`."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        request: Request,
+        beams: int,
+        *,
+        length_penalty: float = 1.0,
+        length: int | None = None,
+    ) -> None:
+        """Check the request; `length` is what `request.length` returned, if it was called before.
+
+        runner: with at least `beams` slots, used by nothing else. Of the request's sampling, only bias and
+        penalties apply. Raises UsageError for a request that does not fit the model.
+        """
+        if not 1 <= beams <= runner.slots:
+            raise UsageError(f"{counted(beams, 'beam')}", expected=f"1 to {runner.slots}", param="best_of")
+        if request.beyond_context == "shift":
+            raise UsageError("beam search cannot drop the older part of a text", param="beyond_context")
+        self._vocabulary = tokenizer.vocabulary_size
+        self._length = request.length(runner.context, self._vocabulary) if length is None else length
+        self._runner, self._tokenizer, self._request = runner, tokenizer, request
+        self._beams, self._penalty = beams, length_penalty
+        self._rules = TokenRules(tokenizer)
+        self._ends = self._rules.ends(request)
+        self._read = 0  # tokens of the prompt whose keys and values are in slot 0
+        # Of the beams under way, best first: their tokens, log-probabilities, and slots.
+        self._running: list[list[int]] = [[]]
+        self._totals = torch.zeros(1)
+        self._slots = [0]
+        self.best: list[Beam] = []  # that have ended, best first
+
+    def step(self) -> bool:
+        """Read a block of the prompt, or extend every beam by a token. Returns whether work is left."""
+        prompt = self._request.prompt
+        if self._read < len(prompt) - 1:
+            end = min(len(prompt) - 1, self._read + self._runner.lone_block)
+            self._runner.step([], PromptChunk(0, self._read, list(prompt[self._read : end])))
+            self._read = end
+            return True
+        candidates = self._candidates()
+        count = len(self._running[0]) + 1
+        divisor = np.float32(count**self._penalty)
+        kept: list[int] = []
+        for rank, (total, row, token) in enumerate(candidates):
+            tokens = [*self._running[row], token]
+            finished = self._finished(tokens)
+            if finished is None and len(kept) < self._beams:
+                kept.append(rank)
+            # Candidates beyond the best `beams` replace those that end, and do not end themselves.
+            if finished is not None and rank < self._beams:
+                self.best.append(Beam(tokens, float(np.float32(total) / divisor), finished))
+        self.best = sorted(self.best, key=lambda beam: -beam.score)[: self._beams]
+        if not kept:
+            return False
+        chosen = [candidates[rank] for rank in kept]
+        self._assign_slots([row for _, row, _ in chosen], len(prompt) + count - 1)
+        self._running = [[*self._running[row], token] for _, row, token in chosen]
+        self._totals = torch.tensor([total for total, _, _ in chosen])
+        possible = float(np.float32(chosen[0][0]) / divisor)
+        return len(self.best) < self._beams or possible > self.best[-1].score
+
+    def text(self, beam: Beam) -> str:
+        """Return a beam's text, without what ended it."""
+        return "".join(event.text for event in self.events(beam))
+
+    def events(self, beam: Beam, scores: Sequence[Alternatives | None] = ()) -> list[Event]:
+        """Return the events that an engine gives for the tokens of a beam; scores: those of each token."""
+        stream = TextStream(self._tokenizer, self._request.stop, before=self._request.prompt[-1])
+        events = []
+        known = scores or [None] * len(beam.tokens)
+        for count, (token, score) in enumerate(zip(beam.tokens, known, strict=True), 1):
+            start, is_last = stream.length, count == len(beam.tokens)
+            ends = is_last and token in self._ends
+            text = "" if ends else stream.push(token, may_stop=count >= self._request.min_tokens)
+            if is_last:
+                text += stream.finish()
+            events.append(Event(token, text, score, beam.finished if is_last else None, start))
+        return events
+
+    def _has_stop(self, tokens: list[int]) -> bool:
+        """Return whether a stop text ends the text of generated tokens."""
+        stream = TextStream(self._tokenizer, self._request.stop, before=self._request.prompt[-1])
+        for count, token in enumerate(tokens, 1):
+            stream.push(token, may_stop=count >= self._request.min_tokens)
+        return stream.stopped
+
+    @torch.inference_mode()
+    def _candidates(self) -> list[tuple[float, int, int]]:
+        """Return (log-probability, row of the beam, next token), best first, as many as may be needed."""
+        prompt = self._request.prompt
+        steps = [
+            DecodeRow(slot, len(prompt) + len(tokens) - 1, tokens[-1] if tokens else prompt[-1])
+            for slot, tokens in zip(self._slots, self._running, strict=True)
+        ]
+        logits = self._runner.step(steps, None).float().cpu()
+        if not torch.isfinite(logits.amax()):
+            raise not_finite(float(logits.amax()))
+        scores = logits.log_softmax(dim=-1)[:, : self._vocabulary].contiguous()
+        for row, tokens in zip(scores.numpy(), self._running, strict=True):
+            self._adjust(row, tokens)
+        totals: Tensor = (scores + self._totals[:, None]).flatten()
+        values, indices = totals.topk(min(len(totals), max(2, 1 + len(self._ends)) * self._beams))
+        rows, tokens_next = indices // self._vocabulary, indices % self._vocabulary
+        return list(zip(values.tolist(), rows.tolist(), tokens_next.tolist(), strict=True))
+
+    def _adjust(self, scores: Logits, tokens: list[int]) -> None:
+        """Apply the request's bias, penalties and rules to a beam's next log-probabilities, in place."""
+        request = self._request
+        if request.bias:
+            biased, added = request.bias_arrays
+            scores[biased] += added
+        if request.repetition_penalty != 1:
+            penalise(scores, [*request.prompt, *tokens], request.repetition_penalty)
+        if (request.presence_penalty or request.frequency_penalty) and tokens:
+            subtract(scores, tokens, request.presence_penalty, request.frequency_penalty)
+        if forbidden := self._rules.forbidden(request, len(tokens)):
+            scores[list(forbidden)] = -np.inf
+
+    def _finished(self, tokens: list[int]) -> EndReason | None:
+        if tokens[-1] in self._ends:
+            return "stop"
+        if self._request.stop and self._has_stop(tokens):
+            return "stop"
+        return "length" if len(tokens) == self._length else None
+
+    def _assign_slots(self, rows: list[int], length: int) -> None:
+        """Give each new beam the keys and values of the beam that it extends: `length` positions."""
+        free = sorted(set(range(self._beams)) - {self._slots[row] for row in rows})
+        assigned: list[int] = []
+        for row in rows:
+            slot = self._slots[row]
+            if slot in assigned:
+                self._runner.copy(slot, free[-1], length)
+                slot = free.pop()
+            assigned.append(slot)
+        self._slots = assigned

@@ -1,0 +1,235 @@
+"""What the tests of vLLM ask on the routes that this server has, in our own words.
+
+Different on purpose:
+
+- `text_offset` counts from the start of the prompt, as in OpenAI's API, where vLLM counts from that of the answer;
+- an empty prompt begins a new text, where vLLM refuses it; `prompt_logprobs` are streamed too;
+- a `logprobs` above 20 and `-1` (all tokens) are refused; the rank of a token beyond them is null;
+- `/classify` has `probabilities` by name, where vLLM has `probs` by position, and refuses an empty list;
+- errors have OpenAI's types, and beams transformers' scores: by the length of the answer alone.
+
+Refused with a reason, or accepted with the value that asks for nothing: `REFUSED`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+# Fields that this server does not support: values that ask for nothing, and one that asks for something.
+REFUSED: dict[str, tuple[list[Any], Any]] = {
+    "include_stop_str_in_output": ([False, None], True),
+    "skip_special_tokens": ([True, None], False),
+    "truncate_prompt_tokens": ([None], 5),
+    "allowed_token_ids": ([None], [5]),
+    "bad_words": ([[], None], ["river"]),
+    "logprob_token_ids": ([None], [5]),
+    "logits_processors": ([[], None], ["mine"]),
+    "response_format": ([{"type": "text"}, None], {"type": "json_object"}),
+    "structured_outputs": ([None], {"regex": "a+"}),
+    "prompt_embeds": ([[], None], "AAAA"),
+    "priority": ([0], 1),
+    "stream_interval": ([1, None], 5),
+    "repetition_detection": ([None], {"max_pattern_size": 3}),
+    "cache_salt": ([None], "salt"),
+    "return_token_offsets": ([False, None], True),
+    "thinking_token_budget": ([-1, None], 100),
+    "watermarking": ([False, None], True),
+    "kv_transfer_params": ([None], {"a": 1}),
+    "ec_transfer_params": ([None], {"a": 1}),
+    "vllm_xargs": ([None], {"a": 1}),
+    "routed_experts_prompt_start": ([0], 3),
+    "return_mm_kwargs": ([True], False),
+}
+# Fields that change nothing here, whatever their value.
+IDLE: dict[str, Any] = {
+    "add_special_tokens": True,
+    "spaces_between_special_tokens": False,
+    "truncation_side": "left",
+    "session_id": "a",
+    "user": "me",
+    "use_beam_search": False,
+    "length_penalty": 1.0,
+}
+
+
+def complete(http: httpx.Client, **options: Any) -> dict[str, Any]:
+    answer = http.post("/v1/completions", json={"model": "base", "prompt": "the river", **options})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def choice(http: httpx.Client, **options: Any) -> dict[str, Any]:
+    return dict(complete(http, **options)["choices"][0])
+
+
+def chunks(http: httpx.Client, **options: Any) -> list[dict[str, Any]]:
+    body = {"model": "base", "prompt": "the river", "stream": True, **options}
+    answer = http.post("/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    lines = answer.text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+
+
+@pytest.mark.parametrize("field", list(REFUSED))
+def test_a_field_is_accepted_if_it_asks_for_nothing(http: httpx.Client, field: str) -> None:
+    neutral, asking = REFUSED[field]
+    plain = choice(http, seed=1, max_tokens=4)
+    for value in neutral:
+        assert choice(http, seed=1, max_tokens=4, **{field: value}) == plain
+    error = http.post("/v1/completions", json={"prompt": "the", field: asking}).json()["error"]
+    assert error["param"] == field
+    assert error["message"].startswith(f"{field} is not supported: ")
+
+
+def test_fields_without_effect_change_nothing(http: httpx.Client) -> None:
+    assert choice(http, seed=1, max_tokens=4, **IDLE) == choice(http, seed=1, max_tokens=4)
+
+
+def test_token_counts_are_those_of_prompt_and_answer(http: httpx.Client) -> None:
+    answer = complete(http, prompt=[5, 6, 7, 8, 9], max_tokens=5, temperature=0, ignore_eos=True)
+    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["choices"][0]["logprobs"] is None
+    assert answer["choices"][0]["prompt_logprobs"] is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_logprobs_have_the_tokens_that_were_asked_for(http: httpx.Client, count: int) -> None:
+    logprobs = choice(http, max_tokens=5, logprobs=count, echo=True)["logprobs"]
+    assert logprobs["token_logprobs"][0] is None
+    assert logprobs["top_logprobs"][0] is None
+    for top in logprobs["top_logprobs"][1:]:
+        assert max(count, 1) <= len(top) <= count + 1
+
+
+@pytest.mark.parametrize("count", [-1, 21])
+def test_too_many_logprobs_are_refused_streamed_or_not(http: httpx.Client, count: int) -> None:
+    for stream in (False, True):
+        for field in ("logprobs", "prompt_logprobs"):
+            body = {"prompt": "the", field: count, "stream": stream}
+            assert http.post("/v1/completions", json=body).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("include", "continuous"), [(False, False), (False, True), (True, False), (True, True), (None, None)]
+)
+def test_a_stream_has_usage_where_it_is_asked_for(
+    http: httpx.Client, include: bool | None, continuous: bool | None
+) -> None:
+    given = {"include_usage": include, "continuous_usage_stats": continuous}
+    found = chunks(
+        http, max_tokens=5, temperature=0, stream_options={k: v for k, v in given.items() if v is not None}
+    )
+    if include:
+        last = found.pop()
+        assert last["choices"] == []
+        assert last["usage"]["total_tokens"] == last["usage"]["prompt_tokens"] + last["usage"]["completion_tokens"]
+    usages = [chunk.get("usage") for chunk in found]
+    if include and continuous:
+        assert [one["completion_tokens"] for one in usages] == list(range(1, len(found) + 1))
+        assert usages[-1] == last["usage"]
+    else:
+        assert usages == [None] * len(found)
+    for name in given:
+        refused = http.post("/v1/completions", json={"prompt": "the", "stream_options": {name: True}})
+        assert refused.status_code == 400
+    nested = {"prompt": "the", "stream": True, "stream_options": {"usage": True}}
+    error = http.post("/v1/completions", json=nested).json()["error"]
+    assert error["param"] == "stream_options.usage"
+    assert "'stream_options.usage'" in error["message"]
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_prompt_and_answer_have_ids_of_their_own(http: httpx.Client, echo: bool) -> None:
+    ids = http.post("/tokenize", json={"prompt": "the river"}).json()["tokens"]
+    asked: dict[str, Any] = {"max_tokens": 6, "seed": 2, "logprobs": 1, "echo": echo, "return_token_ids": True}
+    asked["return_tokens_as_token_ids"] = True
+    whole = choice(http, **asked)
+    assert whole["prompt_token_ids"] == ids
+    names = [int(name.removeprefix("token_id:")) for name in whole["logprobs"]["tokens"]]
+    assert names == [*(ids if echo else []), *whole["token_ids"]]
+    assert len(whole["token_ids"]) == 6
+    found = [chunk["choices"][0] for chunk in chunks(http, **asked)]
+    assert [part.get("prompt_token_ids") for part in found] == [ids] + [None] * (len(found) - 1)
+    assert [token for part in found for token in part["token_ids"]] == whole["token_ids"]
+    assert [name for part in found for name in part["logprobs"]["tokens"]] == whole["logprobs"]["tokens"]
+    plain = choice(http, max_tokens=2)
+    assert plain.get("token_ids") is plain.get("prompt_token_ids") is None
+
+
+def test_offsets_begin_after_the_prompt_as_in_openais_api(http: httpx.Client) -> None:
+    asked: dict[str, Any] = {"max_tokens": 6, "seed": 2, "logprobs": 0}
+    offsets = choice(http, **asked)["logprobs"]["text_offset"]
+    assert offsets[0] == len("the river")
+    assert choice(http, **asked, echo=True)["logprobs"]["text_offset"][-6:] == offsets
+    streamed = chunks(http, **asked)
+    assert [o for c in streamed for o in c["choices"][0]["logprobs"]["text_offset"]] == offsets
+
+
+def test_a_request_id_is_part_of_the_answers_id(http: httpx.Client) -> None:
+    assert complete(http, max_tokens=1, request_id="mine")["id"] == "cmpl-mine"
+
+
+def test_beams_of_one_prompt_differ_and_of_two_are_equal(http: httpx.Client) -> None:
+    asked: dict[str, Any] = {"prompt": ["the river"] * 2, "n": 2, "max_tokens": 5, "use_beam_search": True}
+    texts = [one["text"] for one in complete(http, **asked)["choices"]]
+    assert len(texts) == 4
+    assert texts[0] != texts[1]
+    assert texts[:2] == texts[2:]
+    streamed = ["", "", "", ""]
+    for chunk in chunks(http, **asked):
+        streamed[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"]
+    assert streamed == texts
+
+
+def test_a_models_root_is_null(http: httpx.Client) -> None:
+    card = http.get("/v1/models").json()["data"][0]
+    assert (card["root"], card["parent"], card["max_model_len"]) == (None, None, 64)
+
+
+@pytest.mark.parametrize("path", ["/health/", "/v1/models/", "/v1/models/base/", "/tokenizer_info/"])
+def test_a_slash_at_the_end_is_no_redirect(http: httpx.Client, path: str) -> None:
+    answer = http.get(path, follow_redirects=False)
+    assert answer.status_code == 200
+    assert answer.json().keys() == http.get(path.rstrip("/")).json().keys()
+
+
+@pytest.mark.parametrize("model", ["base", "similarity"])
+def test_scores_have_id_and_usage_and_refuse_long_texts(http: httpx.Client, model: str) -> None:
+    first, second = "the river", ["a stone", "the sea lies"]
+    for pair in ((first, second), ([first] * 2, second), (first, second[0])):
+        answer = http.post("/score", json={"model": model, "text_1": pair[0], "text_2": pair[1]}).json()
+        assert answer["id"].startswith("score-")
+        assert [one["index"] for one in answer["data"]] == list(range(1 if pair[1] == second[0] else 2))
+        assert {one["object"] for one in answer["data"]} == {"score"}
+        assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
+    long = http.post("/score", json={"model": model, "text_1": "the river " * 40, "text_2": second})
+    assert (long.status_code, long.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert http.post("/score", json={"model": "classes", "text_1": "a", "text_2": "b"}).status_code == 400
+
+
+def test_the_longest_text_is_scored(http: httpx.Client) -> None:
+    ids = http.post("/tokenize", json={"prompt": "the river runs"}).json()["count"]
+    text = "the river runs" + " the" * (64 + 1 - ids)
+    count = http.post("/tokenize", json={"prompt": text}).json()["count"]
+    for more, status in (("", 200), (" the", 400)):
+        answer = http.post("/score", json={"model": "base", "text_1": "the river", "text_2": text[9:] + more})
+        assert (count, answer.status_code) == (65, status)
+
+
+def test_names_of_tokens_are_the_tokenizers(http: httpx.Client, base_folder: Any) -> None:
+    from transformers import AutoTokenizer
+
+    peer = AutoTokenizer.from_pretrained(base_folder)
+    text = "the river 日본 runs"
+    found = http.post("/tokenize", json={"prompt": text, "return_token_strs": True}).json()
+    assert found["tokens"] == peer.encode(text)
+    assert found["token_strs"] == peer.convert_ids_to_tokens(found["tokens"])
+    assert http.post("/tokenize", json={"prompt": text}).json()["token_strs"] is None
+    info = http.get("/tokenizer_info").json()
+    assert info["model_max_length"] >= found["max_model_len"]
