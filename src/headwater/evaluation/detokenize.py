@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal
 
 UNDONE = "lines that do not come back"  # in the details of a result
 _CLITICS = ("'s", "'re", "'ve", "'d", "'ll", "'m", "'S")
@@ -293,3 +294,11 @@ CBT = Detokenizer(
         not_split=re.compile(_TITLES + _BARE, re.IGNORECASE),
     )
 )
+DetokenizerName = Literal["wikitext", "ptb", "1bw", "lambada", "cbt"]
+DETOKENIZERS: Mapping[DetokenizerName, Detokenizer] = {
+    "wikitext": WIKITEXT,
+    "ptb": PTB,
+    "1bw": ONE_BILLION,
+    "lambada": LAMBADA,
+    "cbt": CBT,
+}

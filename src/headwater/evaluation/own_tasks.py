@@ -1,4 +1,4 @@
-"""A user's own tasks, given as `MODULE:NAME`. The module is imported, so the user must trust it."""
+"""A user's own tasks: a task file, or `MODULE:NAME`, which is imported, so that the user must trust it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,35 @@ from pathlib import Path
 
 from headwater.errors import UsageError
 from headwater.evaluation.protocols import Task
+from headwater.evaluation.task_files import SUFFIX, read_task_file
 from headwater.storage import sha256_of
 
-EXPECTED = "MODULE:NAME of a Task, a class of one, or a list of them, in a module that Python can import"
+EXPECTED = (
+    "a task file, or MODULE:NAME of a Task, a class of one, or a list of them, in a module that Python can import"
+)
 
+PACKAGE_TASKS = Path(__file__).with_name("tasks")
 _PROTOCOL = re.compile(r"\w[\w.-]*")
 
 
 def is_own(name: str) -> bool:
-    """Return whether the name of a task is `MODULE:NAME`."""
-    return ":" in name
+    """Return whether the name of a task is a task file or `MODULE:NAME`."""
+    return ":" in name or name.endswith(SUFFIX)
 
 
 def load_tasks(name: str) -> list[Task]:
-    """Return the tasks of `MODULE:NAME`; raise UsageError if it has none, or one with a wrong protocol name."""
+    """Return the tasks of a file or of `MODULE:NAME`; raise UsageError for none, or for a wrong protocol name."""
+    tasks = read_task_file(Path(name)) if name.endswith(SUFFIX) else _imported(name)
+    for task in tasks:
+        if not _PROTOCOL.fullmatch(task.protocol):  # it is the name of a file
+            raise UsageError(
+                f"--tasks {name} has the protocol name {task.protocol!r}",
+                expected="letters, digits, '_', '-' and '.'",
+            )
+    return tasks
+
+
+def _imported(name: str) -> list[Task]:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -41,12 +56,6 @@ def load_tasks(name: str) -> list[Task]:
     if not tasks:
         kind = type(getattr(module, attribute)).__name__
         raise UsageError(f"--tasks {name} names an object of type {kind}", expected=EXPECTED)
-    for task in tasks:
-        if not _PROTOCOL.fullmatch(task.protocol):  # it is the name of a file
-            raise UsageError(
-                f"--tasks {name} has the protocol name {task.protocol!r}",
-                expected="letters, digits, '_', '-' and '.'",
-            )
     return tasks
 
 
@@ -54,6 +63,10 @@ def source_hashes(tasks: Sequence[Task]) -> dict[str, str]:
     """Return the hash of the source file of each task that is not part of the package, by protocol."""
     found = {}
     for task in tasks:
+        if task.file is not None:
+            if task.file.parent != PACKAGE_TASKS:
+                found[task.protocol] = sha256_of(task.file)
+            continue
         module = type(task).__module__
         if module.partition(".")[0] != __name__.partition(".")[0]:
             file = getattr(sys.modules.get(module), "__file__", None)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.reader import ContinuationRequest, Reader
@@ -98,8 +99,8 @@ class Task(ABC):
     """One protocol, described by its class attributes.
 
     summary: one line for a list. scored: what exactly is scored. from_paper: the choices that a paper states.
-    inferred: those that it leaves open, or where this protocol differs. For the package's own protocols these four
-    are in `tasks/protocols.toml`. masked: whether it is for masked models instead of causal ones.
+    inferred: those that it leaves open, or where this protocol differs. masked: whether it is for masked models
+    instead of causal ones. file: the task file that describes it, if it is not written in Python.
     """
 
     benchmark: str
@@ -109,6 +110,7 @@ class Task(ABC):
     from_paper: str = ""
     inferred: str = ""
     masked: bool = False
+    file: Path | None = None
     metrics: Sequence[Metric]
     sources: Sequence[Source]
 
@@ -169,6 +171,20 @@ class Task(ABC):
     def metric(self, name: str) -> Metric:
         """Return the metric with this name, or a plain one."""
         return next((metric for metric in self.metrics if metric.name == name), Metric(name))
+
+    def for_masked_models(self) -> Self:
+        """Return the protocol that asks about the same examples and tokens by pseudo-log-likelihood.
+
+        Each token is hidden alone and scored from all others (Salazar et al. 2020, "Masked Language Model
+        Scoring", equation 1), instead of from those before it.
+        """
+        hidden = copy(self)
+        hidden.protocol, hidden.masked = f"{self.benchmark}.pseudo-log-likelihood", True
+        hidden.summary = f"{self.summary}; each token hidden alone, for masked models"
+        hidden.scored = f"{self.scored}; each token's log-probability given all others"
+        hidden.from_paper = "Salazar et al. 2020: one token hidden at a time"
+        hidden.inferred = f"which tokens are scored: those of the protocol for causal models; {self.inferred}"
+        return hidden
 
 
 class ChoiceTask(Task):

@@ -1,52 +1,28 @@
-"""All protocols by their full names, in the order in which they are listed; `protocols.toml` describes them."""
+"""The protocols of this folder by their full names; each file has those of one or a few benchmarks.
+
+A .toml file describes tasks of a common kind (`task_files`), a module has a list `TASKS`.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
-from headwater.config import read_toml
 from headwater.evaluation.protocols import Task
-from headwater.evaluation.tasks import (
-    answers,
-    cbt,
-    choice,
-    held_out,
-    hellaswag,
-    hidden,
-    lambada,
-    pronouns,
-    sentences,
-    streams,
-    summaries,
-    written,
+from headwater.evaluation.task_files import SUFFIX, read_task_file
+
+
+def _tasks_of(path: Path) -> list[Task]:
+    if path.suffix == SUFFIX:
+        return read_task_file(path)
+    tasks: list[Task] = import_module(f"{__name__}.{path.stem}").TASKS
+    return tasks
+
+
+_FILES = sorted(
+    path for path in Path(__file__).parent.iterdir() if path.suffix in (SUFFIX, ".py") and path.stem != "__init__"
 )
-
-_MODULES = (
-    held_out,
-    choice,
-    streams,
-    lambada,
-    cbt,
-    pronouns,
-    sentences,
-    hidden,
-    answers,
-    hellaswag,
-    written,
-    summaries,
-)
-
-_TEXTS = read_toml(Path(__file__).with_name("protocols.toml"))
-
-
-def _described(task: Task) -> Task:
-    """Set the task's texts, such as `summary`."""
-    own = dict(_TEXTS[task.protocol])
-    vars(task).update(_TEXTS[own.pop("like", task.protocol)] | own)
-    return task
-
-
-TASKS: dict[str, Task] = {task.protocol: _described(task) for module in _MODULES for task in module.TASKS}
+TASKS: dict[str, Task] = {task.protocol: task for path in _FILES for task in _tasks_of(path)}
 
 # The version of all protocols. Increase it with every change of what a protocol asks or how it scores, so that
 # earlier results are not mistaken for new ones. tests/golden/protocols.json detects a change.

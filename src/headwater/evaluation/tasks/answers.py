@@ -22,8 +22,20 @@ class Answers(ChoiceTask):
     """The right one among several answers by mean token log-probability."""
 
     by_mean = True
+    scored = "the mean log-probability of each answer's own tokens; the largest is chosen"
 
-    def __init__(self, benchmark: str, choices: int, joined_by: str, source: Source) -> None:
+    def __init__(
+        self,
+        benchmark: str,
+        choices: int,
+        joined_by: str,
+        source: Source,
+        *,
+        summary: str,
+        inferred: str,
+        from_paper: str = "",
+    ) -> None:
+        self.summary, self.inferred, self.from_paper = summary, inferred, from_paper
         self.benchmark, self._joined_by = benchmark, joined_by
         self.protocol = f"{benchmark}.mean"
         self.metrics = (Metric("accuracy", chance=1 / choices),)
@@ -49,20 +61,29 @@ class Answers(ChoiceTask):
         return [reader.pair(context, answer, own_tokens=True) for answer in example.content["answers"]]
 
 
-def _race(part: str, *names: str) -> Answers:
-    source = Source("test", names=names, where="RACE, cs.cmu.edu/~glai1/data/race")
-    return Answers(f"race{part}", 4, "\n", source)
+def _race(part: str, questions: str, *names: str) -> Answers:
+    return Answers(
+        f"race{part}",
+        4,
+        "\n",
+        Source("test", names=names, where="RACE, cs.cmu.edu/~glai1/data/race"),
+        summary=f"the answer to a question on a text ({questions}), by mean token log-probability",
+        inferred="a line break before the answer",
+        from_paper="GPT-1: the highest mean token log-probability",
+    )
 
 
 TASKS = [
-    _race("", "RACE/test/"),
-    _race("-middle", "RACE/test/middle/", "race_middle_test.jsonl"),
-    _race("-high", "RACE/test/high/", "race_high_test.jsonl"),
-    _race("-sample", "race_1000_m500_h500.jsonl"),
+    _race("", "all of RACE's test part", "RACE/test/"),
+    _race("-middle", "middle school", "RACE/test/middle/", "race_middle_test.jsonl"),
+    _race("-high", "high school", "RACE/test/high/", "race_high_test.jsonl"),
+    _race("-sample", "500 middle, 500 high", "race_1000_m500_h500.jsonl"),
     Answers(
         "story-cloze",
         2,
         " ",
         Source("test", names=("cloze_test_test__spring2016.csv",), where="cs.rochester.edu/nlp/rocstories"),
+        summary="the right ending of a story, by mean token log-probability",
+        inferred="a space before the answer; the protocol: GPT-1 fine-tunes on this set",
     ),
 ]

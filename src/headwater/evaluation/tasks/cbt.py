@@ -30,11 +30,17 @@ class ChildrensBooks(ChoiceTask):
 
     metrics = (Metric("accuracy", chance=1 / _CANDIDATES),)
     benchmark = "cbt"
+    scored = "each candidate and the rest of its sentence, given the text before; the largest is chosen"
 
     def __init__(self, kind: str, letters: str, detokenizer: Detokenizer | None, joined: str = "\n") -> None:
         reading = "detokenized" if detokenizer else "tokens"
         reading += ".spaces" if joined == " " else ""
         self.protocol = f"cbt.{kind}.{reading}"
+        omitted = kind.replace("-", " ")
+        self.summary = f"an omitted word ({omitted}), with the rest of its sentence, {reading} text"
+        self.from_paper = "what is scored; the validation part" + ("; de-tokenized text" if detokenizer else "")
+        text = "the de-tokenizer's rules" if detokenizer else "the text as it is"
+        self.inferred = f"{text}; sentences joined by {'spaces' if joined == ' ' else 'line breaks'}"
         self._detokenizer, self._joined = detokenizer, joined
         names = (f"cbtest_{letters}_valid_2000ex.txt",)
         self.sources = (

@@ -29,6 +29,9 @@ class HeldOut(Task):
 
     benchmark = "heldout"
     protocol = "heldout.bits-per-byte"
+    summary = "held-out text, every token and end of document, over its UTF-8 bytes; with xz and an n-gram model"
+    scored = "every token and end of document of the held-out part; bits are divided by the bytes of the text"
+    inferred = "the whole protocol: it is this project's own"
     metrics = (Metric("bits per byte", higher_is_better=False),)
     sources = (
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),

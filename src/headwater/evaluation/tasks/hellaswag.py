@@ -28,6 +28,10 @@ Reading = Literal["lm-eval", "llm-c"]
 ENDINGS = 4
 _BRACKETS = re.compile(r"\[.*?\]")
 _LENGTHS = {"lm-eval": "per-character", "llm-c": "mean"}
+_PROGRAMS = {
+    "lm-eval": ("lm-evaluation-harness", "`activity_label: ctx_a ctx_b` without bracketed marks"),
+    "llm-c": ("llm.c and build-nanogpt", "the unchanged `ctx`, encoded separately"),
+}
 
 
 class HellaSwag(ChoiceTask):
@@ -45,6 +49,13 @@ class HellaSwag(ChoiceTask):
         self.reading, self.normalized = reading, normalized
         self.by_mean = normalized and reading == "llm-c"
         self.protocol = f"hellaswag.{reading}.{_LENGTHS[reading] if normalized else 'total'}"
+        program, context = _PROGRAMS[reading]
+        how = "the log-probability of each ending" + (", divided by its characters" if normalized else "")
+        if self.by_mean:
+            how = "the mean log-probability of each ending's tokens"
+        self.summary = f"the right one of four endings, as in {program}, by {how}"
+        self.scored = f"{how}, after {context}; the largest is chosen"
+        self.inferred = f"the whole protocol: neither paper has this set; it is the protocol of {program}"
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a line."""

@@ -97,6 +97,32 @@ def first_word(text: str) -> str:
     return match[0] if match else ""
 
 
+# Of each reading: what is scored, what the paper states, and what it leaves open.
+_TEXTS_OF: Mapping[Reading, tuple[str, list[str], str]] = {
+    "last-token": (
+        "the last token of the last word",
+        ["the last word"],
+        "that one token is scored: the paper predicts the word",
+    ),
+    "whole-word": (
+        "all tokens of the last word, given the passage before it; accuracy: all are greedy",
+        ["the last word"],
+        "that the perplexity is a word's",
+    ),
+    "whole-word.stop-words": (
+        "whether the most probable word that is not a function word is the last word",
+        ["the last word", "a stop-word filter"],
+        "the list of function words, and that it works on whole words",
+    ),
+}
+_PREPARED: Mapping[Text, str] = {
+    "openai": "",
+    "openai.suggested": "the preparation, from openai/gpt-2 issue 131",
+    "original": "the authors' own text",
+    "original.detokenized": "the de-tokenizer's rules",
+}
+
+
 class Lambada(Task):
     """The last word of each passage."""
 
@@ -105,6 +131,10 @@ class Lambada(Task):
     def __init__(self, text: Text, reading: Reading) -> None:
         self.text, self.reading = text, reading
         self.protocol = f"lambada.{text}.{reading}"
+        self.summary = f"last word of a passage ({text} text), {reading.replace('.', ', ')}"
+        self.scored, stated, open_choice = _TEXTS_OF[reading]
+        self.from_paper = "; ".join([*stated, "OpenAI's file"] if text.startswith("openai") else stated)
+        self.inferred = "; ".join(filter(None, (open_choice, _PREPARED[text])))
         self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
         self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)

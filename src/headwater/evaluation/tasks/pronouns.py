@@ -45,12 +45,27 @@ _POSSESSIVE = {"my", "your", "his", "its", "our", "their"}
 _CONJUNCTION = re.compile(r"\b(?:because|since|so|but|and|although|though|as|when|while|after|before|until|if)\b")
 
 
+_COMPARED: Mapping[Reading, str] = {
+    "full": "probability of the whole sentence",
+    "partial": "probability of what follows the candidate",
+    "substitution": "mean token log-probability of what follows the candidate",
+}
+
+
 class Pronouns(ChoiceTask):
     """The antecedent among the candidates."""
 
     metrics = (Metric("accuracy"),)
+    inferred = "the possessive ending; the case of a candidate's first letter"
 
-    def __init__(self, benchmark: str, reading: Reading, names: tuple[str, ...], where: str) -> None:
+    def __init__(
+        self, benchmark: str, reading: Reading, names: tuple[str, ...], where: str, *, from_paper: str = ""
+    ) -> None:
+        self.summary = f"whom a pronoun means, by {_COMPARED[reading]}"
+        self.scored = f"{_COMPARED[reading]}, with each candidate in the pronoun's place; the largest is chosen"
+        self.from_paper = from_paper
+        if benchmark == "dprd":
+            self.inferred += "; which of two equal pronouns is meant"
         self.benchmark, self.reading = benchmark, reading
         self.by_mean = reading == "substitution"
         self.protocol = f"{benchmark}.{reading}"
@@ -145,15 +160,19 @@ def _in_place(candidate: str, before: str) -> str:
 
 _WSC = ("wsc273.txt",)
 _WSC_WHERE = "The Winograd Schema Challenge collection of E. Davis, in the five-line form of bert-commonsense"
-TASKS = [
-    Pronouns("wsc273", "full", _WSC, _WSC_WHERE),
-    Pronouns("wsc273", "partial", _WSC, _WSC_WHERE),
-    Pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE),
+_FULL = "Trinh and Le 2018: full scoring"
+_PARTIAL = "GPT-2: partial scoring (Trinh and Le 2018)"
+_CAUSAL = [
+    Pronouns("wsc273", "full", _WSC, _WSC_WHERE, from_paper=_FULL),
+    Pronouns("wsc273", "partial", _WSC, _WSC_WHERE, from_paper=_PARTIAL),
+    Pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE, from_paper=_FULL),
     Pronouns("pdp", "partial", ("PDP.txt",), _WSC_WHERE),
     Pronouns(
         "dprd",
         "substitution",
         ("dprd/test.c.txt", "test.c.txt"),
         "The definite pronoun set of Rahman and Ng, UT Dallas",
+        from_paper="GPT-1: the mean over what follows",
     ),
 ]
+TASKS = _CAUSAL + [task.for_masked_models() for task in _CAUSAL if task.reading != "full"]

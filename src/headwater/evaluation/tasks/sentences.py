@@ -43,6 +43,10 @@ class Sentiment(ChoiceTask):
     """SST-2 by the word after *very*; with `whole_word`, a word may have several tokens."""
 
     benchmark = "sst-2"
+    summary = "positive or negative after a sentence and the word very"
+    scored = "the words *positive* and *negative* after the sentence and *very*; the more probable one is chosen"
+    from_paper = "GPT-1: the word *very*, and that only these two are compared"
+    inferred = "the development part"
     metrics = (Metric("accuracy", chance=0.5),)
     sources = (
         Source(
@@ -54,7 +58,11 @@ class Sentiment(ChoiceTask):
 
     def __init__(self, *, whole_word: bool = False) -> None:
         self._whole_word = whole_word
-        self.protocol = "sst-2.whole-word" if whole_word else "sst-2.very"
+        self.protocol = "sst-2.very"
+        if whole_word:
+            self.protocol = "sst-2.whole-word"
+            self.summary += ", in any number of tokens"
+            self.inferred += "; words of several tokens"
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the development sentences, whose labels are public."""
@@ -90,6 +98,12 @@ class Acceptability(Task):
 
     benchmark = "cola"
     protocol = "cola.mean-log-probability"
+    summary = (
+        "acceptable or not, by mean token log-probability against a threshold tuned on the training sentences"
+    )
+    scored = "the mean token log-probability of the sentence, against a threshold"
+    from_paper = "GPT-1: the mean log-probability and a threshold"
+    inferred = f"the threshold: the best on {_TUNED_ON:,} training sentences; the development part"
     metrics = (Metric("matthews", chance=0.0), Metric("accuracy"))
     sources = (
         Source("train", names=("CoLA/train.tsv", "cola/in_domain_train.tsv"), where="nyu-mll.github.io/CoLA"),
@@ -176,4 +190,5 @@ def _label(value: Any, path: str) -> int:
     return int(value)
 
 
-TASKS: list[Task] = [Sentiment(), Sentiment(whole_word=True), Acceptability()]
+_CAUSAL: list[Task] = [Sentiment(), Sentiment(whole_word=True), Acceptability()]
+TASKS = _CAUSAL + [task.for_masked_models() for task in _CAUSAL[1:]]

@@ -25,6 +25,14 @@ _TOKENS, _TOP_K, _SENTENCES = 100, 2, 3
 _END = re.compile(r"(?<=[.!?])[\"')]*\s+|\n+")
 
 
+_SUMMARIES: Mapping[Reading, str] = {
+    "tldr": "summary after TL;DR:, top-k 2, first three sentences",
+    "no-hint": "the same without TL;DR:",
+    "lead-3": "the article's first three sentences",
+    "random-3": "three sentences of the article",
+}
+
+
 class Summaries(Task):
     """ROUGE of three sentences against the highlights."""
 
@@ -41,6 +49,14 @@ class Summaries(Task):
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.protocol = f"cnndm.{reading}"
+        self.summary = _SUMMARIES[reading]
+        self.inferred = "how sentences are split; ROUGE's version and stemmer"
+        if reading != "lead-3":
+            self.inferred += "; the seed"
+        self.scored, self.from_paper = "three sentences of the article", "the baseline; ROUGE F1"
+        if reading in {"tldr", "no-hint"}:
+            self.scored = "the first three sentences written"
+            self.from_paper = "100 tokens, top-k 2, three sentences; ROUGE F1"
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example an article."""

@@ -46,6 +46,10 @@ class Conversations(Task):
 
     benchmark = "coqa"
     protocol = "coqa.greedy"
+    summary = "answers to questions on a text, greedy, F1 against people's answers"
+    scored = "the first line written after the document, the conversation and `A:`"
+    from_paper = "document, history and a final `A:`; greedy; F1 on the development part"
+    inferred = "`Q:` and `A:` lines; the end at a line break; 32 tokens"
     metrics = (Metric("f1"), Metric("exact match"))
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
@@ -81,6 +85,10 @@ class NaturalQuestions(Task):
 
     benchmark = "natural-questions"
     protocol = "natural-questions.exact-match"
+    summary = "answers from memory after 5 examples, exact match, and that of the most confident 1 %"
+    scored = "the first line written after the examples and the question; confidence is its probability"
+    from_paper = "examples before the question; exact match; the most confident 1 %"
+    inferred = "number and source of the examples: the last five of the set; `Q:` and `A:` lines"
     metrics = (Metric("exact match"), Metric("exact match, most confident 1 %"))
     sources = (
         Source(
@@ -127,6 +135,10 @@ class QuestionTypes(Task):
 
     benchmark = "natural-questions"
     protocol = "natural-questions.question-type"
+    summary = "the most common answer to other questions that begin with the same word, exact match, no model"
+    scored = "the most common answer to the other questions of the same type"
+    from_paper = "the baseline: the most common answer of each question type"
+    inferred = "the type is the first word; the answers are those of the development part"
     metrics = (Metric("exact match"),)
     sources = NaturalQuestions.sources
 
@@ -158,6 +170,9 @@ class Translation(Task):
     """WMT-14, newstest2014, between English and French."""
 
     benchmark = "wmt14"
+    scored = "the first sentence written after the pairs and the source sentence, by BLEU"
+    from_paper = "`english sentence = french sentence` pairs; greedy; the first sentence"
+    inferred = "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a)"
     metrics = (Metric("bleu"),)
     sources = tuple(
         Source(
@@ -170,6 +185,7 @@ class Translation(Task):
 
     def __init__(self, direction: Literal["en-fr", "fr-en"]) -> None:
         self.protocol = f"wmt14.{direction}"
+        self.summary = f"translation {direction} after {SHOTS} pairs, greedy, BLEU of the first sentence"
         self._from, self._to = direction.split("-")
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:

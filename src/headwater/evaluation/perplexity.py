@@ -1,4 +1,4 @@
-"""Language modelling on a long text: WikiText, PTB and 1BW by word, enwik8 by byte, text8 by character.
+"""Language modelling on a long text, as a task file describes it: by word, byte or character.
 
 The score is e to the total negative log-likelihood divided by the number of the benchmark's *original* units
 (Radford et al. 2019, section 3.1; in bits for bytes and characters): words between white space and line ends,
@@ -17,36 +17,66 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
+from headwater.config import Config
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.detokenize import ONE_BILLION, PTB, WIKITEXT, Detokenizer
+from headwater.evaluation.detokenize import Detokenizer, DetokenizerName
 from headwater.evaluation.protocols import Answer, Example, Figure, Metric, Scored, Task, perplexity, ratio_error
 from headwater.evaluation.reader import ContinuationRequest, Reader
 from headwater.storage import decode_text, read_bytes
 
 Unit = Literal["word", "byte", "character"]
-_LAST = 5_000_000  # test part of enwik8 and text8: the last five million bytes of a hundred million
-_METRICS = {"word": "perplexity", "byte": "bits per byte", "character": "bits per character"}
+# Of each unit: the metric, the divisor of the loss, and the reading of the file as it is.
+_UNITS: Mapping[Unit, tuple[str, str, str]] = {
+    "word": ("perplexity", "original words and line ends", "tokens"),
+    "byte": ("bits per byte", "bytes", "bytes"),
+    "character": ("bits per character", "characters", "characters"),
+}
 _PIECE = 1 << 20  # characters encoded at a time
 _BETWEEN_WORDS = re.compile(r"[^\W_](?= [^\W_])")
 
 
-class StreamTask(Task):
+class PerplexityFile(Config):
+    """A task file of the kind `perplexity`."""
+
+    kind: Literal["perplexity"]
+    benchmark: str
+    """Beginning of the protocols' names."""
+    files: tuple[str, ...]
+    """Names of the text file, best first."""
+    where: str = ""
+    """Where to get it."""
+    unit: Unit = "word"
+    """What the loss is divided by."""
+    detokenizer: DetokenizerName | None = None
+    """Score the text also without its tokenisation."""
+    last_bytes: int | None = Field(default=None, ge=1)
+    """Use only the end of the file."""
+    from_paper: str = ""
+    """The choices that a paper states."""
+
+
+class Perplexity(Task):
     """One text, whose windows are the examples."""
 
-    def __init__(
-        self,
-        benchmark: str,
-        reading: str,
-        names: tuple[str, ...],
-        where: str,
-        unit: Unit = "word",
-        detokenizer: Detokenizer | None = None,
-    ) -> None:
-        self.benchmark, self.unit, self.detokenizer = benchmark, unit, detokenizer
-        self.protocol = f"{benchmark}.{reading}"
-        self.sources = (Source("test", names=names, where=where),)
-        self.metrics = (Metric(_METRICS[unit], higher_is_better=False),)
+    def __init__(self, described: PerplexityFile, detokenizer: Detokenizer | None = None) -> None:
+        self.described, self.detokenizer = described, detokenizer
+        self.benchmark, self.unit = described.benchmark, described.unit
+        self.sources = (Source("test", names=described.files, where=described.where),)
+        metric, divisor, reading = _UNITS[self.unit]
+        self.metrics = (Metric(metric, higher_is_better=False),)
+        self.from_paper, self.inferred = described.from_paper, "window and stride"
+        if self.detokenizer is not None:
+            reading = "detokenized"
+            self.from_paper += "; an invertible de-tokenizer" if self.from_paper else ""
+            self.inferred += "; the de-tokenizer's rules"
+        elif self.unit == "word":
+            self.inferred += "; the text as it is"
+        self.protocol = f"{self.benchmark}.{reading}"
+        self.summary = f"{metric} of the test text, {reading}, through sliding windows"
+        self.scored = f"every token of the text after `<|endoftext|>`; the loss is divided by the {divisor}"
 
     def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the windows, each with its share of the text's units."""
@@ -105,8 +135,9 @@ class StreamTask(Task):
     def _text(self, path: Path) -> tuple[str, int]:
         """Return the text to score, and the number of its original units."""
         raw = read_bytes(path)
+        if self.described.last_bytes is not None:
+            raw = raw[-self.described.last_bytes :]
         if self.unit != "word":
-            raw = raw[-_LAST:]
             # A test part may begin inside a character, whose bytes are counted too.
             text = raw.decode("utf-8", errors="replace") if self.unit == "byte" else decode_text(raw, path)
             return text, len(raw) if self.unit == "byte" else len(text)
@@ -134,36 +165,3 @@ def _pieces(text: str) -> list[str]:
         pieces.append(text[start:end])
         start = end
     return [*pieces, text[start:]]
-
-
-_WIKI = "The WikiText distribution of Merity et al. 2016"
-_WIKI_2 = ("wikitext-2/wiki.test.tokens", "wikitext2/wiki.test.tokens")
-_WIKI_103 = ("wikitext-103/wiki.test.tokens", "wikitext103/wiki.test.tokens")
-_WIKI_RAW = (
-    "wikitext-103-raw/wiki.test.raw",
-    "wikitext-2-raw/wiki.test.raw",
-    "wikitext2/wiki.test.raw",
-    "wiki.test.raw",
-)
-_PTB_FILE = ("ptb.test.txt",)
-_PTB_WHERE = "Mikolov's preprocessed Penn Treebank, simple-examples.tgz; the text is LDC99T42"
-_1BW = ("news.en.heldout-00000-of-00050",)
-_1BW_WHERE = "The One Billion Word benchmark of Chelba et al. 2013, its first held-out shard"
-
-TASKS = [
-    StreamTask("wikitext-2", "tokens", _WIKI_2, _WIKI),
-    StreamTask("wikitext-2", "detokenized", _WIKI_2, _WIKI, detokenizer=WIKITEXT),
-    StreamTask("wikitext-103", "tokens", _WIKI_103, _WIKI),
-    StreamTask("wikitext-103", "detokenized", _WIKI_103, _WIKI, detokenizer=WIKITEXT),
-    # The raw test text is the same for both sets; it has the words that <unk> replaces.
-    StreamTask("wikitext-raw", "tokens", _WIKI_RAW, _WIKI),
-    StreamTask("wikitext-raw", "detokenized", _WIKI_RAW, _WIKI, detokenizer=WIKITEXT),
-    StreamTask("ptb", "tokens", _PTB_FILE, _PTB_WHERE),
-    StreamTask("ptb", "detokenized", _PTB_FILE, _PTB_WHERE, detokenizer=PTB),
-    StreamTask("enwik8", "bytes", ("enwik8.test.5mb", "enwik8"), "mattmahoney.net/dc/enwik8.zip", unit="byte"),
-    StreamTask(
-        "text8", "characters", ("text8.test.5mb", "text8"), "mattmahoney.net/dc/text8.zip", unit="character"
-    ),
-    StreamTask("1bw", "tokens", _1BW, _1BW_WHERE),
-    StreamTask("1bw", "detokenized", _1BW, _1BW_WHERE, detokenizer=ONE_BILLION),
-]

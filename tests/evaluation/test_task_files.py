@@ -1,0 +1,103 @@
+"""Tasks that a TOML file describes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import DataError, UsageError
+from headwater.evaluation import evaluate, select
+from headwater.evaluation.protocols import Scored
+from headwater.evaluation.results import read_examples
+from headwater.evaluation.task_files import read_task_file
+
+CAPITALS = """
+kind = "choice"
+benchmark = "capitals"
+summary = "the capital of a country"
+files = ["capitals.csv"]
+context = "The capital of {country} is"
+answers = ["a", "b"]
+label = "right"
+readings = ["total", "mean", "per-character", "gain"]
+"""
+ROWS = "country,a,b,right\nFrance,Paris,Marseille,A\nItaly,Rome,Milan,Rome\nSpain,Vigo,Madrid,1\n"
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    (tmp_path / "capitals.csv").write_text(ROWS, encoding="utf-8")
+    (tmp_path / "capitals.toml").write_text(CAPITALS, encoding="utf-8")
+    return tmp_path / "capitals.toml"
+
+
+def test_a_choice_file_is_asked_in_each_reading(world: Any, described: Path, tmp_path: Path) -> None:
+    results = evaluate(world.model, [str(described)], tmp_path, tmp_path / "out")
+    assert [one.protocol.removeprefix("capitals.") for one in results.results] == [
+        "total",
+        "mean",
+        "per-character",
+        "gain",
+    ]
+    assert {(one.count, one.chance) for one in results.results} == {(3, 0.5)}
+    records = list(read_examples(tmp_path / "out", "capitals.total"))
+    assert [record["label"] for record in records] == [0, 0, 1]  # a letter, a text, a number
+    assert records[0]["example"]["prompt"] == "The capital of France is"
+
+
+@pytest.mark.parametrize(("reading", "chosen"), [("total", 1), ("mean", 0), ("per-character", 1), ("gain", 0)])
+def test_each_reading_has_its_own_value(described: Path, reading: str, chosen: int) -> None:
+    task = next(task for task in read_task_file(described) if task.protocol == f"capitals.{reading}")
+    (example, *_) = task.read({"labels": described.with_suffix(".csv")}, None)  # type: ignore[arg-type]
+    greedy = (False, False, False)
+    answers = [Scored((-1.0, -1.0, -1.0), greedy), Scored((-2.0,), greedy)]  # Paris, Marseille
+    if reading == "gain":
+        answers += [Scored((-9.0,), greedy), Scored((-3.0,), greedy)]
+    assert task.score(example, answers, None)["chosen"] == chosen  # type: ignore[arg-type]
+
+
+def test_a_perplexity_file_is_one_protocol_per_text(world: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("The river flows slowly north .\n" * 3, encoding="utf-8")
+    file = tmp_path / "mine.toml"
+    file.write_text('kind = "perplexity"\nbenchmark = "mine"\nfiles = ["mine.txt"]\ndetokenizer = "ptb"\n')
+    results = evaluate(world.model, [str(file)], tmp_path, tmp_path / "out")
+    assert [one.protocol for one in results.results] == ["mine.tokens", "mine.detokenized"]
+    assert results.results[0].details["units"] == 3 * 7
+
+
+def test_results_record_the_task_file(world: Any, described: Path, tmp_path: Path) -> None:
+    evaluate(world.model, [str(described)], tmp_path, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "headwater.json").read_text(encoding="utf-8"))["config"]
+    assert len(config["own_tasks"]["capitals.total"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('kind = "choice"', 'kind = "chioce"'), "has the kind 'chioce'; expected choice or perplexity"),
+        (("readings", "reading"), "unknown key 'reading'"),
+        (('"capitals"', '"a b"'), "has the protocol name 'a b.total'"),
+    ],
+)
+def test_a_wrong_task_file_is_named(described: Path, change: tuple[str, str], message: str) -> None:
+    described.write_text(CAPITALS.replace(*change), encoding="utf-8")
+    with pytest.raises(UsageError, match=message):
+        select([str(described)])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("Peru,Lima,Cusco,C", "row 4: the label 'C' is none of the 2 answers"),
+        ("Peru,Lima,,A", "row 4 lacks an answer"),
+        ("Peru,Lima,Cusco,", "row 4 has no label"),
+    ],
+)
+def test_a_wrong_row_is_named(described: Path, row: str, message: str) -> None:
+    path = described.with_suffix(".csv")
+    path.write_text(ROWS + row + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read_task_file(described)[0].read({"labels": path}, None)  # type: ignore[arg-type]
