@@ -1,7 +1,7 @@
 from .asker import Asker
 from .comparison import compare
 from .data_files import DataFiles, Source
-from .detokenize import CBT, LAMBADA
+from .detokenize import DETOKENIZERS
 from .during import Follower
 from .evaluation import EvaluateConfig, evaluate, locate_files, run_task, select
 from .json_lines import json_lines, text_of
@@ -29,8 +29,7 @@ from .tasks.lambada import is_function_word, may_begin_function_word, perplexity
 from .tasks.summaries import sentences
 
 __all__ = [
-    "CBT",
-    "LAMBADA",
+    "DETOKENIZERS",
     "PAPER_TABLES",
     "SIZES",
     "TAGS",

@@ -48,7 +48,7 @@ _STOP_WORDS = "whole-word.stop-words"
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
 def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Score the last word or its last token; with the filter, also the words that are generated."""
-    from headwater.evaluation import LAMBADA
+    from headwater.evaluation import DETOKENIZERS
 
     if ".openai." in protocol:
         texts = [json.loads(line)["text"] for line in files.lines("lambada_test_openai.jsonl")]
@@ -58,7 +58,7 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
         if ".suggested." in protocol:
             text = "\n" + re.sub("[“”]", '"', text).strip()
         context, word = text[: text.rindex(" ")], text[text.rindex(" ") :]
-        context = LAMBADA.detokenize(context) if ".detokenized." in protocol else context
+        context = DETOKENIZERS["lambada"].detokenize(context) if ".detokenized." in protocol else context
         scores = peer.score(context, word)
         if protocol.endswith("last-token"):
             scores = scores[-1:]
@@ -83,26 +83,26 @@ def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
             return
 
 
-def stream(name: str, detokenizer: str | None, most: int = 400_000) -> Callable[..., Iterator[list[Answer]]]:
+def stream(name: str, detokenizer: Any, most: int = 400_000) -> Callable[..., Iterator[list[Answer]]]:
     """Return a recount of the windows of a text."""
 
     def windows(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
-        from headwater.evaluation import detokenize
+        from headwater.evaluation import DETOKENIZERS
 
         text = files(name).read_bytes()[:most].decode("utf-8", errors="ignore")
         if detokenizer is not None:
-            text = "\n".join(map(getattr(detokenize, detokenizer).detokenize, text.split("\n")))
+            text = "\n".join(map(DETOKENIZERS[detokenizer].detokenize, text.split("\n")))
         yield from peer.windows(peer.ids(text), count)
 
     return windows
 
 
 for _name, _file, _detokenizer in (
-    ("wikitext-2", "wikitext2/wiki.test.tokens", "WIKITEXT"),
-    ("wikitext-raw", "wikitext2/wiki.test.raw", "WIKITEXT"),
-    ("wikitext-103", "wikitext-103/wiki.test.tokens", "WIKITEXT"),
-    ("ptb", "ptb.test.txt", "PTB"),
-    ("1bw", "news.en.heldout-00000-of-00050", "ONE_BILLION"),
+    ("wikitext-2", "wikitext2/wiki.test.tokens", "wikitext"),
+    ("wikitext-raw", "wikitext2/wiki.test.raw", "wikitext"),
+    ("wikitext-103", "wikitext-103/wiki.test.tokens", "wikitext"),
+    ("ptb", "ptb.test.txt", "ptb"),
+    ("1bw", "news.en.heldout-00000-of-00050", "1bw"),
 ):
     recounts(f"{_name}.tokens")(stream(_file, None))
     recounts(f"{_name}.detokenized")(stream(_file, _detokenizer))
@@ -119,9 +119,9 @@ recounts("text8.characters")(stream("text8.test.5mb", None))
 )
 def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Score each candidate with the rest of its sentence."""
-    from headwater.evaluation import CBT
+    from headwater.evaluation import DETOKENIZERS
 
-    written: Callable[[str], str] = CBT.detokenize if ".detokenized" in protocol else str
+    written: Callable[[str], str] = DETOKENIZERS["cbt"].detokenize if ".detokenized" in protocol else str
     joined = " " if protocol.endswith("spaces") else "\n"
     lines = files.lines(f"cbtest_{'CN' if '.common' in protocol else 'NE'}_valid_2000ex.txt")
     for start in range(0, len(lines), 22):
