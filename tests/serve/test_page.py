@@ -922,3 +922,32 @@ def test_the_page_is_small_and_asks_for_nothing_outside() -> None:
     for path in files:
         links = re.findall(r"""(?:https?:)?//[\w.-]+\.\w+[^\s"']*""", path.read_text(encoding="utf-8"))
         assert [link for link in links if "www.w3.org" not in link] == []
+
+
+def test_the_view_inside_opens_with_the_chosen_token(open_page: Open) -> None:
+    page = open_page()
+    token(page, 4).click()
+    chosen = token(page, 4).text_content()
+    page.click("#tab-inside")
+    page.wait_for_selector(STORY)
+    assert page.locator("#inside-text").input_value() == text_of_write(page)
+    assert chosen in (page.locator("#story-title").text_content() or "")
+
+
+def text_of_write(page: Page) -> str:
+    page.click("#tab-write")
+    return text_of(page)
+
+
+def test_the_examples_follow_the_models_language(
+    open_page: Open, base_folder: Path, tmp_path: Path, start_server: Any
+) -> None:
+    shutil.copytree(base_folder, tmp_path / "korean")
+    card = "---\nlicense: mit\nlanguage: ko\n---\n# A model\n"
+    (tmp_path / "korean" / "README.md").write_text(card, encoding="utf-8")
+    running = start_server("--model", str(tmp_path / "korean"), "--model", f"other={base_folder}")
+    page = open_page(url=running.url)
+    assert page.locator("#prompt").input_value() == "이 영화는"
+    page.select_option("#write-model", "other")
+    assert page.locator("#examples button >> nth=0").text_content() == "The river"
+    assert running.stop() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from headwater.finetuning import TASK_FILE, FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
 from headwater.serve.served import Served
+from headwater.tokenizer import Tokenizer
 
+# In the metadata of a model card, between lines of three hyphens at its start.
+_LANGUAGE = re.compile(r"\A---\n(?:(?!---\n).*\n)*?language: *\[?[\"']?([a-z]{2,3})\b")
+_HANGUL = re.compile("[\uac00-\ud7a3]")
 # More continuations at a time add little throughput.
 _MOST_SLOTS = 32
 
@@ -84,11 +89,22 @@ def _usual_name(model: str) -> str:
     return shipped.name_of(path.resolve())
 
 
+def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
+    """Return the language of a model's text: as its card says, else "ko" for a vocabulary with much Hangul."""
+    card = folder / "README.md"
+    if card.is_file() and (match := _LANGUAGE.search(card.read_text(encoding="utf-8", errors="replace"))):
+        return match[1]
+    texts = (tokenizer.token_text(token) for token in range(tokenizer.vocabulary_size))
+    korean = sum(_HANGUL.search(text) is not None for text in texts)
+    return "ko" if korean > tokenizer.vocabulary_size // 10 else None
+
+
 def _open(name: str, source: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
     folder = shipped.resolve(source)
     if not (folder / TASK_FILE).is_file():
-        return Served(name, load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots))
+        lm = load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
+        return Served(name, lm, language=language_of(folder, lm.tokenizer))
     fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
     exact = "fp32" if precision == "auto" else precision
     lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
-    return Served(name, lm, fine_tuned)
+    return Served(name, lm, fine_tuned, language=language_of(folder, lm.tokenizer))

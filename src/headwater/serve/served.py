@@ -235,6 +235,7 @@ class Served:
     lm: LanguageModel
     fine_tuned: FineTuned | None = None
     beams: int = 1  # the most of one search
+    language: str | None = None  # of its text, as "en"; None if unknown
     created: int = field(default_factory=lambda: int(time.time()))
 
     def start(self, queue: int, background: Executor | None = None) -> None:

@@ -62,6 +62,7 @@ def card(served: Served) -> dict[str, Any]:
         "task": head.task if head else None,
         "labels": (head.labels.names or None) if head else None,
         "masked": config.is_masked,
+        "language": served.language,
     }
 
 

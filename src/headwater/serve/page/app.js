@@ -7,10 +7,10 @@ import { compareState, restoreCompare, setUpCompare, writeBoth } from "./compare
 import { attempt, byId, fillSelect, say } from "./dom.js";
 import { setUpFill } from "./fill.js";
 import { setUpHistory } from "./history.js";
-import { insideState, openStory, openText, setUpInside } from "./inside.js";
+import { hasStory, insideState, openStory, openText, setUpInside } from "./inside.js";
 import { setUpLanguage, t } from "./language.js";
 import { copy, link, readLink } from "./share.js";
-import { isRunning, restore, setUpWrite, state, stop, write, writeFirst } from "./write.js";
+import { chosenToken, isRunning, restore, setUpWrite, state, stop, write, writeFirst } from "./write.js";
 
 const tabs = byId("tabs");
 
@@ -26,7 +26,14 @@ function openView(name) {
 }
 
 function setUpKeys() {
-  tabs.addEventListener("click", (event) => event.target.id.startsWith("tab-") && openView(event.target.id.slice(4)));
+  tabs.addEventListener("click", (event) => {
+    if (!event.target.id.startsWith("tab-")) return;
+    const name = event.target.id.slice(4);
+    openView(name);
+    // The view inside begins with the text and the token that are chosen in the view of writing.
+    const given = name === "inside" && !hasStory() && !isRunning() ? chosenToken() : null;
+    if (given) attempt(() => openStory(given.model, given.entries, Math.max(0, given.index), given.settings));
+  });
   tabs.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;

@@ -78,11 +78,12 @@ export function showAttention(story, on) {
   }
 }
 
-// The head that attends most to one token other than the first: heads with nothing to attend to use the first.
+// The head that attends most to one earlier token other than the first: heads with nothing to attend to use the
+// first, and a head that attends to its own token says little.
 function strongest(attention) {
   let best = { layer: 0, head: 0, weight: -1 };
   attention.forEach((row, layer) => row.forEach((weights, head) => {
-    const weight = Math.max(...weights.slice(weights.length > 1 ? 1 : 0));
+    const weight = Math.max(...(weights.length > 2 ? weights.slice(1, -1) : weights));
     if (weight > best.weight) best = { layer, head, weight };
   }));
   return { layer: best.layer, head: best.head };

@@ -36,6 +36,8 @@ export function setUpInside(models) {
   });
 }
 
+export const hasStory = () => Boolean(story);
+
 export const insideState = () => ({ prompt: byId("inside-text").value, a: byId("inside-model").value, token: story?.index });
 
 // A text: the story of what comes after it, or of the token `index`.

@@ -11,7 +11,11 @@ import { setUpShare } from "./share.js";
 import { Passage, readable, textOf } from "./tokens.js";
 import { Tree } from "./tree.js";
 
-const EXAMPLES = ["The river", "Once upon a time", "The city was founded in"];
+// By the language of the model's text.
+const EXAMPLES = {
+  en: ["The river", "Once upon a time", "The city was founded in"],
+  ko: ["이 영화는", "옛날 옛적에", "우리 동네에는"],
+};
 let models = [];
 let tree = new Tree();
 let running = null; // an AbortController
@@ -30,8 +34,7 @@ export function setUpWrite(all, story) {
   passage = new Passage(t("write.text"), { choose: openCard, key: cardKey });
   byId("write-text").append(passage.element);
   byId("write-text").addEventListener("pointerleave", hideUnpinned);
-  byId("examples").append(...EXAMPLES.map((text) =>
-    make("button", { type: "button", class: "example", onclick: () => writeExample(text) }, text)));
+  showExamples();
   onSubmit(byId("write-form"), write);
   byId("stop").addEventListener("click", () => {
     stop();
@@ -40,7 +43,10 @@ export function setUpWrite(all, story) {
   byId("more").addEventListener("click", () => attempt(more));
   const count = later(() => showContext(), 300);
   byId("prompt").addEventListener("input", count);
-  byId("write-model").addEventListener("change", count);
+  byId("write-model").addEventListener("change", () => {
+    showExamples();
+    count();
+  });
   setUpShare(state, () => textOf(tree.entries()));
   document.addEventListener("language", () => {
     passage.element.setAttribute("aria-label", t("write.text"));
@@ -54,6 +60,7 @@ export const state = () => ({ prompt: byId("prompt").value, model: model()?.id, 
 export function restore({ prompt, model: name, settings: values }) {
   if (prompt !== undefined) byId("prompt").value = prompt;
   if (name) byId("write-model").value = name;
+  showExamples();
   if (values) settings.values = values;
 }
 
@@ -62,7 +69,22 @@ function writeExample(text) {
   return attempt(write);
 }
 
-export const writeFirst = () => writeExample(EXAMPLES[0]);
+const examples = () => EXAMPLES[model()?.language] ?? EXAMPLES.en;
+
+function showExamples() {
+  byId("examples").replaceChildren(...examples().map((text) =>
+    make("button", { type: "button", class: "example", lang: model()?.language ?? "en", onclick: () => writeExample(text) }, text)));
+}
+
+export const writeFirst = () => writeExample(examples()[0]);
+
+// The text and the token that are chosen here, for the view inside; null if there is no text.
+export function chosenToken() {
+  if (!tree.model || !tree.entries().length) return null;
+  const place = [...passage.element.children].findIndex((token) => token.getAttribute("aria-selected") === "true");
+  const first = tree.entries().findIndex((entry) => entry.origin === "model");
+  return { model: tree.model.id, entries: tree.entries(), index: place >= 0 ? place : first, settings: tree.settings };
+}
 
 export async function write() {
   await run(async (signal) => {

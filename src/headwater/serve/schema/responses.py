@@ -208,6 +208,7 @@ class ModelCard(BaseModel):
     task: str | None
     labels: list[str] | None
     masked: bool
+    language: str | None
 
 
 class ModelList(BaseModel):
