@@ -100,7 +100,7 @@ def ship(
     sets: the labelled ones, by default all; all_rows: those that it is also fine-tuned on with all their rows.
     """
     from headwater.convert import convert
-    from headwater.evaluation import evaluate, read_results
+    from headwater.evaluation import Results, evaluate
     from headwater.inference import load
     from headwater.storage import PlainProgress, open_folder
 
@@ -119,7 +119,7 @@ def ship(
     scores = {folder: work / f"{name}-scores{number or ''}" for number, folder in enumerate(data) if protocols}
     for folder, out in scores.items():
         evaluate(model, protocols, [folder], out, overlap=corpus, limit=limit, progress=progress)
-    results = merged([read_results(folder).to_dict() for folder in (work / f"{name}-held-out", *scores.values())])
+    results = merged([Results.read(folder).to_dict() for folder in (work / f"{name}-held-out", *scores.values())])
     results |= {"model": name, "limit": limit}
     results["fine_tuned"] = fine_tune(model, name, language, data, work, limit, sets, all_rows)
     lm = load(model)
@@ -159,7 +159,7 @@ def renew(
     all_rows: sets to fine-tune on all their rows. The weights, the other scores and the samples are those of
     `shipped`, which must not be in `shelf`.
     """
-    from headwater.evaluation import evaluate, read_results
+    from headwater.evaluation import Results, evaluate
     from headwater.storage import PlainProgress, open_folder
 
     about, results = read(shipped / "about.json"), read(shipped / "results.json")
@@ -169,7 +169,7 @@ def renew(
             raise SystemExit(f"{tokens} is not the text of {name}: its card counts other tokens")
         out = work / f"{name}-held-out"
         evaluate(shipped, [HELD_OUT], tokens, out, limit=None, progress=PlainProgress())
-        results |= merged([read_results(out).to_dict(), results])
+        results |= merged([Results.read(out).to_dict(), results])
     language = about["text"].get("language", "en")  # older ones do not state it
     known = results.get("fine_tuned", [])
     tuned = fine_tune(shipped, name, language, data, work, limit, sets, all_rows, known)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headwater.errors import DataError
-from headwater.evaluation.tasks.lambada import perplexity_figure
+from headwater.evaluation import Figure
 from headwater.pretraining.recipe import PretrainConfig
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater_papers import reproduce
@@ -178,7 +178,7 @@ def test_the_change_by_passage_is_the_jackknife_of_the_perplexities() -> None:
     values, clean = np.random.default_rng(1).normal(-6, 3, 40), np.arange(40) % 7 != 0
 
     def change(kept: Any) -> float:
-        perplexities = [perplexity_figure(part.tolist()).value for part in (values[kept & clean], values[kept])]
+        perplexities = [Figure.perplexity(part.tolist()).value for part in (values[kept & clean], values[kept])]
         return float(np.log(perplexities[0] / perplexities[1]))
 
     pseudo = change_by_passage(values, clean)

@@ -23,7 +23,7 @@ from headwater.evaluation.evaluation import _roles, select
 from headwater.evaluation.held_out import Alphabet, document_ids, read_text
 from headwater.evaluation.protocols import Scored
 from headwater.evaluation.reader import ContinuationRequest
-from headwater.evaluation.results import read_examples, read_results
+from headwater.evaluation.results import Results, read_examples
 from headwater.evaluation.tasks import held_out
 from headwater.inference.scorer import Scorer
 from headwater.model import build_model, preset
@@ -68,7 +68,7 @@ def test_bits_per_byte_are_those_of_a_plain_computation(world: Any, tmp_path: Pa
     assert result.details["bytes"] == size
     assert result.stderr is not None
     assert len(result.details["yardsticks"]) == 3
-    assert repr(read_results(tmp_path / "out")).splitlines() == [
+    assert repr(Results.read(tmp_path / "out")).splitlines() == [
         f"Results of {world.model}:",
         f"  heldout.bits-per-byte bits per byte {result.value:.4g} ({result.count} examples)",
     ]
@@ -181,7 +181,7 @@ def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
     (skipped,) = results.skipped
     assert skipped.protocol == "continuation.four.mean"
     assert "headwater corpus labels" in skipped.reason
-    assert read_results(tmp_path / "out") == results
+    assert Results.read(tmp_path / "out") == results
 
 
 def test_a_run_that_scores_nothing_is_an_error_and_writes_nothing(
@@ -439,7 +439,7 @@ def test_unknown_tasks_and_foreign_folders_are_refused(world: Any, tmp_path: Pat
     with pytest.raises(UsageError, match="no task is named"):
         evaluate(world.model, [], world.tokens, tmp_path / "out")
     with pytest.raises(FolderError, match="results"):
-        read_results(world.tokens)
+        Results.read(world.tokens)
 
 
 def test_limit_takes_the_first_examples(world: Any, tmp_path: Path) -> None:
@@ -532,7 +532,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_task_of_a_users_own_module_is_scored_by_the_command(world: Any, here: Path, name: str) -> None:
     arguments = ["evaluate", "--model", str(world.model), "--tasks", f"own_verbs:{name}", "--data", ".", "--out"]
     assert main([*arguments, "out"]) == 0
-    (result,) = read_results(here / "out").results
+    (result,) = Results.read(here / "out").results
     assert (result.protocol, result.metric, result.count) == ("verbs.agreement", "accuracy", 3)
     assert len(list(read_examples(here / "out", "verbs.agreement"))) == 3
     assert main([*arguments, "out"]) == 0  # complete already

@@ -19,6 +19,8 @@ from headwater.errors import DataError, ResourceError
 from headwater.evaluation import evaluate
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
 from headwater.evaluation.data_files import DataFiles
+from headwater.evaluation.figures import Figure
+from headwater.evaluation.function_words import FUNCTION_WORDS
 from headwater.evaluation.paper_values import PUBLISHED
 from headwater.evaluation.protocols import Example, Generated, Scored, choose_largest, ratio_error, standard_error
 from headwater.evaluation.reader import Reader
@@ -26,7 +28,7 @@ from headwater.evaluation.results import read_examples
 from headwater.evaluation.tasks import TASKS, lambada
 from headwater.evaluation.tasks import sentences as single_sentences
 from headwater.evaluation.tasks.cbt import read_stories
-from headwater.evaluation.tasks.lambada import first_word, is_function_word, perplexity_figure
+from headwater.evaluation.tasks.lambada import first_word
 from headwater.evaluation.tasks.pronouns import read_blocks
 from headwater.evaluation.tasks.sentences import best_threshold
 from headwater.evaluation.tasks.summaries import sentences
@@ -142,7 +144,7 @@ def first_other_word(plain: Plain, ids: list[int]) -> tuple[str, int, list[int]]
             written.append(likeliest(plain, [*ids, *written], []))
         rest = re.split("[ \n]", plain.tokenizer.decode(written[1:]))[0]
         word = first_word(plain.tokenizer.decode(written[:1]) + rest)
-        if not is_function_word(word):
+        if word not in FUNCTION_WORDS:
             return word, taken, excluded
         excluded.append(taken)
 
@@ -525,7 +527,7 @@ def test_small_pieces() -> None:
     assert ratio_error([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == pytest.approx(0)
     assert ratio_error([1.0, 2.0, 6.0], [1.0] * 3) == pytest.approx(standard_error([1.0, 2.0, 6.0], 3.0))
     assert standard_error([1.0, 2.0, 6.0], 3.0) == pytest.approx(math.sqrt(7 / 3))
-    figure = perplexity_figure([-1.0, -3.0])
+    figure = Figure.perplexity([-1.0, -3.0])
     assert (figure.value, figure.stderr) == pytest.approx((math.e**2, math.e**2))
     assert choose_largest([-2.0, -1.0, -1.0], 2) == {"accuracy": 0.0, "chosen": 1, "label": 2}
 

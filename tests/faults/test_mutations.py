@@ -129,10 +129,10 @@ def _tuned(folder: Path) -> Any:
 
 
 def _results(folder: Path) -> Any:
-    from headwater.evaluation.results import read_examples, read_results
+    from headwater.evaluation.results import Results, read_examples
     from headwater.report.content import read_content
 
-    found = read_results(folder)
+    found = Results.read(folder)
     examples = [list(read_examples(folder, entry.protocol)) for entry in found.results]
     return found, examples, read_content([folder]).scores
 
@@ -169,7 +169,7 @@ WRITTEN: dict[str, Use] = {
 
 @pytest.fixture(scope="module")
 def world(campaign: Any) -> Path:
-    from headwater.evaluation.samples import write_samples
+    from headwater.quickstart.samples import write_samples
 
     world: Path = campaign.root / "world"
     write_samples(world / "model", ["The river", "A stone"], world / "samples", max_tokens=6)

@@ -32,7 +32,7 @@ _WARM = (
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
     "headwater.quickstart.flow",
-    "headwater.evaluation.samples",
+    "headwater.quickstart.samples",
     "headwater.convert.gguf",
     "headwater.corpus.web.fetch",
     "headwater.finetuning.predict",

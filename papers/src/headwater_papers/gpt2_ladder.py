@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.evaluation import SIZES, json_lines
+from headwater.evaluation import json_lines
 from headwater.inference import load
 from headwater.pretraining import PretrainConfig, Sampler, TokenStream
 from headwater.storage import Stage, write_json_lines
 from headwater_papers.figures import bands
 from headwater_papers.laboratory import Laboratory, evenly_placed
-from headwater_papers.paper_tables import TABLES
+from headwater_papers.paper_tables import MODELS, TABLES
 from headwater_papers.scale import Scale
 from headwater_papers.setup import parameters
 from headwater_papers.statistics import Measured
@@ -73,7 +73,7 @@ def label(laboratory: Laboratory, rung: str) -> str:
 def counterpart(scale: Scale, rung: str) -> str:
     """Return the paper's model at the same position."""
     names = rungs(scale)
-    return SIZES[min(names.index(rung), len(SIZES) - 1)]
+    return MODELS[min(names.index(rung), len(MODELS) - 1)]
 
 
 def panels_over_sizes(

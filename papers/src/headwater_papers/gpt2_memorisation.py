@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from headwater.corpus import WORDS, TrainingGrams, training_grams
-from headwater.evaluation import mean_figure, share_figure
+from headwater.evaluation import Figure
 from headwater_papers.claims import CLAIMS, judge
 from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.figures import COLOURS
@@ -122,12 +122,12 @@ def run(laboratory: Laboratory) -> Findings:
 
 def share_without(seeds: Sequence[Sequence[float]]) -> Measured:
     """Return the share of texts without overlap: one value a seed, with its standard error over the texts."""
-    return Measured.of(share_figure("", [float(value == 0) for value in values]) for values in seeds)
+    return Measured.of(Figure.share("", [float(value == 0) for value in values]) for values in seeds)
 
 
 def _means(seeds: Sequence[Sequence[float]]) -> Measured:
     """Return the mean over texts: one value a seed, with its standard error over the texts."""
-    return Measured.of(mean_figure("", values) for values in seeds)
+    return Measured.of(Figure.mean("", values) for values in seeds)
 
 
 def _shares(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus import texts_of, training_grams
-from headwater.evaluation import TASKS, VERSION, Asker, perplexity_figure, reader_of, run_task
+from headwater.evaluation import TASKS, VERSION, Asker, Figure, reader_of, run_task
 from headwater.finetuning import Floats
 from headwater.inference import load
 from headwater_papers.claims import CLAIMS, Finding, judge, judge_count
@@ -60,7 +60,7 @@ def run(laboratory: Laboratory) -> Findings:
         values, clean = np.array(list(scored.values())), ~passages[[int(number) - 1 for number in scored]]
         for column, one in ((with_all, values), (without, values[clean])):
             if len(one):
-                figure = perplexity_figure(one.tolist())
+                figure = Figure.perplexity(one.tolist())
                 column.add(figure.value, figure.stderr)
         by_passage = ItemValues(tuple(scored), change_by_passage(values, clean)[None])
         changes.add(float(by_passage.values.mean()), None, {"passages": by_passage})

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from headwater.corpus import split_words, texts_of
-from headwater.evaluation import Figure, mean_figure, ratio_error
+from headwater.evaluation import Figure
 from headwater_papers.claims import CLAIMS, judge
 from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.figures import grouped_bars
@@ -119,8 +119,7 @@ def _share_known(texts: Sequence[str], known: frozenset[Any]) -> Figure:
     words = [split_words(text)[:-1] for text in texts]
     there = [float(sum(word in known for word in text)) for text in words]
     counts = [float(len(text)) for text in words]
-    error = ratio_error(there, counts) if sum(counts) else None
-    return Figure("", sum(there) / max(1.0, sum(counts)), error, len(texts))
+    return Figure.ratio("", there, counts) if sum(counts) else Figure("", 0.0, None, len(texts))
 
 
 def _share_repeated(texts: Sequence[str]) -> Figure:
@@ -129,7 +128,7 @@ def _share_repeated(texts: Sequence[str]) -> Figure:
     for text in texts:
         runs = list(_runs(split_words(text)))
         shares.append(1 - len(set(runs)) / len(runs) if runs else 0.0)
-    return mean_figure("", shares)
+    return Figure.mean("", shares)
 
 
 def _runs(words: Sequence[Any]) -> Iterator[tuple[Any, ...]]:

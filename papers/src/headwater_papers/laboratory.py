@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from headwater import shipped
 from headwater.corpus import build_corpus, load_recipe, read_documents, training_grams, write_documents
 from headwater.errors import DataError, counted, duration
-from headwater.evaluation import VERSION, Results, evaluate, locate_files, ratio_error, select
+from headwater.evaluation import VERSION, DataFiles, Figure, Results, evaluate, select
 from headwater.inference import load
 from headwater.model import save_model
 from headwater.pretraining import PretrainConfig, TokenStream, pack, pretrain
@@ -236,7 +236,7 @@ class Laboratory:
         The folder also depends on the protocols' files: one that is added or changed later gets new scores.
         """
         config = {"tasks": list(tasks), "limit": limit, "protocols": VERSION}
-        located, _ = locate_files(select(tasks), [self.data])
+        located, _ = DataFiles([self.data]).locate_tasks(select(tasks))
         files = {f"{protocol} {role}": place for protocol in located for role, place in located[protocol].items()}
         out = self.place(f"scores-{_file_name(name)}", config, {"model": model} | files)
         with self.piece("scores", name, out):
@@ -344,7 +344,7 @@ def _perplexity(
     count = sum(len(score.log_probability) for score in scores)
     loss = -math.fsum(float(value) for score in scores for value in score.log_probability) / count
     sums = [-math.fsum(map(float, score.log_probability)) for score in scores]
-    error = ratio_error(sums, [len(score.log_probability) for score in scores])
+    error = Figure.ratio("", sums, [len(score.log_probability) for score in scores]).stderr
     found = {"loss": loss, "perplexity": math.exp(loss), "tokens": count, "loss error": error or 0.0}
     if lm.tokenizer.kind == "gpt2":
         size = sum(len(lm.tokenizer.token_bytes(token)) for ids in asked for token in ids[1:])

@@ -12,6 +12,7 @@ from headwater.evaluation import PAPER_TABLES, PaperTable
 
 GPT1 = "GPT-1"
 SIZES = ("117M", "345M", "762M", "1542M")
+MODELS = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")  # of these sizes
 
 
 # GPT-1's, then GPT-2's, then those of its relatives.

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import MismatchError
-from headwater.evaluation.protocols import mean_figure
-from headwater.evaluation.results import read_examples, read_results
+from headwater.evaluation.figures import Figure
+from headwater.evaluation.results import Results, read_examples
 from headwater.storage import SILENT, Progress
 
 _NORMAL_95 = 1.96
@@ -41,7 +41,7 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
 
     Writes to `progress` why a protocol is left out. Raises MismatchError if no protocol can be compared.
     """
-    first, second = read_results(a), read_results(b)
+    first, second = Results.read(a), Results.read(b)
     here = {(result.protocol, result.metric) for result in first.results}
     shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in here]
     found: dict[tuple[str, str], Difference] = {}
@@ -108,7 +108,7 @@ def _log_likelihood(record: Mapping[str, Any]) -> float:
 
 def _difference(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
     count = len(values)
-    change = mean_figure(metric, [y - x for x, y in values])
+    change = Figure.mean(metric, [y - x for x, y in values])
     reach = None if change.stderr is None else _NORMAL_95 * change.stderr
     return Difference(
         protocol=protocol,

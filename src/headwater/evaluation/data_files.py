@@ -6,9 +6,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from headwater.errors import ResourceError
+from headwater.errors import HeadwaterError, ResourceError
 from headwater.storage import MANIFEST, read_manifest
+
+if TYPE_CHECKING:
+    from headwater.evaluation.protocols import Task
 
 _DEEPEST = 6  # levels of folders below `--data` that are searched
 
@@ -55,6 +59,17 @@ class DataFiles:
                 where = ", ".join(str(folder) for folder in self._data) or "no --data folder"
                 raise ResourceError(f"{wanted} was not found in {where}", repair=source.where)
         return found
+
+    def locate_tasks(self, tasks: Iterable[Task]) -> tuple[dict[str, dict[str, Path]], dict[str, str]]:
+        """Return the files of each protocol by role, and why the others are left out: a file is missing."""
+        located: dict[str, dict[str, Path]] = {}
+        missing: dict[str, str] = {}
+        for task in tasks:
+            try:
+                located[task.protocol] = self.locate(task.sources)
+            except HeadwaterError as error:
+                missing[task.protocol] = str(error)
+        return located, missing
 
     def _find(self, source: Source) -> Path | None:
         for paths in self._below if source.kind else []:

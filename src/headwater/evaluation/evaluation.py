@@ -20,7 +20,6 @@ from headwater.corpus import TrainingGrams, training_grams
 from headwater.device import choose_device
 from headwater.errors import (
     DataError,
-    HeadwaterError,
     MismatchError,
     ResourceError,
     UsageError,
@@ -39,7 +38,6 @@ from headwater.evaluation.results import (
     Result,
     Results,
     Skipped,
-    read_results,
     write_examples,
     write_results,
 )
@@ -106,22 +104,6 @@ def select(names: Sequence[str]) -> list[Task]:
     return list(chosen.values())
 
 
-def locate_files(tasks: Sequence[Task], data: Sequence[Path]) -> tuple[dict[str, dict[str, Path]], list[Skipped]]:
-    """Return the files of each protocol by role, and the protocols that are skipped because a file is missing.
-
-    Raises ResourceError if a folder of `data` does not exist.
-    """
-    listing = DataFiles(data)
-    found: dict[str, dict[str, Path]] = {}
-    skipped: list[Skipped] = []
-    for task in tasks:
-        try:
-            found[task.protocol] = listing.locate(task.sources)
-        except HeadwaterError as error:
-            skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
-    return found, skipped
-
-
 @resumable()
 def evaluate(
     model: Path,
@@ -154,7 +136,8 @@ def evaluate(
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
-    found, skipped = locate_files(chosen, folders)
+    found, missing = DataFiles(folders).locate_tasks(chosen)
+    skipped = [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in chosen if t.protocol in missing]
     if not found and not allow_empty:
         raise _nothing_scored(skipped, tasks, folders)
     places = {place.resolve(): place for roles in found.values() for place in roles.values()}
@@ -175,7 +158,7 @@ def evaluate(
     )
     if stage.is_complete():
         progress.note(f"{out} is complete already")
-        return read_results(out)
+        return Results.read(out)
     lm = load(model, precision=config.precision, device=device)
     reader = reader_of(lm.tokenizer, lm.config, config.window, config.stride)
     results: list[Result] = []

@@ -33,6 +33,10 @@ class PaperTable:
     rows: Mapping[str, Sequence[float | str]]
     note: str = ""
 
+    def __post_init__(self) -> None:
+        if self.tag not in TAGS:
+            raise ValueError(f"{self.title} has the tag {self.tag!r}")
+
     @classmethod
     def read(cls, path: Path) -> dict[str, PaperTable]:
         """Return the tables of a TOML file by name."""

@@ -23,7 +23,8 @@ from headwater.config import Config
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import Detokenizer, DetokenizerName
-from headwater.evaluation.protocols import Answer, Example, Figure, Metric, Scored, Task, perplexity, ratio_error
+from headwater.evaluation.figures import Figure, perplexity, ratio_error
+from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluation.reader import ContinuationRequest, Reader
 from headwater.storage import decode_text, read_bytes
 

@@ -11,11 +11,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from headwater.evaluation.data_files import Source
+from headwater.evaluation.figures import Figure
 from headwater.evaluation.reader import ContinuationRequest, Reader
 from headwater.storage import Progress
 
@@ -73,17 +74,6 @@ class Example:
     id: str
     content: Mapping[str, Any]
     text: str = ""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One number of one protocol over all examples; `stderr` is None if it is not defined."""
-
-    metric: str
-    value: float
-    stderr: float | None
-    count: int
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -156,7 +146,7 @@ class Task(ABC):
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the figures over all examples: by default the mean of each metric with its standard error."""
         return [
-            share_figure(metric.name, [float(record[metric.name]) for record in records])
+            Figure.share(metric.name, [float(record[metric.name]) for record in records])
             for metric in self.metrics
         ]
 
@@ -206,47 +196,3 @@ def choose_largest(values: Sequence[float], label: int) -> dict[str, Any]:
     """Return the record of one question: the first answer with the largest value is chosen."""
     chosen = max(range(len(values)), key=values.__getitem__)
     return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
-
-
-def mean_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
-    """Return the mean and its standard error over examples."""
-    count = len(values)
-    mean = math.fsum(values) / count
-    return Figure(name, mean, standard_error(values, mean), count, details)
-
-
-def share_figure(name: str, values: Sequence[float], **details: Any) -> Figure:
-    """Return the mean of values between 0 and 1, such as accuracy, with its standard error over examples.
-
-    Examples that are all wrong or all right have no spread, but the mean of all possible examples is not certain.
-    Its error is then the standard deviation of the posterior for a uniform prior.
-    """
-    figure = mean_figure(name, values, **details)
-    if figure.stderr is None or not (set(values) == {0.0} or set(values) == {1.0}):
-        return figure
-    count = figure.count
-    return replace(figure, stderr=math.sqrt((count + 1) / (count + 3)) / (count + 2))
-
-
-def perplexity(nats: float) -> float:
-    """Return e to the power of a mean loss, which is capped so that a float holds the result."""
-    return math.exp(min(nats, 700.0))  # e^710 overflows
-
-
-def standard_error(values: Sequence[float], mean: float) -> float | None:
-    """Return the standard error of a mean; None for a single value."""
-    if len(values) < 2:
-        return None
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return math.sqrt(squares / (len(values) - 1) / len(values))
-
-
-def ratio_error(amounts: Sequence[float], units: Sequence[float]) -> float | None:
-    """Return the standard error of Σ amounts / Σ units for examples of different size (linearised ratio)."""
-    count = len(amounts)
-    if count < 2:
-        return None
-    total = math.fsum(units)
-    ratio = math.fsum(amounts) / total
-    squares = math.fsum((a - ratio * u) ** 2 for a, u in zip(amounts, units, strict=True))
-    return math.sqrt(squares * count / (count - 1)) / total

@@ -26,12 +26,19 @@ class Reader:
     """Turns the texts of a protocol into token ids; `context` is the length of the model's context.
 
     `window` and `stride` are for scoring a long text, in tokens: by default the whole context, and half of it.
+    masked: for a masked model, which needs no token before a text.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, context: int, window: int | None = None, stride: int | None = None
+        self,
+        tokenizer: Tokenizer,
+        context: int,
+        window: int | None = None,
+        stride: int | None = None,
+        *,
+        masked: bool = False,
     ) -> None:
-        self.tokenizer, self.context = tokenizer, context
+        self.tokenizer, self.context, self._masked = tokenizer, context, masked
         self.window = window or context
         self.stride = stride or max(1, self.window // 2)
         if not 1 <= self.stride <= self.window <= context:
@@ -111,6 +118,8 @@ class Reader:
         return ContinuationRequest(asked.context + asked.continuation[:border], asked.continuation[border:])
 
     def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
+        if self._masked:
+            return ContinuationRequest((), tuple(ids))
         if self.start is not None:
             return ContinuationRequest((self.start,), tuple(ids))
         return ContinuationRequest(tuple(ids[:1]), tuple(ids[1:]))
@@ -127,17 +136,11 @@ class Reader:
         return asked
 
 
-class MaskedReader(Reader):
-    """Reader for a masked model, which needs no token before a text."""
-
-    def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
-        return ContinuationRequest((), tuple(ids))
-
-
 def reader_of(
     tokenizer: Tokenizer, config: ModelConfig, window: int | None = None, stride: int | None = None
 ) -> Reader:
     """Return the reader of a model. A masked model's reader reserves positions for tokens that frame a text."""
     if not config.is_masked:
         return Reader(tokenizer, config.context, window, stride)
-    return MaskedReader(tokenizer, config.context - sum(map(len, tokenizer.frame)), window, stride)
+    framed = config.context - sum(map(len, tokenizer.frame))
+    return Reader(tokenizer, framed, window, stride, masked=True)

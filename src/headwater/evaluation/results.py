@@ -65,24 +65,24 @@ class Results:
         """Return the content of results.json."""
         return asdict(self)
 
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """Read a results folder; raise FolderError if it is damaged or of another kind."""
+        open_folder(folder, KIND)
+        content = read_json(folder / FILE)
+        try:
+            return cls(
+                model=content["model"],
+                results=[Result(**entry) for entry in content["results"]],
+                skipped=[Skipped(**entry) for entry in content["skipped"]],
+            )
+        except (KeyError, TypeError) as error:
+            raise FolderError(f"{folder / FILE} has another format: {error}", repair="Evaluate again") from None
+
 
 def write_results(results: Results, folder: Path) -> None:
     """Write results.json into an open stage folder."""
     write_json(folder / FILE, results.to_dict())
-
-
-def read_results(folder: Path) -> Results:
-    """Read a results folder; raise FolderError if it is damaged or of another kind."""
-    open_folder(folder, KIND)
-    content = read_json(folder / FILE)
-    try:
-        return Results(
-            model=content["model"],
-            results=[Result(**entry) for entry in content["results"]],
-            skipped=[Skipped(**entry) for entry in content["skipped"]],
-        )
-    except (KeyError, TypeError) as error:
-        raise FolderError(f"{folder / FILE} has another format: {error}", repair="Evaluate again") from None
 
 
 def write_examples(records: Iterable[Mapping[str, Any]], protocol: str, folder: Path) -> None:

@@ -22,10 +22,11 @@ from headwater.config import read_toml, recipes_folder
 from headwater.corpus import BuildConfig, build_corpus, read_documents, split
 from headwater.device import choose_device
 from headwater.errors import DataError, FolderError, UsageError, resumable
-from headwater.evaluation import EvaluateConfig, Results, evaluate, write_samples
+from headwater.evaluation import EvaluateConfig, Results, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
 from headwater.pretraining import PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels.labels import choose_tasks, make_labels
+from headwater.quickstart.samples import write_samples
 from headwater.report import report
 from headwater.storage import MANIFEST, SILENT, Progress, open_folder, read_json, read_manifest, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer

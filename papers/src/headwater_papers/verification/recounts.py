@@ -67,19 +67,19 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
 
 def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
     """Yield first tokens by falling probability, with the rest of each word, until one is not a function word."""
-    from headwater.evaluation import is_function_word, may_begin_function_word
+    from headwater.evaluation import FUNCTION_WORDS
 
     likely = next(peer.likely(prompt[-peer.context :]))
     for token in likely.argsort(descending=True).tolist():
         first = peer.text([token])
         yield Written(first, [float(likely[token])])
-        if not may_begin_function_word(first):
+        if not FUNCTION_WORDS.may_begin(first):
             return
         rest = peer.write([*prompt, token][-(peer.context + 1 - 8) :], 8, (" ", "\n"))
         yield rest
         # A generated word ends at white space.
         letters = re.match(r"[^\W_]*(?:['’][^\W_]+)*", (first + rest.text).strip())
-        if not is_function_word(letters[0] if letters else ""):
+        if (letters[0] if letters else "") not in FUNCTION_WORDS:
             return
 
 

@@ -123,13 +123,13 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
 
     No model is used. If a hash changes, the protocol's scores cannot be compared with earlier ones.
     """
-    from headwater.evaluation import TASKS, DataFiles, MaskedReader, Reader
+    from headwater.evaluation import TASKS, DataFiles, Reader
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
     work.mkdir()
     substitutes(Files(data), work, tokenizer, 4)
-    readers = {masked: kind(tokenizer, 1_024) for masked, kind in ((False, Reader), (True, MaskedReader))}
+    readers = {masked: Reader(tokenizer, 1_024, masked=masked) for masked in (False, True)}
     listing = DataFiles([*data, work])
     found = {}
     for protocol, task in TASKS.items():

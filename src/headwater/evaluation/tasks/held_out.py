@@ -16,8 +16,9 @@ from typing import Any
 
 from headwater.errors import MismatchError
 from headwater.evaluation.data_files import Source
+from headwater.evaluation.figures import Figure
 from headwater.evaluation.held_out import Alphabet, counted_bytes, document_ids, read_text
-from headwater.evaluation.protocols import Answer, Example, Figure, Metric, Scored, Task, ratio_error
+from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluation.reader import ContinuationRequest, Reader
 from headwater.evaluation.yardsticks import NGRAM_BYTES, yardsticks
 from headwater.storage import SILENT, Progress
@@ -98,9 +99,8 @@ class HeldOut(Task):
         bits, sizes = ([float(record[key]) for record in records] for key in ("bits", "bytes"))
         tokens = sum(record["tokens"] for record in records)
         loss = math.fsum(bits) * math.log(2) / tokens
-        value = math.fsum(bits) / math.fsum(sizes)
         details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
-        return [Figure("bits per byte", value, ratio_error(bits, sizes), len(records), details)]
+        return [Figure.ratio("bits per byte", bits, sizes, **details)]
 
     def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of documents, and the yardsticks on those that were scored."""

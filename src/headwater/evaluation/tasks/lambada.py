@@ -27,20 +27,18 @@ from typing import Any, Literal
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import LAMBADA
+from headwater.evaluation.figures import Figure
+from headwater.evaluation.function_words import FUNCTION_WORDS
 from headwater.evaluation.json_lines import json_lines, text_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,
-    Figure,
     Generated,
     GenerationRequest,
     Metric,
     Request,
     Scored,
     Task,
-    mean_figure,
-    perplexity,
-    share_figure,
 )
 from headwater.evaluation.reader import Reader
 from headwater.storage import read_text
@@ -59,36 +57,8 @@ _ORIGINAL = Source(
     where="LAMBADA's own distribution, Zenodo record 2630551",
 )
 
-# Function words of English: pronouns, determiners, prepositions, conjunctions, auxiliaries, and similar particles
-# and adverbs. The papers give no list; this one is written from the word classes.
-_WORDS = """
-I i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself
-she her hers herself it its itself they them their theirs themselves one who whom whose which what
-that this these those a an the some any no each every either neither both all few many more most
-other another such own same of in on at by to from with without into onto upon about above below
-over under after before during between among through against until till since for off out up down
-near beside behind across along around and or but nor so yet if because as than while when where why
-how whether though although unless am is are was were be been being have has had having do does did
-doing will would shall should can could may might must ought not never only just very too also then
-there here again once further now even still cannot
-"""
-FUNCTION_WORDS = frozenset(_WORDS.split())
-_ENDINGS = ("n't", "'s", "'t", "'d", "'ll", "'m", "'re", "'ve")
-_FORMS = FUNCTION_WORDS | {word + ending for word in ("", *FUNCTION_WORDS) for ending in _ENDINGS}
-_FORMS |= {"won't", "can't", "shan't", "ain't"}
-_BEGINNINGS = {form[:end] for form in _FORMS for end in range(len(form) + 1)}
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|'[^\W_]+")
 _LONGEST_WORD = 8  # tokens that are generated after the first to find the end of a word
-
-
-def is_function_word(word: str) -> bool:
-    """Return whether a whole word is a function word, also with a contraction ("don't", "she'll")."""
-    return word.replace("’", "'") in _FORMS
-
-
-def may_begin_function_word(text: str) -> bool:
-    """Return whether a word that begins with this token's text can be a function word."""
-    return text.strip().replace("’", "'") in _BEGINNINGS
 
 
 def first_word(text: str) -> str:
@@ -175,12 +145,12 @@ class Lambada(Task):
         asked = reader.pair(example.content["context"], example.content["word"])
         prompt = asked.context[-reader.context :]
         if len(generated) % 2:
-            if not may_begin_function_word(reader.tokenizer.token_text(firsts[-1])):
+            if not FUNCTION_WORDS.may_begin(reader.tokenizer.token_text(firsts[-1])):
                 return []
             fits = reader.context + 1 - _LONGEST_WORD
             return [GenerationRequest((*prompt, firsts[-1])[-fits:], _LONGEST_WORD, stop=(" ", "\n"))]
         word = first_word(reader.tokenizer.token_text(firsts[-1]) + generated[-1].text)
-        return [GenerationRequest(prompt, 1, excluded=tuple(firsts))] if is_function_word(word) else []
+        return [GenerationRequest(prompt, 1, excluded=tuple(firsts))] if word in FUNCTION_WORDS else []
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Return whether the predicted word is the answer, and the answer's log-probability."""
@@ -203,17 +173,10 @@ class Lambada(Task):
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return accuracy, and the perplexity of what was scored."""
-        figures = [share_figure("accuracy", [record["accuracy"] for record in records])]
+        figures = [Figure.share("accuracy", [record["accuracy"] for record in records])]
         if len(self.metrics) > 1:
-            figures.append(perplexity_figure([record["log_probability"] for record in records]))
+            figures.append(Figure.perplexity([record["log_probability"] for record in records]))
         return figures
-
-
-def perplexity_figure(log_probabilities: Sequence[float]) -> Figure:
-    """Return e to the mean negative log-probability, with its standard error by the delta method."""
-    mean = mean_figure("perplexity", [-value for value in log_probabilities])
-    value = perplexity(mean.value)
-    return Figure("perplexity", value, None if mean.stderr is None else value * mean.stderr, mean.count)
 
 
 def _read(path: Path, text: Text) -> list[str]:

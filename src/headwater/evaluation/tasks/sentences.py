@@ -18,16 +18,15 @@ import numpy as np
 
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
+from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import (
     Answer,
     ChoiceTask,
     Example,
-    Figure,
     Metric,
     Request,
     Scored,
     Task,
-    share_figure,
 )
 from headwater.evaluation.reader import Reader
 from headwater.evaluation.tab_lines import tab_separated
@@ -163,7 +162,7 @@ class Acceptability(Task):
         right = (chosen == labels).astype(float).tolist()
         return [
             Figure("matthews", value, error, len(measured), details),
-            share_figure("accuracy", right, **details),
+            Figure.share("accuracy", right, **details),
         ]
 
 

@@ -21,16 +21,15 @@ from typing import Any, Literal
 from headwater.errors import DataError
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, normalise, word_f1
 from headwater.evaluation.data_files import Source
+from headwater.evaluation.figures import Figure
 from headwater.evaluation.json_lines import json_lines, text_of, texts_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,
-    Figure,
     Generated,
     GenerationRequest,
     Metric,
     Task,
-    share_figure,
 )
 from headwater.evaluation.reader import Reader
 from headwater.storage import parse_json, read_text
@@ -125,8 +124,8 @@ class NaturalQuestions(Task):
         most_confident = sorted(records, key=lambda record: -record["confidence"])[: max(1, len(records) // 100)]
         everything, best = (metric.name for metric in self.metrics)
         return [
-            share_figure(everything, [record["exact match"] for record in records]),
-            share_figure(best, [record["exact match"] for record in most_confident]),
+            Figure.share(everything, [record["exact match"] for record in records]),
+            Figure.share(best, [record["exact match"] for record in most_confident]),
         ]
 
 
