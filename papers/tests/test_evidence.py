@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from headwater.cli.main import main
 from headwater.errors import FolderError
-from headwater.evaluation.protocols import ratio_error
+from headwater.evaluation.figures import ratio_error
 from headwater.evaluation.results import Result, write_examples
 from headwater.finetuning.metrics import confusion_matrix, matthews
 from headwater.report.claims import KIND

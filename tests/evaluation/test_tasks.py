@@ -16,16 +16,16 @@ from sklearn.metrics import matthews_corrcoef
 
 from headwater.corpus.folder import Document, write_documents
 from headwater.errors import DataError, ResourceError
-from headwater.evaluation import evaluate
+from headwater.evaluation import evaluate, function_words
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
 from headwater.evaluation.data_files import DataFiles
-from headwater.evaluation.figures import Figure
+from headwater.evaluation.figures import Figure, ratio_error, standard_error
 from headwater.evaluation.function_words import FUNCTION_WORDS
 from headwater.evaluation.paper_values import PUBLISHED
-from headwater.evaluation.protocols import Example, Generated, Scored, choose_largest, ratio_error, standard_error
+from headwater.evaluation.protocols import Example, Generated, Scored, choose_largest
 from headwater.evaluation.reader import Reader
 from headwater.evaluation.results import read_examples
-from headwater.evaluation.tasks import TASKS, lambada
+from headwater.evaluation.tasks import TASKS
 from headwater.evaluation.tasks import sentences as single_sentences
 from headwater.evaluation.tasks.cbt import read_stories
 from headwater.evaluation.tasks.lambada import first_word
@@ -116,8 +116,10 @@ def test_the_stop_word_filter_rejects_whole_words(
     # Half of the words that this model writes count as function words.
     written = {first_other_word(plain, plain.tokenizer.encode(context))[0] for context in contexts}
     forms = sorted(written - {""})[::2]
-    monkeypatch.setattr(lambada, "_FORMS", set(forms))
-    monkeypatch.setattr(lambada, "_BEGINNINGS", {form[:end] for form in forms for end in range(len(form) + 1)})
+    monkeypatch.setattr(function_words, "_FORMS", set(forms))
+    monkeypatch.setattr(
+        function_words, "_BEGINNINGS", {form[:end] for form in forms for end in range(len(form) + 1)}
+    )
     filtered = {context: first_other_word(plain, plain.tokenizer.encode(context)) for context in contexts}
     asked = {context: found for context, found in filtered.items() if found[0]}  # not punctuation
     passages = [f"{context} {word}" for context, (word, _, _) in asked.items()]
