@@ -32,7 +32,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from corpus_data import loopback, make_texts, read_marked, read_texts, write_rows, write_warc
 
@@ -76,11 +76,11 @@ def main() -> None:
 
 def marked(options: argparse.Namespace, folder: Path) -> None:
     """Measure token F1, precision and recall of the main text, as means over pages."""
-    from headwater.corpus import ExtractorName, Page, extract_page
+    from headwater.corpus import Page, extract_page
 
     for place in options.marked:
         rows = list(read_marked(place))
-        for name in get_args(ExtractorName):
+        for name in ("resiliparse", "trafilatura"):
             scores = [(k, token_f1(extract_page(Page("", html), name), text)) for k, html, text in rows]
             for which, chosen in (
                 ("articles", [s for k, s in scores if k == "article"]),
@@ -211,14 +211,10 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
 
 
 def headwater_extract(folder: Path) -> None:
-    from headwater.corpus import Account, Funnel, load_recipe, make_steps, open_source, read_task, run_steps
+    from headwater.corpus import documents_of, load_recipe
 
-    config = load_recipe("webtext")
-    funnel = Funnel()
-    for task in open_source(0, folder / "in").tasks:
-        for _ in run_steps(read_task(task, config, Account()), make_steps(config), funnel):
-            pass
-    sys.stderr.write(f"{funnel.read.documents} read, {funnel.kept.documents} kept\n")
+    for _ in documents_of(folder / "in", load_recipe("webtext")):
+        pass
 
 
 def datatrove_extract(folder: Path) -> None:
@@ -233,21 +229,10 @@ def datatrove_extract(folder: Path) -> None:
 def headwater_near(folder: Path) -> None:
     import numpy as np
 
-    from headwater.corpus import MinHash, ShingleFiles, find_duplicates, write_shingles
-    from headwater.storage import ArrayFile
+    from headwater.corpus import near_duplicates
 
-    maker = MinHash(BANDS, ROWS)
-    with ArrayFile(folder / "keys.npy", BANDS, "<u8") as keys:
-        for text in read_texts(folder / "in"):
-            keys.append(maker.keys(text).tobytes())
-
-    def shingles(wanted: Any) -> ShingleFiles:
-        texts = enumerate(read_texts(folder / "in"))
-        write_shingles((next(t for n, t in texts if n == number) for number in wanted), folder / "scratch")
-        return ShingleFiles([folder / "scratch"])
-
-    gone, _ = find_duplicates([folder / "keys.npy"], shingles)
-    np.save(folder / "headwater-near.npy", gone)
+    removed, _ = near_duplicates(lambda: read_texts(folder / "in"), folder)
+    np.save(folder / "headwater-near.npy", removed)
 
 
 def datatrove_near(folder: Path) -> None:
@@ -306,18 +291,20 @@ def quality(folder: Path, contenders: list[str]) -> None:
     """
     import numpy as np
 
-    from headwater.corpus import MinHash, jaccard
+    from headwater.corpus import split_words
 
-    maker = MinHash()
-    sets = [maker.shingles(text) for _, text in zip(range(SAMPLE), read_texts(folder / "in"), strict=False)]
-    having: dict[int, list[int]] = defaultdict(list)
+    sets = []
+    for _, text in zip(range(SAMPLE), read_texts(folder / "in"), strict=False):
+        words = split_words(text)
+        sets.append(set(zip(*(words[start:] for start in range(5)), strict=False)))
+    having: dict[Any, list[int]] = defaultdict(list)
     for number, shingles in enumerate(sets):
-        for shingle in shingles.tolist():
+        for shingle in shingles:
             having[shingle].append(number)
     pairs = {
         (a, b) for numbers in having.values() for i, a in enumerate(numbers[:50]) for b in numbers[i + 1 : 50]
     }
-    like = [(a, b) for a, b in pairs if jaccard(sets[a], sets[b]) >= SIMILARITY]
+    like = [(a, b) for a, b in pairs if len(sets[a] & sets[b]) >= SIMILARITY * len(sets[a] | sets[b])]
     alike = {number for pair in like for number in pair}
     for name in contenders:
         every = np.load(folder / f"{name}.npy")

@@ -52,13 +52,13 @@ def write(source: Path, path: Path, size: int) -> None:
 
 def measure(path: Path) -> None:
     """Build the filter, and print its time and memory."""
-    from headwater.corpus import BOUND, training_grams
+    from headwater.corpus import training_grams
 
     forget_peak()
     before, started = peak_megabytes(), time.process_time()
     grams = training_grams(path)
     seconds = time.process_time() - started
-    needed = grams.count * math.log(1 / BOUND) / math.log(2) ** 2 / 8 / 1024**2
+    needed = grams.count * math.log(1 / grams.filter.bound) / math.log(2) ** 2 / 8 / 1024**2
     added = peak_megabytes() - before
     size = path.stat().st_size / 1e6
     print(

@@ -10,6 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 LAYERS = [
     {"errors"},
+    {"reading"},
     {"config", "device", "shipped", "storage"},
     {"native"},
     {"model", "tokenizer", "corpus", "report"},
@@ -118,7 +119,7 @@ USERS = [
 ]
 # Packages with more than MOST_NAMES public names, and how many they have: the numbers may only fall.
 MOST_NAMES = 30
-WIDE = {"corpus": 47, "evaluation": 34, "finetuning": 43, "model": 50, "storage": 76}
+WIDE = {"evaluation": 34, "finetuning": 43, "model": 50}
 
 
 def public_names(package: str) -> list[str]:
@@ -134,6 +135,8 @@ def packages() -> list[str]:
 def test_a_package_is_used_through_its_public_names() -> None:
     past = []
     for path in USERS:
+        if path.name.startswith("test_"):  # an example of a test
+            continue
         own = path.relative_to(PACKAGE).parts[0] if PACKAGE in path.parents else ""
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -88,17 +88,17 @@ def write_pages(folder: Path) -> int:
     The manifest gets the size and hash of the new page, and the command without the folders of the machine. Its
     identity stays that of the original results.
     """
-    from headwater.storage import MANIFEST, Manifest, record_files, write_text
+    from headwater.reading import sha256_of
+    from headwater.storage import Manifest, read_manifest, write_json, write_text
     from headwater_papers.page import PAGE, page, write_index
 
     for path in sorted(folder.glob("*/results.json")):
         place = path.parent
         results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
         write_text(place / PAGE, page(results, made))
-        manifest = Manifest.model_validate_json((place / MANIFEST).read_text("utf-8"))
-        files = manifest.files | record_files(place, only=[PAGE])
-        changed = manifest.model_copy(update={"files": files, "command": made["command"]}).sealed()
-        write_text(place / MANIFEST, json.dumps(changed.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        manifest = read_manifest(place).to_dict() | {"command": made["command"]}
+        manifest["files"][PAGE] = {"bytes": (place / PAGE).stat().st_size, "sha256": sha256_of(place / PAGE)}
+        write_json(place / "headwater.json", Manifest.model_validate(manifest).sealed().to_dict())
     write_index(folder)
     if folder.resolve() == RESULTS:
         for path, text in quoting_pages().items():

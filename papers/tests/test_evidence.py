@@ -19,8 +19,9 @@ from headwater.errors import FolderError
 from headwater.evaluation.figures import ratio_error
 from headwater.evaluation.results import Result, write_examples
 from headwater.finetuning.metrics import confusion_matrix, matthews
+from headwater.reading import read_json
 from headwater.report.claims import KIND
-from headwater.storage.files import read_json, write_json
+from headwater.storage.files import write_json
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 from headwater_papers.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from pydantic.fields import FieldInfo
 
 from headwater.errors import UsageError, nearest
-from headwater.storage import read_text, write_text
+from headwater.reading import read_text
+from headwater.storage import write_text
 
 # Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
 _NOT_TOML = (ValueError, RecursionError)

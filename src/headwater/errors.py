@@ -7,6 +7,7 @@ in Headwater and shows its traceback.
 
 from __future__ import annotations
 
+import csv
 import difflib
 import math
 import re
@@ -64,6 +65,19 @@ def suggest(name: str, known: Iterable[str]) -> dict[str, str]:
     names = list(known)
     hint = nearest(name, names)
     return {"repair": hint} if hint else {"expected": ", ".join(names)}
+
+
+# What parsing raises on malformed data.
+MALFORMED = (
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    csv.Error,
+)
 
 
 class HeadwaterError(Exception):

@@ -48,7 +48,8 @@ def test_documents_come_back_as_they_were(documents: list[Document], group: int,
         schemas = {str(pyarrow.parquet.read_schema(path)) for path in shard_paths(out)}
         assert len(schemas) == 1, "every shard has the same columns"
         sizes = [len(document.text.encode()) for document in documents]
-        assert measure(out) == folder.CorpusSize(len(sizes), sum(sizes), max(sizes, default=0))
+        labels = tuple(dict.fromkeys(label for document in documents for label in document.labels))
+        assert measure(out) == folder.CorpusSize(len(sizes), sum(sizes), max(sizes, default=0), labels)
 
 
 def test_many_shards_read_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

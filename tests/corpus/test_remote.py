@@ -24,7 +24,8 @@ from headwater.corpus.build.pipeline import build_corpus
 from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
-from headwater.storage import destination, remote
+from headwater.reading import remote
+from headwater.storage import destination
 from headwater.storage.provenance import open_folder
 
 STORY = "The river ran over the stones, and nobody could say how long it had done so."

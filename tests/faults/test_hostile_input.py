@@ -30,7 +30,7 @@ from headwater.corpus.sources.pages import read_pages
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, FolderError, HeadwaterError
 from headwater.model.io.folder import load_model
-from headwater.storage import compressed
+from headwater.reading import compressed
 from headwater.tokenizer import Tokenizer
 
 MEBI = 1 << 20
@@ -273,7 +273,7 @@ def test_the_text_of_an_article_is_bounded_and_that_of_an_export_is_not(
 def test_a_compressed_text_above_its_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("headwater.storage.tables._UNPACKED_CHARACTERS", 10_000)
+    monkeypatch.setattr("headwater.reading.tables._UNPACKED_CHARACTERS", 10_000)
     path = tmp_path / f"a.{suffix}.gz"
     path.write_bytes(gzip.compress(b"text\n" * (suffix == "csv") + b"0" * 2 * MEBI))
     with pytest.raises(DataError, match=r"unpacks to a text of more than [\d,]+ characters"):

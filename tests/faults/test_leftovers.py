@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headwater.corpus.build.sealed import read_sealed, write_sealed
 from headwater.errors import FolderError
 from headwater.storage import files as storage
-from headwater.storage.arrays import save_array
-from headwater.storage.files import atomic_write, read_sealed, write_sealed, write_text
+from headwater.storage.files import atomic_write, save_array, write_text
 from headwater.storage.lock import folder_lock
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage

@@ -253,7 +253,7 @@ def test_a_killed_builds_parts_are_checked_before_they_are_joined(
     from headwater.corpus.build.parts import run_task
     from headwater.corpus.build.pipeline import _plan, _stage
     from headwater.corpus.build.recipes import BuildConfig
-    from headwater.storage.destination import Destination
+    from headwater.storage import Destination
 
     done = 0
     sources = ["../world/texts", "../world/rows.jsonl"]

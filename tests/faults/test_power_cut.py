@@ -19,7 +19,7 @@ from headwater.corpus.folder import Document, write_documents
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
 from headwater.storage.files import write_text
-from headwater.storage.provenance import MANIFEST, record_files
+from headwater.storage.provenance import MANIFEST
 from headwater.storage.stage import Stage
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.journal import Journal
@@ -112,7 +112,7 @@ def test_a_folder_that_grew_is_on_the_disk_before_it_is_called_complete(disk: Di
     stage.begin()
     with (tmp_path / "run" / "metrics.jsonl").open("w") as journal:
         journal.write("{}\n")
-    stage.finish(record_files(tmp_path / "run"))
+    stage.finish()
     assert disk.lost == []
 
 

@@ -14,8 +14,8 @@ from headwater.errors import DataError, UsageError
 from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.rows import Raw, TaskName, balance, report, split, usable
+from headwater.reading import open_table
 from headwater.storage.progress import PlainProgress
-from headwater.storage.tables import open_table
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자\u2028막", "yes")]
 

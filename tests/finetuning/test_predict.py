@@ -18,7 +18,7 @@ from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.predict import predict_file
 from headwater.finetuning.stage import finetune
 from headwater.inference.language_model import load
-from headwater.storage.tables import open_table
+from headwater.reading.tables import open_table
 from headwater.tokenizer import TASK_TOKENS
 
 FAST = FinetuneConfig(steps=1, precision="fp32")

@@ -14,7 +14,8 @@ from headwater.model import build_model, preset
 from headwater.model.attention import padding_mask
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.rows import add_rows
-from headwater.storage.files import read_json, write_json
+from headwater.reading import read_json
+from headwater.storage.files import write_json
 
 TINY = {"vocabulary": 90, "context": 24, "layers": 2, "width": 32, "heads": 4}
 

@@ -26,14 +26,11 @@ from pydantic import ConfigDict
 from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError, require_extra
+from headwater.reading import intact_json_lines, parse_json, read_json, read_text, text_blocks
 from headwater.storage.ancestry import lineage
 from headwater.storage.files import (
     atomic_write,
-    intact_json_lines,
     new_part,
-    parse_json,
-    read_json,
-    read_text,
     storage_errors,
     write_json,
     write_json_lines,
@@ -43,7 +40,6 @@ from headwater.storage.lock import folder_lock
 from headwater.storage.provenance import open_folder, read_manifest
 from headwater.storage.resources import cache_folder, find_resource
 from headwater.storage.stage import Stage
-from headwater.storage.tables import decoded_blocks
 
 
 def write(out: Path, content: bytes = b"hello", **config: object) -> Path:
@@ -305,10 +301,10 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"0xef in line 3.*iconv -f latin1"):
         read_text(path)
     path.write_bytes("first\n강물은 바다로 흐른다.\n".encode("cp949"))
-    for read in (read_text, lambda path: list(decoded_blocks(path))):
+    for read in (read_text, lambda path: list(text_blocks(path))):
         with pytest.raises(DataError, match=r"0xb0 in line 2.*iconv -f cp949"):
             read(path)
-    for read in (read_text, lambda path: list(decoded_blocks(path, 8))):
+    for read in (read_text, lambda path: list(text_blocks(path, 8))):
         path.write_bytes(b"\x7fELF\x00\x00")
         with pytest.raises(DataError, match="binary"):
             read(path)
@@ -319,7 +315,7 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_a_text_that_ends_inside_a_character_is_reported_as_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
-    for read in (read_text, lambda path: list(decoded_blocks(path, 8))):
+    for read in (read_text, lambda path: list(text_blocks(path, 8))):
         for cut in (1, 2):  # of the three bytes of a syllable
             path.write_bytes("강물은\n바다로 흐른".encode()[:-cut])
             with pytest.raises(
@@ -355,7 +351,7 @@ def test_a_lone_surrogate_in_json_becomes_a_replacement_character(text: str | by
 def test_a_byte_order_mark_that_spans_blocks_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("\ufeff강물\ufeff\n".encode())
-    assert "".join(decoded_blocks(path, 1)) == read_text(path) == "강물\ufeff\n"
+    assert "".join(text_blocks(path, 1)) == read_text(path) == "강물\ufeff\n"
 
 
 class Inner(Config):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import FolderError
-from headwater.storage.files import read_json, write_json
+from headwater.reading import read_json
+from headwater.storage.files import write_json
 from headwater.storage.provenance import MANIFEST, Manifest, read_manifest
 from headwater.storage.stage import Stage
 

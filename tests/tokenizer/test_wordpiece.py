@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
-from headwater.storage.files import read_json, write_json
+from headwater.reading import read_json
+from headwater.storage.files import write_json
 from headwater.tokenizer import Tokenizer
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,!?'-[]東京é"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.corpus import WORDS, TrainingGrams, training_grams
+from headwater.corpus import TrainingGrams, training_grams
 from headwater.evaluation import Figure
 from headwater_papers.claims import CLAIMS, judge
 from headwater_papers.experiment import Experiment, Findings, Row
@@ -35,6 +35,7 @@ from headwater_papers.setup import describe
 from headwater_papers.statistics import Measured, differences, over_seeds
 
 # The paper's 8 words, and 4: the samples of a small model have almost no run of 8 words of any text.
+WORDS = 8  # GPT-2, section 4
 SHORT = WORDS // 2
 LENGTHS = (WORDS, SHORT)
 WHO = ("written", "real")

@@ -28,7 +28,8 @@ from headwater.evaluation import VERSION, DataFiles, Figure, Results, evaluate, 
 from headwater.inference import load
 from headwater.model import save_model
 from headwater.pretraining import PretrainConfig, TokenStream, pack, pretrain
-from headwater.storage import MANIFEST, SILENT, Progress, Stage, identity_of, read_json, write_json
+from headwater.reading import read_json
+from headwater.storage import SILENT, Progress, Stage, has_manifest, identity_of, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer
 from headwater.training import read_journal
 from headwater_papers.scale import Scale
@@ -107,7 +108,7 @@ class Laboratory:
     @contextmanager
     def piece(self, kind: str, name: str, place: Path) -> Iterator[None]:
         """Do one piece of work at `place`; afterwards report how much is left."""
-        made = not (place / MANIFEST).exists()
+        made = not has_manifest(place)
         started = time.monotonic()
         yield
         self._left.discard((kind, name))

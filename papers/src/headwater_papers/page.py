@@ -14,21 +14,14 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from headwater.device import processor_name
 from headwater.errors import FolderError
+from headwater.reading import read_json
 from headwater.report import KIND, report, save_figure
-from headwater.storage import (
-    MANIFEST,
-    Stage,
-    new_part,
-    package_versions,
-    read_json,
-    read_manifest,
-    write_json,
-    write_text,
-)
+from headwater.storage import Stage, has_manifest, read_manifest, write_json, write_text
 from headwater_papers.claims import correct_family
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS
@@ -99,7 +92,7 @@ def write_experiment(
         "paper_tables": list(experiment.paper_tables),
     }
     _remove_earlier(out)
-    inputs = {name: path for name, path in laboratory.used.items() if (path / MANIFEST).exists()}
+    inputs = {name: path for name, path in laboratory.used.items() if has_manifest(path)}
     stage = Stage(out, kind=KIND, config=config, inputs=inputs)
     with stage.write() as work:
         for name, draw in findings.figures.items():
@@ -112,7 +105,7 @@ def write_experiment(
         made = {
             "commit": commit(),
             "machine": machine(),
-            "versions": package_versions(),
+            "versions": stage.manifest({}, complete=False).versions,
             "command": shlex.join(command),
         }
         made |= {} if changed == [] else {"scale": scale.to_dict()}
@@ -317,10 +310,10 @@ def _remove_earlier(out: Path) -> None:
     """Remove earlier results of an experiment; raise FolderError for a folder with anything else."""
     if not out.exists() or not any(out.iterdir()):
         return
-    if not (out / MANIFEST).exists() or read_manifest(out).kind != KIND:
+    if not has_manifest(out) or read_manifest(out).kind != KIND:
         raise FolderError(f"{out} contains something other than results", repair="Choose another --out")
-    with new_part(out, folder=True) as part:  # renamed first, so that a kill leaves all of them or none
-        out.rename(part / out.name)
+    with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as trash:
+        out.rename(Path(trash, out.name))  # so that a kill leaves all of them or none
 
 
 def _number(value: float) -> str:

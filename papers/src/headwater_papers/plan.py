@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from headwater.errors import FolderError, counted
-from headwater.storage import read_json
+from headwater.reading import read_json
 from headwater_papers.claims import CLAIMS, planned_effect
 from headwater_papers.page import RESULTS
 from headwater_papers.reproduction import choose, work_of

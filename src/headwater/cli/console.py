@@ -16,7 +16,7 @@ import typer
 
 from headwater.config import MOST_ROWS
 from headwater.errors import UsageError, duration, printable
-from headwater.storage import PlainProgress, Progress, figure_texts, say
+from headwater.storage import PlainProgress, Progress, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -78,7 +78,7 @@ def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:
 
 def read_stdin() -> str:
     """Return all of stdin as text; raise DataError if it is not UTF-8, UsageError if it is closed."""
-    from headwater.storage import decode_text
+    from headwater.reading import decode_text
 
     if sys.stdin is None:
         raise UsageError("stdin is closed", expected="the text", repair="Pipe the text into the command")
@@ -155,7 +155,7 @@ class LiveProgress(Progress):
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
         if self._display is not None:
-            status = ", ".join([f"{done:,.0f} {self._unit}".strip(), *figure_texts(figures)])
+            status = ", ".join([f"{done:,.0f} {self._unit}".strip(), *self.figure_texts(figures)])
             self._display.update(self._task, completed=done, status=status)
 
     def note(self, text: str) -> None:

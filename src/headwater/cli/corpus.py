@@ -57,7 +57,7 @@ def build(
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
     from headwater.config import parse_settings
     from headwater.corpus import build_corpus, load_recipe, prepare_slurm, read_funnel
-    from headwater.storage import is_remote
+    from headwater.reading import is_remote
 
     if engine != "ray":
         refuse_unused(context, f"--engine {engine}", "address")

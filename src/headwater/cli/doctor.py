@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit, warn_if_shadowed
-from headwater.errors import ResourceError, byte_size, counted
+from headwater.errors import byte_size, counted
 
 _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
 _NOT_FOR_USERS = {"all", "dev", "docs"}
@@ -51,7 +51,7 @@ def describe_machine() -> dict[str, Any]:
 
     from headwater import native, shipped
     from headwater.device import available_cores, available_memory, processor_name
-    from headwater.storage import RESOURCES, cache_folder
+    from headwater.storage import available_resources, cache_folder
     from headwater.training import choose_precision, matmul_rate
 
     cpu = torch.device("cpu")
@@ -90,7 +90,7 @@ def describe_machine() -> dict[str, Any]:
         "data": os.environ.get("HEADWATER_DATA"),
         "cache": str(cache_folder()),
         "models": shipped.names(),
-        "resources": {name: _available(name) for name in RESOURCES},
+        "resources": available_resources(),
     }
 
 
@@ -101,7 +101,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
     """
     from headwater import shipped
     from headwater.model import build_model, find_tensors, load_config
-    from headwater.storage import MANIFEST, lineage
+    from headwater.storage import has_manifest, lineage
 
     named, folder = str(folder), shipped.resolve(folder)
     config = load_config(folder)
@@ -132,7 +132,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
         },
         # A token's keys and values in float32.
         "cache_per_token": 2 * 4 * config.layers * config.width if has_cache else 0,
-        "lineage": lineage(folder) if (folder / MANIFEST).is_file() else None,
+        "lineage": lineage(folder) if has_manifest(folder) else None,
     }
 
 
@@ -150,16 +150,6 @@ def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
         part["times"] = len(part.pop("names"))
         part["each"] //= part["times"]
     return list(parts.values())
-
-
-def _available(name: str) -> bool:
-    from headwater.storage import find_resource
-
-    try:
-        find_resource(name)
-    except ResourceError:
-        return False
-    return True
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

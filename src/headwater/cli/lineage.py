@@ -19,7 +19,7 @@ def lineage(
     as_json: AsJson = False,
 ) -> None:
     """Print the chain from a folder back to its first sources, with the command that made each."""
-    from headwater.storage import is_remote
+    from headwater.reading import is_remote
     from headwater.storage import lineage as chain
 
     found = chain(folder if is_remote(folder) else _folder(folder), remote=remote)

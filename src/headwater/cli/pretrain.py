@@ -137,14 +137,14 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str,
     """Return the tokens folder and the configuration of the run in `out`."""
     from headwater.config import read_toml
     from headwater.errors import FolderError
-    from headwater.storage import input_place, read_manifest
+    from headwater.storage import read_manifest
 
     manifest = read_manifest(out)
     if manifest.kind != "run":
         raise FolderError(f"{out} is a {manifest.kind} folder", expected="a run to resume")
-    inputs = {entry.role: entry.path for entry in manifest.inputs}
+    inputs = {entry.role: entry for entry in manifest.inputs}
     recipe = out / "config.toml"  # missing if the run was killed at once
     started = read_toml(recipe) if recipe.exists() else manifest.config
     if "model" in inputs:
-        started["init_from"] = str(input_place(out, inputs["model"]))
-    return tokens or input_place(out, inputs["tokens"]), started
+        started["init_from"] = str(inputs["model"].path_from(out))
+    return tokens or inputs["tokens"].path_from(out), started

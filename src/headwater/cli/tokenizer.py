@@ -124,7 +124,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two tokenizers on a text: bytes a token, split words, unused tokens, by script."""
-    from headwater.storage import read_text
+    from headwater.reading import read_text
     from headwater.tokenizer import Tokenizer
     from headwater.tokenizer import compare as measure
 

@@ -18,7 +18,7 @@ import torch
 
 from headwater.errors import FolderError, MismatchError, UsageError, require_extra
 from headwater.model import model_type, require_cast, require_rows
-from headwater.storage import flush_file, flush_folder, new_part, replaceable, storage_errors
+from headwater.storage import atomic_path, storage_errors
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     require_rows(tokenizer, config.vocabulary)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path = replaceable(path)
-        with new_part(path) as part:
+        with atomic_path(path) as part:
             writer = gguf.GGUFWriter(part, "gpt2")
             writer.add_context_length(config.context)
             writer.add_embedding_length(config.width)
@@ -83,9 +82,6 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
                     f"{path} already contains something else",
                     repair="Choose another destination, or remove it first",
                 )
-            flush_file(part)
-            part.replace(path)
-            flush_folder(path.parent)
 
 
 def _check_whole(gguf: Any, path: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from headwater.convert.openai_gpt2 import load_release
 from headwater.errors import DataError, FolderError, UsageError
 from headwater.model import Faithful, ModelConfig, build_model, preset
-from headwater.storage import read_json
+from headwater.reading import read_json
 
 if TYPE_CHECKING:
     from headwater.model import Model

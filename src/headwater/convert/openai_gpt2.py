@@ -18,7 +18,7 @@ from torch import Tensor
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.errors import DataError, FolderError
 from headwater.model import build_model, check_finite, preset
-from headwater.storage import read_json, read_text
+from headwater.reading import read_json, read_text
 
 if TYPE_CHECKING:
     from headwater.model import Model

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import DataError, FolderError
-from headwater.storage import read_bytes
+from headwater.reading import read_bytes
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5

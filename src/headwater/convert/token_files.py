@@ -31,7 +31,7 @@ from headwater.pretraining import (
     shard_paths,
     tokens_stage,
 )
-from headwater.storage import MANIFEST, SILENT, Progress, Stage, open_folder, read_manifest
+from headwater.storage import SILENT, Progress, Stage, has_manifest, open_folder, read_manifest
 from headwater.tokenizer import Tokenizer, token_dtype
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
@@ -49,7 +49,7 @@ def holds_tokens(source: Path) -> bool:
         return source.suffix in (".bin", ".npy")
     if not source.is_dir() or (source / "config.json").is_file():  # a model's weights may have the extension .bin
         return False
-    if (source / MANIFEST).is_file():
+    if has_manifest(source):
         return read_manifest(source).kind in ("tokens", _KIND)
     return any(_part_files(source, part) for part in PARTS)
 
@@ -63,7 +63,7 @@ def convert_tokens(
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Convert a tokens folder to the format `layout`, or other projects' token files to a tokens folder."""
-    if (source / MANIFEST).is_file() and read_manifest(source).kind == "tokens":
+    if has_manifest(source) and read_manifest(source).kind == "tokens":
         if tokenizer is not None:
             raise UsageError(f"{source} has its own tokenizer", expected="no --tokenizer")
         return export_tokens(source, destination, layout)

@@ -1,4 +1,4 @@
-"""Corpora: build a folder of documents from sources, split it, and make labelled data from it."""
+"""Corpora: gather documents, clean them, remove duplicates, read and split the folder, compare it with tests."""
 
 import lazy_loader
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, FolderError
-from headwater.storage import folder_files, open_parquet, storage_errors
+from headwater.reading import AnyFile, open_parquet
+from headwater.storage import folder_files, storage_errors
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
 SHARD_BYTES = 256 * 1024**2  # UTF-8 bytes of text in one Parquet file
@@ -39,11 +40,15 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSize:
-    """Size of a corpus: `bytes` are UTF-8 bytes of text, `largest` those of the largest document."""
+    """Size of a corpus: `bytes` are UTF-8 bytes of text, `largest` those of the largest document.
+
+    labels: the names of the documents' labels.
+    """
 
     documents: int
     bytes: int
     largest: int
+    labels: tuple[str, ...] = ()
 
 
 def make_id(*parts: str) -> str:
@@ -68,9 +73,9 @@ def write_documents(documents: Iterable[Document], folder: Path) -> int:
             count += 1
         if count or not shards:
             shards.append(writer.close())
-        labels = list(dict.fromkeys(label for _, found in shards for label in found))
-        for path, found in shards:
-            if found != labels:
+        labels = list(dict.fromkeys(label for _, own in shards for label in own))
+        for path, own in shards:
+            if own != labels:
                 _add_columns(path, labels).close()
     return count
 
@@ -84,18 +89,18 @@ def read_documents(corpus: str | Path) -> Iterator[Document]:
         yield from read_shard(path)
 
 
-def read_shard(path: Path) -> Iterator[Document]:
+def read_shard(path: AnyFile) -> Iterator[Document]:
     """Stream the documents of one Parquet file that `write_documents` wrote."""
     with open_parquet(path) as file:
-        labels = [name for name in file.schema_arrow.names if name not in COLUMNS]
+        labels = _labels(file)
         groups = range(file.num_row_groups)  # one at a time: a batch may span several
         for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
             fields = [batch.column(name).to_pylist() for name in COLUMNS]
             values = [batch.column(name).to_pylist() for name in labels]
             for number, (identity, text, source, url, date, language) in enumerate(zip(*fields, strict=True)):
-                found = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
-                found = {name: value for name, value in found.items() if value is not None}
-                yield Document(identity, text, source, url, date, language, found)
+                own = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
+                own = {name: value for name, value in own.items() if value is not None}
+                yield Document(identity, text, source, url, date, language, own)
 
 
 def measure(corpus: Path) -> CorpusSize:
@@ -103,17 +108,23 @@ def measure(corpus: Path) -> CorpusSize:
     import pyarrow.compute
 
     count = total = largest = 0
+    labels: tuple[str, ...] = ()
     for path in shard_paths(corpus):
         with open_parquet(path) as file:
+            labels = _labels(file)
             for batch in file.iter_batches(batch_size=_BATCH_DOCUMENTS, columns=["text"]):
                 lengths = pyarrow.compute.binary_length(batch.column(0))
                 count += len(lengths)
                 total += pyarrow.compute.sum(lengths).as_py() or 0
                 largest = max(largest, pyarrow.compute.max(lengths).as_py() or 0)
-    return CorpusSize(documents=count, bytes=total, largest=largest)
+    return CorpusSize(count, total, largest, labels)
 
 
-def shard_paths(corpus: str | Path) -> list[Path]:
+def _labels(file: Any) -> tuple[str, ...]:
+    return tuple(name for name in file.schema_arrow.names if name not in COLUMNS)
+
+
+def shard_paths(corpus: str | Path) -> list[AnyFile]:
     """Check a corpus folder and return its Parquet files in order."""
     paths = folder_files(corpus, "corpus", ".parquet")
     if not paths:

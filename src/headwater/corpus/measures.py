@@ -11,7 +11,8 @@ import numpy
 from headwater.corpus.folder import COLUMNS, shard_paths
 from headwater.corpus.web.urls import domain_name
 from headwater.errors import ResourceError
-from headwater.storage import find_resource, open_parquet
+from headwater.reading import open_parquet
+from headwater.storage import find_resource
 
 PERCENTILES = (1, 10, 50, 90, 99)
 TOP = 10

@@ -25,7 +25,7 @@ from headwater.evaluation.json_lines import text_of, texts_of
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored
 from headwater.evaluation.reader import ContinuationRequest, Reader
 from headwater.finetuning import Labels, Raw
-from headwater.storage import open_table
+from headwater.reading import open_table
 
 Reading = Literal["total", "mean", "per-character", "gain"]
 # What `summary` and `scored` say of each reading.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError, ResourceError
-from headwater.storage import MANIFEST, read_manifest
+from headwater.storage import has_manifest, read_manifest
 
 if TYPE_CHECKING:
     from headwater.evaluation.protocols import Task
@@ -73,7 +73,7 @@ class DataFiles:
 
     def _find(self, source: Source) -> Path | None:
         for paths in self._below if source.kind else []:
-            folders = [path.parent for path in paths if path.name == MANIFEST and _is_kind(path.parent, source)]
+            folders = [path for path in dict.fromkeys(p.parent for p in paths) if _is_kind(path, source)]
             if len(folders) > 1:
                 raise ResourceError(
                     f"{folders[0]} and {folders[1]} are both of kind {source.kind}",
@@ -93,6 +93,8 @@ class DataFiles:
 
 
 def _is_kind(folder: Path, source: Source) -> bool:
+    if not has_manifest(folder):
+        return False
     manifest = read_manifest(folder)
     return manifest.kind == source.kind and all(
         str(manifest.config.get(key)) == value for key, value in source.settings.items()

@@ -19,6 +19,7 @@ from headwater.config import Config
 from headwater.corpus import TrainingGrams, training_grams
 from headwater.device import choose_device
 from headwater.errors import (
+    MALFORMED,
     DataError,
     MismatchError,
     ResourceError,
@@ -45,7 +46,7 @@ from headwater.evaluation.tasks import TASKS, VERSION
 from headwater.inference import load
 from headwater.model import ModelConfig
 from headwater.shipped import hub_name
-from headwater.storage import MALFORMED, SILENT, Progress, Stage, identity_of
+from headwater.storage import SILENT, Progress, Stage, identity_of
 
 # The most reasons in the error that no protocol could be scored.
 _REASONS = 3

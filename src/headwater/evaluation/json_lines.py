@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater.errors import DataError
-from headwater.storage import MALFORMED, parse_json, read_text
+from headwater.errors import MALFORMED, DataError
+from headwater.reading import parse_json, read_text
 
 Taken = TypeVar("Taken")
 

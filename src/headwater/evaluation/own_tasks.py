@@ -11,7 +11,7 @@ from pathlib import Path
 from headwater.errors import UsageError
 from headwater.evaluation.protocols import Task
 from headwater.evaluation.task_files import SUFFIX, read_task_file
-from headwater.storage import sha256_of
+from headwater.reading import sha256_of
 
 EXPECTED = (
     "a task file, or MODULE:NAME of a Task, a class of one, or a list of them, in a module that Python can import"

@@ -26,7 +26,7 @@ from headwater.evaluation.detokenize import Detokenizer, DetokenizerName
 from headwater.evaluation.figures import Figure, perplexity, ratio_error
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
 from headwater.evaluation.reader import ContinuationRequest, Reader
-from headwater.storage import decode_text, read_bytes
+from headwater.reading import decode_text, read_bytes
 
 Unit = Literal["word", "byte", "character"]
 # Of each unit: the metric, the divisor of the loss, and the reading of the file as it is.

@@ -15,7 +15,7 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.finetuning import Raw
-from headwater.storage import parse_json
+from headwater.reading import parse_json
 
 
 def read_questions(path: Path) -> Iterator[Raw]:

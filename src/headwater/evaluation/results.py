@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError
-from headwater.storage import open_folder, parse_json, read_json, write_json, write_json_lines
+from headwater.reading import parse_json, read_json
+from headwater.storage import open_folder, write_json, write_json_lines
 
 KIND = "results"
 FILE = "results.json"

@@ -18,7 +18,8 @@ from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
 from headwater.finetuning.labels import listed
 from headwater.finetuning.rows import Raw, TaskName, class_name
-from headwater.storage import SILENT, Progress, Row, open_table, parse_json
+from headwater.reading import open_table, parse_json
+from headwater.storage import SILENT, Progress
 
 # Common names of columns, the likeliest first.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -73,7 +74,7 @@ def read_table(
 ) -> tuple[Columns, Iterator[Raw]]:
     """Open a table; return the columns that a task reads, see `find_columns`, and at most `limit` of its rows."""
     table = open_table(path)
-    rows: Iterator[tuple[int, Row]] = islice(table.rows, limit)
+    rows: Iterator[tuple[int, Mapping[str, Any]]] = islice(table.rows, limit)
     available = table.columns
     if not table.uniform:
         kept = list(rows)
@@ -180,7 +181,12 @@ def _columns_of(found: Mapping[str, str | list[str]], other: str = "") -> set[st
 
 
 def task_rows(
-    rows: Iterable[tuple[int, Row]], name: str, task: TaskName, columns: Columns, *, keep: bool = False
+    rows: Iterable[tuple[int, Mapping[str, Any]]],
+    name: str,
+    task: TaskName,
+    columns: Columns,
+    *,
+    keep: bool = False,
 ) -> Iterator[Raw]:
     """Yield the rows of the table `name` as a task's texts and label; with `keep` also all their columns.
 
@@ -224,7 +230,7 @@ def _by_name(role: str, there: Sequence[str]) -> list[str]:
     return []
 
 
-def _text(row: Row, column: str, where: str) -> str:
+def _text(row: Mapping[str, Any], column: str, where: str) -> str:
     value = row.get(column)
     if value is None:
         return ""
@@ -235,7 +241,7 @@ def _text(row: Row, column: str, where: str) -> str:
     raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
 
 
-def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
+def _answers(row: Mapping[str, Any], found: Sequence[str], where: str) -> list[str]:
     if len(found) > 1:
         answers: Any = [row.get(column) for column in found]
     else:
@@ -258,7 +264,7 @@ def _answers(row: Row, found: Sequence[str], where: str) -> list[str]:
     return [str(answer) for answer in answers]
 
 
-def _label(row: Row, column: str | None, where: str) -> str | int | float | None:
+def _label(row: Mapping[str, Any], column: str | None, where: str) -> str | int | float | None:
     value = row.get(column) if column else None
     if isinstance(value, str):
         return value.strip() or None

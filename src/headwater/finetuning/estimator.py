@@ -36,7 +36,8 @@ from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import fingerprint, load_model
-from headwater.storage import SILENT, PlainProgress, Stage, read_json, write_json
+from headwater.reading import read_json
+from headwater.storage import SILENT, PlainProgress, Stage, write_json
 from headwater.training import OnUpdate, TrainingPrecision
 
 ESTIMATOR_FILE = "estimator.json"

@@ -22,7 +22,8 @@ from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.model import CONFIG, WEIGHTS, model_type, save_model, write_tensors
 from headwater.model import OUTPUT as BERT_OUTPUT
-from headwater.storage import Stage, read_json, write_json
+from headwater.reading import read_json
+from headwater.storage import Stage, write_json
 from headwater.tokenizer import PADDING, TASK_TOKENS, TaskTokens
 
 _CLASSES = {

@@ -29,7 +29,8 @@ from headwater.finetuning.labels import Labels
 from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import check_finite, load_model, save_model
-from headwater.storage import MANIFEST, open_folder, read_json, write_json
+from headwater.reading import read_json
+from headwater.storage import has_manifest, open_folder, write_json
 from headwater.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class FineTuned:
         from safetensors.torch import load_file
 
         if not (folder / TASK_FILE).is_file():
-            if (folder / MANIFEST).is_file():
+            if has_manifest(folder):
                 open_folder(folder)  # names an unfinished training
             there = shipped.find(folder).is_dir()
             seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"

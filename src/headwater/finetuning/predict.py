@@ -16,7 +16,8 @@ from headwater.errors import DataError, UsageError, counted
 from headwater.finetuning.columns import Columns, find_columns, task_rows
 from headwater.finetuning.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.rows import Raw, TaskName, is_empty
-from headwater.storage import SILENT, OutputFile, Progress, open_table, table_columns, to_json
+from headwater.reading import open_table, table_columns
+from headwater.storage import SILENT, OutputFile, Progress, to_json
 from headwater.training import choose_precision
 
 _FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}

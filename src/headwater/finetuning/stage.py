@@ -38,13 +38,12 @@ from headwater.finetuning.training import (
     train_task,
 )
 from headwater.model import load_config, load_model
+from headwater.reading import read_json
 from headwater.storage import (
     SILENT,
     Progress,
     Stage,
     folder_lock,
-    read_json,
-    record_files,
     storage_errors,
     write_json,
     write_json_lines,
@@ -213,7 +212,7 @@ def run_stage(
             outcome.fine_tuned.save(work)
             write_json(work / METRICS_FILE, metrics)
             made = {path.name for path in work.iterdir()}
-        stage.finish(record_files(out, only={CONFIG_FILE, *made}))
+        stage.finish(only={CONFIG_FILE, *made})
         _remove_checkpoints(out)
     return metrics
 

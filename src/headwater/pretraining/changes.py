@@ -16,7 +16,7 @@ from headwater import shipped
 from headwater.errors import FolderError, MismatchError, UsageError, byte_size, counted
 from headwater.model import count_parameters
 from headwater.pretraining.recipe import PretrainConfig
-from headwater.storage import MANIFEST, Manifest, Progress, Stage, read_manifest, write_json
+from headwater.storage import Manifest, Progress, Stage, has_manifest, read_manifest
 from headwater.training import DECAY_SHARE, Trainer
 
 _LENGTH = ("steps", "schedule", "final_rate")  # keys that may change in place
@@ -29,7 +29,7 @@ def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> N
     FolderError if the checkpoints of a finished run are gone.
     """
     out = stage.out
-    if not (out / MANIFEST).is_file():
+    if not has_manifest(out):
         return
     manifest = read_manifest(out)
     before, now = dict(manifest.config), dict(stage.config)
@@ -48,7 +48,7 @@ def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> N
     _require_possible(config, changed, done, out)
     entry = {"at": done, **changed}
     stage.config["changes"] = [*before.get("changes", []), entry]
-    write_json(out / MANIFEST, stage.manifest({}, complete=False).to_dict())
+    stage.reopen()
     words = ", ".join(f"{key} {old} → {now[key]}" for key, old in changed.items())
     progress.note(f"{out} continues from update {done:,} with {words}")
 
@@ -81,7 +81,7 @@ def _require_possible(config: PretrainConfig, changed: dict[str, Any], done: int
 def set_aside_model(out: Path, progress: Progress) -> None:
     """Rename the model of a run that was finished and continues, so that it is not lost: `model-1000`."""
     model = out / "model"
-    if not (model / MANIFEST).is_file():
+    if not has_manifest(model):
         return
     manifest: Manifest = read_manifest(out)
     steps = [change["steps"] for change in manifest.config.get("changes", []) if "steps" in change]

@@ -25,16 +25,7 @@ from headwater.pretraining.objectives import both_directions, l1, masked
 from headwater.pretraining.recipe import PretrainConfig, end_of_text_of, resolve, start_from, tokenizer_of
 from headwater.pretraining.samples import Samples
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
-from headwater.storage import (
-    MANIFEST,
-    SILENT,
-    Progress,
-    Stage,
-    check_files,
-    folder_lock,
-    read_manifest,
-    record_files,
-)
+from headwater.storage import SILENT, Progress, Stage, folder_lock, has_manifest, read_manifest
 from headwater.training import (
     BatchSource,
     Measurement,
@@ -91,12 +82,11 @@ def pretrain(
                 _train(config, tokens, out, ranks, SILENT)
             return model_folder
         change_length(stage, config, progress)
-        found = stage.begin()
-        if found.complete:
-            check_files(out, found)
-            progress.note(f"{out} is complete already")
-        ranks.broadcast(found.complete)
-        if found.complete:
+        is_complete = stage.is_complete(progress)
+        if not is_complete:
+            stage.begin()
+        ranks.broadcast(is_complete)
+        if is_complete:
             return model_folder
         with resumable(), folder_lock(out):
             config.save(out / "config.toml")
@@ -105,14 +95,14 @@ def pretrain(
             progress.note(kept_text(config, out))
             _train(config, tokens, out, ranks, progress, follow, on_update)
             # Only these: users and trackers may write other files there, such as a log of this process.
-            stage.finish(record_files(out, only=("config.toml", "metrics.jsonl", "model")))
+            stage.finish(only=("config.toml", "metrics.jsonl", "model"))
         return model_folder
 
 
 def _begun(out: Path) -> PretrainConfig | None:
     """Return the recipe of an unfinished run in `out`, or None if there is no run."""
     recipe = out / "config.toml"
-    if not recipe.exists() or not (out / MANIFEST).exists() or read_manifest(out).kind != "run":
+    if not recipe.exists() or not has_manifest(out) or read_manifest(out).kind != "run":
         return None
     return PretrainConfig.load(recipe)
 

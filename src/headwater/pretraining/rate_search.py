@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from headwater.errors import TrainingError
 from headwater.pretraining.pretraining import build_run, run_inputs
 from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.reading import read_text
 from headwater.report import require_matplotlib, save_figure
-from headwater.storage import SILENT, Progress, Stage, read_text, write_text
+from headwater.storage import SILENT, Progress, Stage, write_text
 from headwater.training import CHANGEABLE, Trainer, process_group
 
 LOWEST, HIGHEST = 1e-6, 1.0

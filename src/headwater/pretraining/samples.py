@@ -8,7 +8,8 @@ from typing import Any
 from headwater.errors import UsageError
 from headwater.inference import LanguageModel
 from headwater.pretraining.recipe import PretrainConfig
-from headwater.storage import Progress, intact_json_lines, write_json_lines
+from headwater.reading import intact_json_lines
+from headwater.storage import Progress, write_json_lines
 from headwater.tokenizer import Tokenizer
 
 SAMPLES = "samples.jsonl"

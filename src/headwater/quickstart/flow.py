@@ -27,8 +27,9 @@ from headwater.finetuning import FinetuneConfig, finetune
 from headwater.pretraining import PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels.labels import choose_tasks, make_labels
 from headwater.quickstart.samples import write_samples
+from headwater.reading import read_json
 from headwater.report import report
-from headwater.storage import MANIFEST, SILENT, Progress, open_folder, read_json, read_manifest, write_json
+from headwater.storage import SILENT, Progress, has_manifest, open_folder, read_manifest, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer
 
 BUILT_IN = "python-docs"
@@ -292,7 +293,7 @@ def choose_recipe(
     recipe_file = run / "config.toml"
     if recipe_file.exists():
         return PretrainConfig.load(recipe_file, {"device": device})
-    if (run / MANIFEST).exists():  # the first file of a run
+    if has_manifest(run):  # the first file of a run
         begun = read_manifest(run).config
         return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
     progress.start("choosing a size")

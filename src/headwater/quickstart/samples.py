@@ -13,7 +13,8 @@ from typing import Any
 
 from headwater.errors import counted
 from headwater.inference import LanguageModel, load
-from headwater.storage import SILENT, Progress, Stage, read_json, write_json
+from headwater.reading import read_json
+from headwater.storage import SILENT, Progress, Stage, write_json
 
 SAMPLES = "samples.json"
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
-from headwater.storage import read_json
+from headwater.reading import read_json
 
 KIND = "reproduction"
 

@@ -15,20 +15,12 @@ from typing import Any
 from headwater import shipped
 from headwater.config import read_toml
 from headwater.errors import FolderError, duration
+from headwater.reading import intact_json_lines, read_json
 from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.plots import Point
 from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
 from headwater.shipped import hub_name
-from headwater.storage import (
-    MANIFEST,
-    Manifest,
-    input_place,
-    intact_json_lines,
-    lineage,
-    open_folder,
-    read_json,
-    read_manifest,
-)
+from headwater.storage import Manifest, has_manifest, lineage, open_folder, read_manifest
 
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _BREAKS_IN_A_ROW = 2
@@ -129,16 +121,14 @@ def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
     """Return the Headwater folders among `folders`, and those inside the others."""
     found: dict[Path, Manifest] = {}
     for folder in folders:
-        if (folder / MANIFEST).exists():
+        if has_manifest(folder):
             found[folder] = read_manifest(folder)
             continue
         if not folder.is_dir():
             seen = "is a file" if folder.exists() else "does not exist"
             raise FolderError(f"{folder} {seen}", expected="a folder to report on")
-        inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
-        inside += sorted(
-            path.parent for path in folder.glob(f"*/*/{MANIFEST}") if path.parent.parent not in inside
-        )
+        inside = sorted(path for path in folder.glob("*/") if has_manifest(path))
+        inside += sorted(path for path in folder.glob("*/*/") if has_manifest(path) and path.parent not in inside)
         inside = [path for path in inside if not path.name.startswith(".")]
         if not inside:
             raise FolderError(f"{folder} contains no folder that a Headwater command wrote")
@@ -194,14 +184,14 @@ def _model_place(model: str, folder: Path, manifest: Manifest, base: Path) -> st
 
     Return `model` for a shipped or hub model, and if the manifest has no model.
     """
-    inputs = [one.path for one in manifest.inputs if one.role == "model"]
+    inputs = [entry for entry in manifest.inputs if entry.role == "model"]
     if model in shipped.names() or not inputs:
         return model
-    place = input_place(folder, inputs[0])
-    if hub_name(place):
+    path = inputs[0].path_from(folder)
+    if hub_name(path):
         return model
-    place = place.parent.resolve() / place.name  # a link keeps its own name
-    return place.relative_to(base).as_posix() if place.is_relative_to(base) else str(place)
+    path = path.parent.resolve() / path.name  # a link keeps its own name
+    return path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path)
 
 
 def _model_name(model: str) -> str:

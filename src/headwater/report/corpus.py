@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headwater.reading import read_json
 from headwater.report.plots import Series, line_chart
-from headwater.storage import read_json
 
 _FUNNEL = "funnel.json"
 Measure = Callable[[Path], dict[str, Any]]

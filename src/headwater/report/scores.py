@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.storage import MANIFEST, Manifest, input_place, read_json, read_manifest
+from headwater.reading import read_json
+from headwater.storage import Input, Manifest, has_manifest, read_manifest
 
 EXPONENT_FROM = 1e9  # larger numbers are shown with an exponent: a perplexity can have hundreds of digits
 _Z95 = 1.96  # of the normal distribution
@@ -172,7 +173,7 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
         # The metrics of a regression have the task classify, whose input it shares, but no majority class.
         task = "regress" if metrics["task"] == "classify" and "majority" not in metrics else str(metrics["task"])
-        title = _task_title(path, train.path if train else "", task)
+        title = _task_title(path, train, task)
         scratch = manifest.config.get("from_scratch")
         low, high = metrics["interval"]
         score = ScoreRow(
@@ -206,13 +207,13 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
     return tables
 
 
-def _task_title(path: Path, train: str, task: str) -> str:
+def _task_title(path: Path, train: Input | None, task: str) -> str:
     """Return a title such as `package (classify)`: the task of the labels folder, or the file's name."""
-    if not train:
+    if train is None:
         return task
-    source = input_place(path, train)
-    folder = source if (source / MANIFEST).exists() else source.parent
-    if (folder / MANIFEST).exists():
+    source = train.path_from(path)
+    folder = source if has_manifest(source) else source.parent
+    if has_manifest(folder):
         named = read_manifest(folder).config.get("task")
         if named:
             return f"{named} ({task})"

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.errors import FolderError, HeadwaterError, UsageError
-from headwater.storage import read_text
+from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from headwater.errors import FolderError
-from headwater.storage import MANIFEST, open_folder, read_manifest
+from headwater.storage import has_manifest, open_folder, read_manifest
 
 CONFIG = "config.json"
 _FOLDER = "checkpoints"
@@ -28,7 +28,7 @@ def find_checkpoint(path: Path) -> Path | None:
         return _of_step(Path(run), step)
     if path.parent.name == _FOLDER and path.parent.is_dir() and not path.exists():
         return _of_step(path.parent.parent, path.name)
-    if not (path / _FOLDER).is_dir() or not (path / MANIFEST).is_file() or read_manifest(path).complete:
+    if not (path / _FOLDER).is_dir() or not has_manifest(path) or read_manifest(path).complete:
         return None
     return next((found for found in reversed(list_checkpoints(path)) if _is_good(found)), None)
 

@@ -1,4 +1,4 @@
-"""Files and folders on disk: atomic writes, locks, provenance and lineage, known resources, and progress."""
+"""Write files and folders that survive a crash, with provenance and lineage; locks, known resources, progress."""
 
 import lazy_loader
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, HeadwaterError
-from headwater.storage.provenance import MANIFEST, Input, identity_of, input_place, read_manifest
-from headwater.storage.remote import is_remote, list_source
+from headwater.reading import is_remote
+from headwater.storage.provenance import Input, has_manifest, identity_of, read_manifest
+from headwater.storage.remote import list_source
 
 
 def lineage(folder: str | Path, *, remote: bool = False) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def lineage(folder: str | Path, *, remote: bool = False) -> dict[str, Any]:
     that was not checked. `remote` checks the inputs at URLs; those of a URL are always checked.
     """
     if is_remote(folder):
-        return _lineage(list_source(str(folder)).input, None, True, set())
+        return _lineage(list_source(folder).input, None, True, set())
     manifest = read_manifest(Path(folder))
     entry = Input(role="", path=str(folder), kind=manifest.kind, identity=manifest.identity)
     return _lineage(entry, Path(folder), remote, set())
@@ -27,8 +28,8 @@ def lineage(folder: str | Path, *, remote: bool = False) -> dict[str, Any]:
 def _lineage(entry: Input, path: Path | None, remote: bool, above: set[str]) -> dict[str, Any]:
     """Return the chain of one input, which is at `path`, or at the URL in the entry if that is None."""
     node: dict[str, Any] = {**entry.to_dict(), "path": entry.path if path is None else str(path), "inputs": []}
-    place = entry.path if path is None else str(path.resolve())
-    if place in above or (path is not None and not path.exists()):
+    name = entry.path if path is None else str(path.resolve())
+    if name in above or (path is not None and not path.exists()):
         return node | {"state": "gone"}
     if path is None and not remote:
         return node | {"state": "remote"}
@@ -40,7 +41,7 @@ def _lineage(entry: Input, path: Path | None, remote: bool, above: set[str]) -> 
         manifest, identity = listing.manifest, listing.input.identity
     else:
         try:
-            manifest = read_manifest(path) if (path / MANIFEST).exists() else None
+            manifest = read_manifest(path) if has_manifest(path) else None
             identity = manifest.identity if manifest else identity_of(path)[1]
         except HeadwaterError:  # damaged, or altered against its own folder's manifest
             return node | {"state": "changed"}
@@ -51,12 +52,10 @@ def _lineage(entry: Input, path: Path | None, remote: bool, above: set[str]) -> 
         "state": state if identity == entry.identity else "changed",
         "command": manifest.command,
         "seed": manifest.seed,
-        "inputs": [
-            _lineage(inner, _place_of(inner.path, path), remote, above | {place}) for inner in manifest.inputs
-        ],
+        "inputs": [_lineage(inner, _path(inner, path), remote, above | {name}) for inner in manifest.inputs],
     }
 
 
-def _place_of(name: str, folder: Path | None) -> Path | None:
-    """Return the path of an input that the manifest of `folder` calls `name`; None for a URL."""
-    return None if "://" in name else input_place(folder or Path(), name)
+def _path(entry: Input, folder: Path | None) -> Path | None:
+    """Return the path of an input of `folder`; None for a URL."""
+    return None if is_remote(entry.path) else entry.path_from(folder or Path())

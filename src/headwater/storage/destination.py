@@ -1,4 +1,4 @@
-"""Choose where a corpus stage writes: a local folder or a URL.
+"""Choose where a stage writes: a local folder or a URL.
 
 The folder for a URL is written on this machine, below HEADWATER_CACHE, where a killed stage resumes. The finished
 folder is uploaded and then removed here. Its `headwater.json` is uploaded last, so that a remote folder which has
@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headwater.errors import FolderError
-from headwater.storage.files import read_json
+from headwater.reading import file_at, is_remote, open_store, read_json
 from headwater.storage.progress import Progress
 from headwater.storage.provenance import MANIFEST, read_manifest
-from headwater.storage.remote import is_remote, list_source, open_store, place
+from headwater.storage.remote import list_source
 from headwater.storage.resources import cache_folder
 from headwater.storage.stage import Stage
 
@@ -40,7 +40,7 @@ class Destination:
         """
         if not self.url:
             return stage.is_complete(progress)
-        if place(self.url, MANIFEST).is_file():
+        if file_at(self.url, MANIFEST).is_file():
             manifest = list_source(self.url).manifest
             assert manifest is not None
             stage.compare(manifest, self.url)
@@ -62,7 +62,7 @@ class Destination:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read a JSON object of the finished folder, local or remote."""
-        return dict(read_json(place(self.url or self.folder, name)))
+        return dict(read_json(file_at(self.url or self.folder, name)))
 
 
 def _working_folder(url: str) -> Path:
@@ -81,7 +81,7 @@ def _upload(folder: Path, url: str) -> None:
         if begun is None and store.exists(base) and store.find(base):
             raise FolderError(
                 f"{url} already contains files that are not Headwater's",
-                expected="an empty place",
+                expected="an empty folder",
                 repair="Choose another output path",
             )
         folders = url.partition("://")[0] not in _BUCKETS
@@ -89,9 +89,9 @@ def _upload(folder: Path, url: str) -> None:
             store.makedirs(base, exist_ok=True)
         if begun != identity:
             # Another folder's files go first: with our marker, a file of the right size counts as uploaded.
-            for found in store.find(base) if begun is not None else ():
-                if posixpath.basename(found) != UPLOADING:
-                    store.rm_file(found)
+            for name in store.find(base) if begun is not None else ():
+                if posixpath.basename(name) != UPLOADING:
+                    store.rm_file(name)
             store.pipe_file(marker, identity)
         for name, record in sorted(manifest.files.items()):
             target = f"{base}/{name}"

@@ -1,14 +1,12 @@
-"""Read and write files so that a crash, a full disk or a bad byte never damages existing data.
+"""Write files so that a crash or a full disk never damages existing data.
 
 Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. The temporary name has
 this machine's identity and a random token, and its writer locks it: no other process writes or removes it, not
-even one with the same process id in another container. Failures of the operating system become StorageError, bad
-content becomes DataError.
+even one with the same process id in another container. Failures of the operating system become StorageError.
 """
 
 from __future__ import annotations
 
-import csv
 import errno
 import functools
 import glob
@@ -20,13 +18,15 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from headwater.errors import DataError, FolderError, StorageError
-from headwater.storage.decoding import decode_text, without_surrogates
+from headwater.errors import StorageError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 if sys.platform != "win32":
     import fcntl
@@ -81,19 +81,6 @@ def storage_error(path: Path, error: OSError) -> StorageError:
 
 
 @contextmanager
-def new_parents(path: Path) -> Iterator[None]:
-    """If the block fails, remove the empty folders above `path` that were not there before."""
-    missing = [folder for folder in path.parents if not folder.exists()]
-    try:
-        yield
-    except BaseException:
-        for folder in missing:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
-
-
-@contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a binary file that appears at `path`, complete and flushed, if the block ends without an exception.
 
@@ -104,10 +91,27 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         with new_part(target) as part:
             with part.open("wb") as handle:
                 yield handle
-                handle.flush()
-                os.fsync(handle.fileno())
-            part.replace(target)
-            flush_folder(target.parent)
+            _publish(part, target)
+
+
+@contextmanager
+def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield where to write a file or folder; it is flushed and renamed to `path` if the block raises no exception.
+
+    For writers that need a path, as those of libraries. `folder` is a new folder, a file does not exist yet.
+    """
+    with storage_errors(path):
+        target = replaceable(path)
+        with new_part(target, folder=True) as part:
+            made = part if folder else part / target.name  # a library may replace the file that it writes
+            yield made
+            _publish(made, target)
+
+
+def _publish(part: Path, target: Path) -> None:
+    flush(part)
+    part.replace(target)
+    flush(target.parent, deep=False)
 
 
 def replaceable(path: Path) -> Path:
@@ -231,157 +235,36 @@ def to_json(value: Any, *, indent: int | None = None, default: Callable[[Any], A
     return f"{text}\n".encode(errors="backslashreplace")
 
 
-def read_text(path: Path) -> str:
-    """Read UTF-8 text, dropping a byte-order mark.
+def save_array(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write the same bytes as `numpy.save`; raise OSError if not all of them could be written.
 
-    Raises DataError when the file is missing, a folder, binary or in another encoding, with the place.
+    numpy does not check whether the C library flushed its last bytes: on a full disk it leaves a short file and
+    raises nothing.
     """
-    return decode_text(read_bytes(path), path)
+    import numpy as np
+
+    array = np.ascontiguousarray(array)
+    with path.open("wb") as handle:
+        np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(array))
+        handle.write(array.tobytes())
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file whole; raises DataError when it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise file_error(path, error) from None
+def flush(path: Path, *, deep: bool = True) -> None:
+    """Make a file, or a folder with everything below it, survive a power cut; `deep` False: only its names.
 
-
-def file_error(path: Path, error: OSError) -> DataError:
-    """Return the DataError that says why the file at `path` cannot be read."""
-    if isinstance(error, FileNotFoundError):
-        return DataError(f"{path} does not exist", repair="Check the path")
-    if isinstance(error, IsADirectoryError):
-        return DataError(f"{path} is a folder", expected="a file")
-    repair = "Check its permissions" if isinstance(error, PermissionError) else ""
-    return DataError(f"{path} cannot be read: {error.strerror or error}", repair=repair)
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file; raises FolderError when it was cut short or altered."""
-    try:
-        return parse_json(read_text(path))
-    except json.JSONDecodeError as error:
-        raise FolderError(
-            f"{path} is damaged: {error.msg} in line {error.lineno}",
-            repair="Make the folder again with the command that wrote it",
-        ) from None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; return an empty one if the file does not exist. Raises DataError for other JSON."""
-    content = read_json(path) if path.is_file() else {}
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is a JSON {type(content).__name__}", expected="an object")
-    return content
-
-
-def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object with a checksum of its own."""
-    write_json(path, {**content, "checksum": json_hash(content)})
-
-
-def read_sealed(path: Path) -> dict[str, Any]:
-    """Read what `write_sealed` wrote; raises FolderError when it was cut short or altered."""
-    content = read_json(path)
-    checksum = content.pop("checksum", None) if isinstance(content, dict) else None
-    if checksum is None or checksum != json_hash(content):
-        raise FolderError(f"{path} was cut short or altered", repair="Remove its folder and run the command again")
-    return dict(content)
-
-
-def json_hash(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-# How JSON escapes a surrogate. Decoded text has no other ones; `json.loads` accepts them in bytes.
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_SURROGATE_BYTES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
-# What parsing raises on malformed data.
-MALFORMED = (
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    SyntaxError,
-    RecursionError,
-    MemoryError,
-    csv.Error,
-)
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Call `json.loads`; raise JSONDecodeError for everything that it rejects.
-
-    Lone surrogates, which JSON can escape, become U+FFFD: neither UTF-8 nor Parquet can store them.
+    Does nothing for the names of a folder on a platform or file system that cannot flush them.
     """
-    try:
-        value = json.loads(text)
-        found = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)
-        return _without_surrogates(value) if found else value
-    except json.JSONDecodeError:
-        raise
-    except RecursionError:
-        raise json.JSONDecodeError("it is nested too deep", "", 0) from None
-    except ValueError as error:  # bytes that are not text, a number of thousands of digits
-        raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from None
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return without_surrogates(value)
-    if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    return value
-
-
-def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON Lines file; skip lines that were cut short or altered."""
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        with suppress(json.JSONDecodeError):
-            value = parse_json(line)
-            if isinstance(value, dict):
-                yield value
-
-
-def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file; raises DataError when it cannot be read."""
-    try:
-        with path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise file_error(path, error) from None
-
-
-def flush_files(folder: Path) -> None:
-    """Make every file below `folder`, and its name, survive a power cut."""
-    for path, _, names in os.walk(folder):
-        for name in names:
-            flush_file(Path(path, name))
-        flush_folder(Path(path))
-
-
-def flush_file(path: Path) -> None:
-    """Make the content of a file survive a power cut."""
+    if path.is_dir() and deep:
+        for inner in path.iterdir():
+            if not inner.is_symlink():
+                flush(inner)
+    if path.is_dir() and os.name != "posix":
+        return
     descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def flush_folder(path: Path) -> None:
-    """Make renames inside `path` survive a power cut, if the platform can."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some network file systems cannot
+        if not path.is_dir() or error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # some network file systems
             raise storage_error(path, error) from error
     finally:
         os.close(descriptor)

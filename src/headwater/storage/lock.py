@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,27 +13,48 @@ from pathlib import Path
 from headwater.errors import FolderError
 from headwater.storage.files import final_path, storage_errors
 
+_NAME = ".lock"
+_OWNER_BYTES = 32  # always written whole, so that the file is never truncated
+
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Lock `folder` for this process. The operating system releases the lock when the process ends.
 
-    Raises FolderError if a running process holds the lock. Does nothing on a file system without locks.
+    Raises FolderError if a running process holds the lock, or if the lock is a link: a folder from elsewhere may
+    name any file so. Does nothing on a file system without locks.
     """
-    path = folder / ".lock"
-    with storage_errors(path):
-        handle = path.open("a+b", buffering=0)
-    with handle:
-        if not _acquire(handle.fileno()):
-            handle.seek(0)
+    with storage_errors(folder / _NAME):
+        descriptor = _open(folder / _NAME)
+    try:
+        if not _acquire(descriptor):
+            owner = os.pread(descriptor, _OWNER_BYTES, 0) if hasattr(os, "pread") else b""
             raise FolderError(
-                f"{final_path(folder)} is in use by a running process ({handle.read().decode() or 'unknown'})",
+                f"{final_path(folder)} is in use by a running process ({owner.decode().strip() or 'unknown'})",
                 repair="Wait for it, stop it, or choose another --out",
             )
         with suppress(OSError):  # on a full disk the lock works without its owner's name
-            handle.truncate(0)
-            handle.write(f"process {os.getpid()}".encode())
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, f"process {os.getpid()}".ljust(_OWNER_BYTES).encode())
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    """Open or create a lock file without following a link; raise FolderError for anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno not in {errno.ELOOP, errno.EMLINK}:
+            raise
+        descriptor = -1
+    status = os.fstat(descriptor) if descriptor >= 0 else None
+    if status is None or path.is_symlink() or not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        if status is not None:
+            os.close(descriptor)
+        raise FolderError(f"{path} is not a lock but a link", repair="Remove it if the folder is yours")
+    return descriptor
 
 
 if sys.platform == "win32":

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from headwater.errors import FolderError
-from headwater.storage.files import atomic_write, read_json, sha256_of, write_json
+from headwater.reading import read_json, sha256_of
+from headwater.storage.files import atomic_write, write_json
 from headwater.storage.provenance import MANIFEST, FileRecord, check_manifest
 from headwater.storage.stage import Stage
 

@@ -10,7 +10,7 @@ from headwater.errors import duration, printable
 
 
 class Progress:
-    """Receives a stage's progress and shows nothing; the command line passes one that does.
+    """Receives a stage's progress and shows nothing; the command line passes a subclass that shows it.
 
     A stage calls `start`, then `advance` any number of times, then `finish`.
     """
@@ -29,6 +29,18 @@ class Progress:
 
     def stop(self) -> None:
         """End a stage that failed or was interrupted, if there is one."""
+
+    @staticmethod
+    def figure_texts(figures: dict[str, float]) -> list[str]:
+        """Return figures as text: `loss 3.214`, `7,430 tokens/s`."""
+        texts = []
+        for name, value in figures.items():
+            if name.endswith("_per_second"):
+                texts.append(f"{value:,.0f} {name.removesuffix('_per_second')}/s")
+            else:
+                shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+                texts.append(f"{name.replace('_', ' ')} {shown}")
+        return texts
 
 
 SILENT = Progress()
@@ -56,7 +68,7 @@ class PlainProgress(Progress):
             return
         self._last = now
         amount = f"{done:,.0f} of {self._total:,.0f}" if self._total else f"{done:,.0f}"
-        parts = [f"{amount} {self._unit}".strip(), *figure_texts(figures)]
+        parts = [f"{amount} {self._unit}".strip(), *self.figure_texts(figures)]
         began, before = self._first
         if self._total and done > before:
             left = (now - began) * (self._total - done) / (done - before)
@@ -86,15 +98,3 @@ def say(text: str) -> None:
     """
     with suppress(BrokenPipeError):
         print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
-
-
-def figure_texts(figures: dict[str, float]) -> list[str]:
-    """Return figures as text: `loss 3.214`, `7,430 tokens/s`."""
-    texts = []
-    for name, value in figures.items():
-        if name.endswith("_per_second"):
-            texts.append(f"{value:,.0f} {name.removesuffix('_per_second')}/s")
-        else:
-            shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-            texts.append(f"{name.replace('_', ' ')} {shown}")
-    return texts

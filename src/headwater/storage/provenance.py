@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
-from headwater.storage.files import json_hash, read_json, sha256_of
+from headwater.reading import check_name, read_json, sha256_of
 
 MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
@@ -53,6 +53,16 @@ class Input(Record):
     kind: str
     identity: str
 
+    def path_from(self, folder: Path) -> Path:
+        """Return the path of this input of `folder`; not for a URL.
+
+        A `..` after a symbolic link leads to the folder of the link's target. Earlier versions wrote paths that
+        ignore links: a path that leads nowhere is read in that way.
+        """
+        path = folder / self.path
+        plain = Path(os.path.normpath(path))
+        return path.resolve() if path.exists() and plain.resolve() != path.resolve() else plain
+
 
 class Manifest(Record):
     """The content of `headwater.json`; `checksum` guards the manifest itself."""
@@ -83,6 +93,11 @@ class Manifest(Record):
     def sealed(self) -> Manifest:
         """Return the manifest with its checksum."""
         return self.model_copy(update={"checksum": _checksum(self)})
+
+
+def has_manifest(folder: Path) -> bool:
+    """Return whether a Headwater command wrote this folder, or is writing it."""
+    return (folder / MANIFEST).is_file()
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -165,7 +180,7 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
 
 def identity_of(path: Path) -> tuple[str, str]:
     """Return (kind, identity) of a Headwater folder, a file ("file"), or any other folder ("folder")."""
-    if (path / MANIFEST).exists():
+    if has_manifest(path):
         manifest = open_folder(path)
         return manifest.kind, manifest.identity
     if path.is_dir():
@@ -173,7 +188,7 @@ def identity_of(path: Path) -> tuple[str, str]:
         return "folder", content_identity({file.relative_to(path).as_posix(): sha256_of(file) for file in files})
     if path.is_file():
         identity = sha256_of(path)
-        if (path.parent / MANIFEST).is_file():
+        if has_manifest(path.parent):
             manifest = read_manifest(path.parent)
             if path.name in manifest.files and manifest.files[path.name].sha256 != identity:
                 raise FolderError(
@@ -197,7 +212,7 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
             continue
         if path.is_file():
             files.append(path)
-        elif path.is_symlink() or (path / MANIFEST).is_file():
+        elif path.is_symlink() or has_manifest(path):
             others.append(path)
         elif path.is_dir():
             inner, inner_others = user_files(path)
@@ -206,35 +221,16 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return files, others
 
 
-def check_name(path: Path) -> None:
-    """Raise FolderError for a name that JSON, Parquet and libraries in Rust cannot store or open."""
-    try:
-        str(path.absolute()).encode()
-    except UnicodeEncodeError:
-        raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Give it another name") from None
-
-
 def describe_input(role: str, path: Path, out: Path | None) -> Input:
     """Return the entry of an input for the manifest of `out`; with its absolute path if `out` is None."""
     check_name(path)
     kind, identity = identity_of(path)
-    place = path.absolute()
+    recorded = path.absolute()
     if out is not None:
         with suppress(ValueError):  # another drive on Windows
             # Without symbolic links above both, since `..` after a link leads to its target's folder.
-            place = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
-    return Input(role=role, path=place.as_posix(), kind=kind, identity=identity)
-
-
-def input_place(folder: Path, name: str) -> Path:
-    """Return the path of an input that the manifest of `folder` calls `name`.
-
-    A `..` after a symbolic link leads to the folder of the link's target. Earlier versions wrote paths that ignore
-    links: a path that leads nowhere is read in that way.
-    """
-    place = folder / name
-    plain = Path(os.path.normpath(place))
-    return place.resolve() if place.exists() and plain.resolve() != place.resolve() else plain
+            recorded = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
+    return Input(role=role, path=recorded.as_posix(), kind=kind, identity=identity)
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:
@@ -259,4 +255,5 @@ def content_identity(hashes: Mapping[str, str]) -> str:
 
 
 def _checksum(manifest: Manifest) -> str:
-    return json_hash(manifest.model_dump(mode="json", exclude={"checksum"}, exclude_none=True))
+    content = manifest.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.errors import ResourceError, StorageError, suggest
-from headwater.storage.files import atomic_write, sha256_of
+from headwater.reading import sha256_of
+from headwater.storage.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,17 @@ def find_resource(name: str, *, allow_network: bool = False) -> Path:
         f"{name} was not found in HEADWATER_DATA, in {cache_folder()}, or in an installed package",
         repair=f"Put {resource.url} at {cache_folder() / name}, or allow the network: --download{package}",
     )
+
+
+def available_resources() -> dict[str, bool]:
+    """Return whether each named file is on this machine, by name."""
+    available = {}
+    for name in RESOURCES:
+        try:
+            available[name] = find_resource(name).is_file()
+        except ResourceError:
+            available[name] = False
+    return available
 
 
 def _places(name: str, resource: Resource) -> list[Path]:

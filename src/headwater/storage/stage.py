@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError
+from headwater.reading import check_name, is_remote
 from headwater.storage.files import (
-    flush_file,
-    flush_files,
-    flush_folder,
+    flush,
     new_part,
     parts_of,
     remove_abandoned,
@@ -35,13 +34,13 @@ from headwater.storage.provenance import (
     Input,
     Manifest,
     check_files,
-    check_name,
     content_identity,
     describe_input,
+    has_manifest,
     read_manifest,
     record_files,
 )
-from headwater.storage.remote import is_remote, list_source
+from headwater.storage.remote import list_source
 
 _PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
 
@@ -79,7 +78,7 @@ class Stage:
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
         self.inputs: list[Input] = []
         for role, source in inputs.items():
-            described = list_source(source).input if isinstance(source, str) and is_remote(source) else source
+            described = list_source(source).input if is_remote(source) else source
             if isinstance(described, Input):
                 self.inputs.append(described.model_copy(update={"role": role}))
             else:
@@ -96,7 +95,7 @@ class Stage:
             raise FolderError(
                 f"{self.out} is a file", expected="a folder to write", repair="Choose another output path"
             )
-        if not (self.out / MANIFEST).exists():
+        if not has_manifest(self.out):
             if set(self.out.iterdir()) - set(parts_of(self.out / MANIFEST)):
                 raise FolderError(
                     f"{self.out} already contains files that are not Headwater's",
@@ -142,7 +141,7 @@ class Stage:
             with new_part(out, folder=True) as work:
                 yield work
                 files = record_files(work)
-                flush_files(work)
+                flush(work)
                 write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
                 try:
                     if out.exists():
@@ -152,7 +151,7 @@ class Stage:
                 except OSError:
                     if not self.is_complete():  # else another process wrote the same folder meanwhile
                         raise
-                flush_folder(out.parent)
+                flush(out.parent, deep=False)
 
     def _replaceable(self) -> Path:
         """Return what the written folder is renamed to: `out`, with a symbolic link resolved.
@@ -177,8 +176,7 @@ class Stage:
         if manifest is None:
             with storage_errors(self.out):
                 self.out.mkdir(parents=True, exist_ok=True)
-            manifest = self.manifest({}, complete=False)
-            write_json(self.out / MANIFEST, manifest.to_dict())
+            manifest = self.reopen()
         return manifest
 
     def _refuse_links(self) -> None:
@@ -193,12 +191,22 @@ class Stage:
                     repair="Remove the link, if the folder is yours",
                 )
 
-    def finish(self, files: Mapping[str, FileRecord]) -> None:
-        """Flush `files` to the disk, then mark the folder that grows as complete."""
+    def reopen(self) -> Manifest:
+        """Mark the folder that grows as incomplete, with the present configuration; return its manifest."""
+        self._refuse_links()
+        manifest = self.manifest({}, complete=False)
+        write_json(self.out / MANIFEST, manifest.to_dict())
+        return manifest
+
+    def finish(self, *, only: Collection[str] = ()) -> None:
+        """Flush the folder that grows, or only the files and subfolders `only` in it, and mark it as complete."""
+        files = record_files(self.out, only=only)
         with storage_errors(self.out):
             for name in files:
-                flush_file(self.out / name)
-        write_json(self.out / MANIFEST, self.manifest(dict(files), complete=True).to_dict())
+                flush(self.out / name)
+        manifest = self.manifest(files, complete=True)
+        write_json(self.out / MANIFEST, manifest.to_dict())
+        check_files(self.out, manifest, hashes=False)
 
     def manifest(self, files: dict[str, FileRecord], *, complete: bool) -> Manifest:
         """Return the manifest of this stage with `files`."""

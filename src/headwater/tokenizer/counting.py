@@ -21,16 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.storage import (
-    MANIFEST,
-    PACKED,
-    SILENT,
-    TABLES,
-    Progress,
-    decoded_blocks,
-    unpacked_suffix,
-    user_files,
-)
+from headwater.reading import is_compressed, is_table, text_blocks, unpacked_suffix
+from headwater.storage import SILENT, Progress, has_manifest, user_files
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes
@@ -60,7 +52,7 @@ def as_source(given: str | Path) -> Path | str:
     with suppress(OSError):  # the text is too long for a name
         if str(given) and path.exists():
             return path
-    names_a_file = unpacked_suffix(path) in {*_TEXT_SUFFIXES, *TABLES} or str(given).endswith("/")
+    names_a_file = is_table(path) or unpacked_suffix(path) in _TEXT_SUFFIXES or str(given).endswith("/")
     if isinstance(given, str) and (not names_a_file or re.search(r"\s", given)):
         return given
     raise DataError(f"{path} does not exist", expected="a corpus, a text file or a folder of text files")
@@ -74,11 +66,11 @@ def known_bytes(sources: Sources) -> int | None:
     for source in _each(sources):
         if isinstance(source, str):
             total += len(source.encode("utf-8", "replace"))
-        elif (source / MANIFEST).is_file():
+        elif has_manifest(source):
             return None
         else:
             files = source_files(source)
-            if any(file.suffix.lower() in PACKED for file in files):
+            if any(is_compressed(file) for file in files):
                 return None
             total += sum(file.stat().st_size for file in files)
     return total
@@ -123,7 +115,7 @@ def _blocks(sources: Sources) -> Iterator[str]:
         if isinstance(source, str):
             to_bytes([source])
             yield source
-        elif (source / MANIFEST).is_file():
+        elif has_manifest(source):
             from headwater.corpus import read_documents
 
             yield from (document.text for document in read_documents(source))
@@ -134,7 +126,7 @@ def _blocks(sources: Sources) -> Iterator[str]:
 
 def _file_blocks(path: Path) -> Iterator[str]:
     rest = ""
-    for text in decoded_blocks(path, BLOCK_BYTES):
+    for text in text_blocks(path, BLOCK_BYTES):
         before = max(len(rest) - 1, 0)
         rest += text
         border = _LAST_BORDER.match(rest, before)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwater.storage import cut_text
+from headwater.reading import cut_text
 from headwater.tokenizer.files import tokenizer_json
 from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, FolderError, MismatchError
-from headwater.storage import read_json, read_object, read_text, write_json, write_text
+from headwater.reading import read_json, read_object, read_text
+from headwater.storage import write_json, write_text
 from headwater.tokenizer import wordpiece
 from headwater.tokenizer.vocabulary import (
     END_OF_TEXT,

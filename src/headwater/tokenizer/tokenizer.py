@@ -17,17 +17,16 @@ import numpy.typing as npt
 
 from headwater import shipped
 from headwater.errors import DataError, MismatchError, UsageError, counted
+from headwater.reading import is_table
 from headwater.storage import (
-    MANIFEST,
     SILENT,
-    TEXT_TABLES,
     Progress,
     Stage,
     find_resource,
+    has_manifest,
     open_folder,
     read_manifest,
     storage_errors,
-    unpacked_suffix,
     user_files,
 )
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
@@ -84,7 +83,7 @@ class Tokenizer:
                 )
             return cls(original)
         folder = shipped.find(name_or_folder, download=download)
-        if (folder / MANIFEST).is_file() and read_manifest(folder).kind == "tokenizer":
+        if has_manifest(folder) and read_manifest(folder).kind == "tokenizer":
             open_folder(folder, "tokenizer")
         return cls(read_folder(folder))
 
@@ -316,14 +315,14 @@ def train_tokenizer(
         return Tokenizer.load(out)
     if known_bytes(paths) == 0:
         raise DataError(f"{', '.join(map(str, paths))}: the text is empty", repair="Name a source with text")
-    tables = [str(path) for path in paths if unpacked_suffix(path) in TEXT_TABLES]
+    tables = [str(path) for path in paths if is_table(path) and path.suffix != ".parquet"]
     if tables:
         progress.note(
             f"{', '.join(tables)}: read as plain text, with the commas, quotes and escapes between the texts. To "
             "learn from the texts alone, make a corpus first: headwater corpus build"
         )
     for path in paths:
-        if path.is_dir() and not (path / MANIFEST).is_file():
+        if path.is_dir() and not has_manifest(path):
             skipped = sum(map(len, user_files(path))) - len(source_files(path))
             if skipped:
                 progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")

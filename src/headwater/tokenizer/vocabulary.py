@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from headwater.errors import DataError, UsageError
-from headwater.storage import without_surrogates
+from headwater.reading import without_surrogates
 
 Kind = Literal["gpt2", "gpt1", "wordpiece"]
 END_OF_TEXT = "<|endoftext|>"

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.storage import read_json, read_object, read_text
+from headwater.reading import read_json, read_object, read_text
 from headwater.tokenizer.vocabulary import CLASSIFY, MASK, PADDING, SEPARATOR, Vocabulary, join_surrogates
 
 UNKNOWN_WORD = "[UNK]"

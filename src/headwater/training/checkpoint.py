@@ -27,7 +27,8 @@ from torch import Tensor
 
 from headwater import shipped
 from headwater.errors import FolderError, HeadwaterError, MismatchError
-from headwater.storage import Stage, folder_lock, open_folder, read_json, read_manifest, storage_errors, write_json
+from headwater.reading import read_json
+from headwater.storage import Stage, folder_lock, open_folder, read_manifest, storage_errors, write_json
 from headwater.training.parallel import Ranks
 
 _RECORD = "state.json"

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from headwater.errors import require_extra
-from headwater.storage import intact_json_lines, storage_error, write_text
+from headwater.errors import StorageError, require_extra
+from headwater.reading import intact_json_lines
+from headwater.storage import storage_errors, write_text
 
 Tracker = Literal["tensorboard", "trackio", "wandb"]
 
@@ -37,11 +38,12 @@ class Journal:
         """Append one line; return a warning at the first failure."""
         self._pending += json.dumps(line).encode() + b"\n"
         try:
-            self._flush()
-        except OSError as error:
+            with storage_errors(self.path):
+                self._flush()
+        except StorageError as error:
             if not self._warned:
                 self._warned = True
-                return f"Warning: {storage_error(self.path, error)} The run continues."
+                return f"Warning: {error} The run continues."
         return None
 
     def sync(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from headwater.corpus import folder
+from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.build import parts as parts_module
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build import workers as engine
@@ -26,7 +27,6 @@ from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.build.tasks import open_source
 from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, StorageError, UsageError
-from headwater.storage.arrays import ArrayFile
 from headwater.storage.provenance import open_folder
 
 WORDS = ["river", "stone", "water", "light", "over", "the", "and", "of", "ran", "to", "have", "that", "hills"]

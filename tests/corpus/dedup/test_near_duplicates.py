@@ -12,19 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.corpus import arrays
+from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import (
     BANDS,
     MinHash,
     ShingleFiles,
     candidate_pairs,
-    connected_components,
     find_duplicates,
     jaccard,
     write_shingles,
 )
-from headwater.storage import arrays
-from headwater.storage.arrays import ArrayFile
 
 
 def make_texts(count: int) -> list[str]:
@@ -143,17 +142,6 @@ def test_similarity_is_that_of_sets_of_five_words() -> None:
     assert jaccard(maker.shingles("A, b; c d. e"), maker.shingles("a b c d e")) == 1
     assert jaccard(maker.shingles("short one"), maker.shingles("Short  one!")) == 1
     assert jaccard(maker.shingles(""), maker.shingles("")) == 0
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))))
-def test_clusters_are_connected_components(pairs: list[tuple[int, int]]) -> None:
-    found = connected_components(21, *np.array(pairs, np.uint32).reshape(-1, 2).T)
-    groups = [{n} for n in range(21)]
-    for a, b in pairs:
-        joined = next(g for g in groups if a in g) | next(g for g in groups if b in g)
-        groups = [g for g in groups if not g & joined] + [joined]
-    assert found.tolist() == [min(next(g for g in groups if n in g)) for n in range(21)]
 
 
 @settings(deadline=None)

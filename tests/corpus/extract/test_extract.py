@@ -14,12 +14,13 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("fastwarc")
 
-from headwater.corpus.build.recipes import BuildConfig, without_gutenberg
+from headwater.corpus.build.recipes import BuildConfig
 from headwater.corpus.extract import page_text as extract_module
 from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, decode, extract_page, tidy, wiki_text
+from headwater.corpus.filters.gutenberg import without_gutenberg
+from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.pages import PAGE_BYTES, Page, holds_pages, read_pages
 from headwater.errors import DataError, UsageError
-from headwater.storage.compressed import BodyDecoder
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6
 HTML = f"""<html><head><title>River</title><script>var x = 1;</script></head><body>
@@ -209,19 +210,21 @@ def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest
     good = [Page(f"good-{i}", b"<p>text</p>") for i in range(40)]
     pages = [*good[:20], Page("nested", nested), *good[20:]]
     with Extractor(seconds=2.0) as extractor:
-        found = [(page.name, text, reason) for page, text, reason in extractor.texts(pages)]
+        found = [
+            (page.name, text, reason) for _, page, text, reason in extractor.texts(("", page) for page in pages)
+        ]
         assert [name for name, _, _ in found] == [page.name for page in pages]
         assert {text for name, text, _ in found if name != "nested"} == {"text"}
         assert [reason for name, _, reason in found if name == "nested"] == ["the extractor took longer than 2 s"]
     with Extractor() as extractor:
-        texts = extractor.texts([*good[:3], Page("killer", b"kill"), *good[3:5]])
+        texts = extractor.texts(("", page) for page in (*good[:3], Page("killer", b"kill"), *good[3:5]))
         first = next(texts)
-        assert (first[0].name, first[1]) == ("good-0", "text")
+        assert (first[1].name, first[2]) == ("good-0", "text")
         assert extractor._worker is not None
         extractor._worker.kill()
         rest = list(texts)
-        assert [page.name for page, _, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
-        assert sum(reason == "the extractor crashed on it" for _, _, reason in rest) <= 1
+        assert [page.name for _, page, _, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
+        assert sum(reason == "the extractor crashed on it" for *_, reason in rest) <= 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="on Linux only")
@@ -229,7 +232,7 @@ def test_the_extracting_process_has_a_limit_of_memory() -> None:
     import resource
 
     with Extractor() as extractor:
-        list(extractor.texts([Page("a", b"<p>text</p>")]))
+        list(extractor.texts([("", Page("a", b"<p>text</p>"))]))
         assert extractor._worker is not None
         limits = resource.prlimit(extractor._worker._process.pid, resource.RLIMIT_AS)
     assert limits[0] == MEMORY_BYTES
@@ -237,10 +240,10 @@ def test_the_extracting_process_has_a_limit_of_memory() -> None:
 
 def test_an_exception_in_an_extractor_is_a_reason() -> None:
     with Extractor() as extractor:
-        [(_, text, reason)] = extractor.texts([Page("a", b"x", kind="nonsense", charset="utf-8")])  # type: ignore[arg-type]
+        [(_, _, text, reason)] = extractor.texts([("", Page("a", b"x", kind="nonsense", charset="utf-8"))])  # type: ignore[arg-type]
         assert (text, reason) == ("x", "")
         pages = [Page("empty", b""), Page("nul", b"\x00" * 100), Page("noise", bytes(range(256)) * 50)]
-        assert len(list(extractor.texts(pages))) == 3
+        assert len(list(extractor.texts(("", page) for page in pages))) == 3
 
 
 def test_an_unknown_extractor_is_named() -> None:
@@ -374,7 +377,7 @@ def test_real_pages_of_common_crawl(data: Path) -> None:
     texts = {}
     with Extractor() as extractor:
         for path in sorted((data / "webtext-pipeline" / "warc").iterdir()):
-            for page, text, reason in extractor.texts(read_pages(path, notes)):
+            for _, page, text, reason in extractor.texts(("", page) for page in read_pages(path, notes)):
                 assert not reason
                 texts[page.url, page.kind] = text
     assert notes == []

@@ -455,7 +455,7 @@ def test_a_power_cut_costs_a_fetch_its_last_pages_only(
     urls = [web.url("a", f"/story/{i}") for i in range(9)]
     links, out = make_links(tmp_path, urls), tmp_path / "pages"
     with monkeypatch.context() as patched:
-        patched.setattr("headwater.corpus.web.fetch.record_files", lambda out: 1 / 0)
+        patched.setattr("headwater.storage.stage.record_files", lambda out, only: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetch(links, out)
     lost = torn(out, how)
@@ -492,7 +492,7 @@ def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
 
     for step in ("record_files", "check_files"):  # before and after the last word
         with monkeypatch.context() as patched:
-            patched.setattr(f"headwater.corpus.web.fetch.{step}", dies)
+            patched.setattr(f"headwater.storage.stage.{step}", dies)
             with pytest.raises(KeyboardInterrupt):
                 fetch(links, out)
         assert len(pages_of(out)) == 2

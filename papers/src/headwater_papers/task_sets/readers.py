@@ -1,7 +1,7 @@
 """Read the official files of labelled sets, and common redistributions.
 
 Each reader yields `Raw` rows with the label in the set's own words, and raises DataError or one of
-`storage.files.MALFORMED` for a file that differs from the release. Known traps: MRPC begins with a byte-order mark
+`errors.MALFORMED` for a file that differs from the release. Known traps: MRPC begins with a byte-order mark
 and has literal quotes; rows of the original STS-B may have two more fields; newlines break some rows of GLUE's
 QQP; a copy of QQP has bytes that are not UTF-8, which become U+FFFD; SNLI marks pairs without a majority label
 with "-".
@@ -16,7 +16,7 @@ from typing import Any
 
 from headwater.errors import DataError, counted
 from headwater.finetuning import Raw
-from headwater.storage import parse_json
+from headwater.reading import parse_json
 
 Reader = Callable[[Path], Iterator[Raw]]
 

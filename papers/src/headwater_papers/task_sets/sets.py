@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import coo_array, csgraph
 
-from headwater.errors import DataError, UsageError, counted, suggest
+from headwater.errors import MALFORMED, DataError, UsageError, counted, suggest
 from headwater.finetuning import Raw, TaskName
-from headwater.storage import MALFORMED, connected_components
 from headwater_papers.task_sets import hub
 from headwater_papers.task_sets.benchmarks import READERS, SETS, Benchmark, SetFiles
 
@@ -100,8 +100,9 @@ def divide(rows: Sequence[Raw], task: TaskName, shares: Mapping[str, float]) -> 
     texts = ((text, place) for place, row in enumerate(rows) for text in separate_texts(row, task))
     pairs = np.array([(first.setdefault(text, place), place) for text, place in texts], np.int64).reshape(-1, 2)
     groups: defaultdict[int, list[int]] = defaultdict(list)
-    for place, leader in enumerate(connected_components(len(rows), pairs[:, 0], pairs[:, 1]).tolist()):
-        groups[leader].append(place)
+    edges = coo_array((np.ones(len(pairs), np.int8), tuple(pairs.T)), shape=(len(rows), len(rows)))
+    for place, group in enumerate(csgraph.connected_components(edges, directed=False)[1].tolist()):
+        groups[group].append(place)
 
     def order(group: list[int]) -> tuple[int, bytes]:
         return -len(group), hashlib.sha256("\0".join(rows[group[0]].segments).encode()).digest()

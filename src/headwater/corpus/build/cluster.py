@@ -17,7 +17,8 @@ from typing import Any
 from headwater import errors
 from headwater.corpus.build.parts import BuildPlan, run_task
 from headwater.errors import HeadwaterError, ResourceError, StorageError, require_extra
-from headwater.storage import read_json, write_json, write_text
+from headwater.reading import read_json
+from headwater.storage import write_json, write_text
 
 try:
     from datatrove.pipeline.base import PipelineStep

@@ -17,15 +17,18 @@ from typing import Any
 
 import numpy as np
 
+from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.build.recipes import BuildConfig, make_steps
+from headwater.corpus.build.sealed import read_sealed, write_sealed
 from headwater.corpus.build.tasks import Account, BuildTask, read_task
-from headwater.corpus.build.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash, write_shingles
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, read_shard, write_documents
+from headwater.corpus.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.errors import HeadwaterError, StorageError
-from headwater.storage import ArrayFile, new_part, read_sealed, sha256_of, storage_errors, write_sealed
+from headwater.reading import sha256_of
+from headwater.storage import atomic_path, storage_errors
 
 ACCOUNT, FINGERPRINTS, KEYS = "account.json", "fingerprints.npy", "keys.npy"
 WANTED, SHINGLES = "wanted.npy", "shingles.bin"
@@ -143,13 +146,12 @@ def run_task(plan: BuildPlan, number: int, on_funnel: OnFunnel = lambda funnel: 
     part = plan.part(number)
     if part.is_dir():
         return
-    with storage_errors(plan.folder), new_part(part, folder=True) as work:
-        _fill_part(work, plan.config, plan.tasks[number], on_funnel)
-        try:
-            work.rename(part)
-        except OSError:
-            if not part.is_dir():  # else a worker that was thought dead did it
-                raise
+    try:
+        with atomic_path(part, folder=True) as work:
+            _fill_part(work, plan.config, plan.tasks[number], on_funnel)
+    except StorageError:
+        if not part.is_dir():  # else a worker that was thought dead did it
+            raise
 
 
 def write_part_wanted(part: Path) -> None:

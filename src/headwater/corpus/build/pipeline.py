@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from headwater.corpus.arrays import row_counts
 from headwater.corpus.build.parts import (
     ACCOUNT,
     FINGERPRINTS,
@@ -37,8 +39,8 @@ from headwater.corpus.build.parts import (
     write_wanted,
 )
 from headwater.corpus.build.recipes import BuildConfig, make_steps
+from headwater.corpus.build.sealed import read_sealed
 from headwater.corpus.build.tasks import BUILT_IN, EMPTY, BuildSource, open_source
-from headwater.corpus.build.workers import WorkerPool
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
 from headwater.corpus.filters.steps import Funnel, Removal
@@ -46,6 +48,7 @@ from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import HTML_SUFFIXES
 from headwater.corpus.sources.text import TEXT_SUFFIXES
+from headwater.corpus.workers import WorkerPool
 from headwater.errors import (
     DataError,
     FolderError,
@@ -56,6 +59,7 @@ from headwater.errors import (
     counted,
     resumable,
 )
+from headwater.reading import file_at, read_json, unpacked_suffix
 from headwater.storage import (
     SILENT,
     Destination,
@@ -63,19 +67,13 @@ from headwater.storage import (
     Progress,
     Stage,
     folder_lock,
-    new_parents,
-    place,
-    read_json,
-    read_sealed,
-    row_counts,
     save_array,
     storage_errors,
-    unpacked_suffix,
     write_json,
     write_json_lines,
 )
 
-Engine = Literal["local", "ray"]
+BuildEngine = Literal["local", "ray"]
 
 DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON
 FUNNEL = "funnel.json"
@@ -91,7 +89,7 @@ def build_corpus(
     config: BuildConfig | None = None,
     *,
     workers: int = 1,
-    engine: Engine = "local",
+    engine: BuildEngine = "local",
     address: str = "",
     progress: Progress = SILENT,
 ) -> None:
@@ -113,7 +111,7 @@ def build_corpus(
         if others := source.others:
             names = ", ".join(others[:NAMED]) + (", …" if len(others) > NAMED else "")
             progress.note(f"{source.given}: skipped {counted(len(others), 'item')} of other kinds: {names}")
-    with new_parents(stage.out):
+    with _new_parents(stage.out):
         plan = _plan(opened, stage, config)
         with folder_lock(plan.folder):
             if damaged := plan.drop_damaged():
@@ -130,7 +128,7 @@ def _carry_out(
     stage: Stage,
     sources: Sequence[BuildSource],
     workers: int,
-    engine: Engine,
+    engine: BuildEngine,
     address: str,
     progress: Progress,
 ) -> dict[str, int]:
@@ -170,7 +168,7 @@ def prepare_slurm(
     stage.find()
     scripts = out.with_name(f"{out.name}.slurm")
     new = not scripts.exists()
-    with storage_errors(out), new_parents(out):
+    with storage_errors(out), _new_parents(out):
         plan = _plan(opened, stage, config)
         try:
             return write_slurm_jobs(plan, scripts, workers, finish)
@@ -233,7 +231,7 @@ def read_funnel(corpus: str | Path) -> dict[str, Any]:
     clusters {near, largest} (groups of near duplicates, size of the largest), set_aside, notes, kept {documents,
     bytes}.
     """
-    path = place(corpus, FUNNEL)
+    path = file_at(corpus, FUNNEL)
     return dict(read_json(path)) if path.is_file() else {}
 
 
@@ -350,16 +348,29 @@ def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPoo
     return ShingleFiles([parts[number] / SHINGLES for number in having])
 
 
+@contextmanager
+def _new_parents(path: Path) -> Iterator[None]:
+    """If the block fails, remove the empty folders above `path` that were not there before."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
 def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
     """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
     inputs = [(entry.role, entry.identity) for entry in stage.inputs]
-    built = json.dumps([stage.config, inputs, [source.place for source in sources]], sort_keys=True)
+    built = json.dumps([stage.config, inputs, [source.path for source in sources]], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
 
 
 def _note_other_packages(out: str | Path, progress: Progress) -> None:
-    listing = place(out, PACKAGES)
+    listing = file_at(out, PACKAGES)
     if listing.is_file():
         now = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         if read_json(listing) != now:

@@ -11,9 +11,7 @@ A recipe is a starting point: each key of `BuildConfig` can be set in a TOML fil
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,10 +22,11 @@ from headwater.corpus.dedup.near import SIMILARITY
 from headwater.corpus.extract.page_text import ExtractorName
 from headwater.corpus.filters.clean import Clean
 from headwater.corpus.filters.decontaminate import Decontaminate
+from headwater.corpus.filters.gutenberg import Gutenberg
 from headwater.corpus.filters.language import LANGUAGES, MINIMUM_SCORE, Language
+from headwater.corpus.filters.length import Long
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.filters.wikipedia import Wikipedia
-from headwater.corpus.folder import Document
 from headwater.errors import UsageError, nearest
 
 RecipeName = Literal["plain", "webtext", "books"]
@@ -140,47 +139,3 @@ def make_steps(config: BuildConfig) -> list[Step]:
     if config.evaluation_sets:
         steps.append(Decontaminate(config.evaluation_sets, config.evaluation_words))
     return steps
-
-
-class Long(Step):
-    """Removes documents with fewer than `minimum` characters; rule: `short`."""
-
-    name = "length"
-
-    def __init__(self, minimum: int) -> None:
-        self.minimum = minimum
-
-    def apply(self, document: Document) -> Document | str:
-        """See Step."""
-        return "short" if len(document.text) < self.minimum else document
-
-
-class Gutenberg(Step):
-    """Removes Project Gutenberg's frame from a book; rule for a document without more: `only licence`."""
-
-    name = "gutenberg"
-
-    def apply(self, document: Document) -> Document | str:
-        """See Step."""
-        text = without_gutenberg(document.text).strip("\n")
-        if text == document.text:
-            return document
-        return replace(document, text=text) if text.strip() else "only licence"
-
-
-# A title may take several lines, but the mark ends in its paragraph.
-_START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG(?:.|\n(?!\n)){0,500}?\*\*\*.*\n", re.M)
-_END = re.compile(r"^(?:\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG|End of (?:the )?Project Gutenberg)", re.M)
-_PRODUCED_BY = re.compile(r"\A\s*(?:Produced by|E-text prepared by)[^\n]*(?:\n[^\n]+)*\n\n", re.I)
-
-
-def without_gutenberg(text: str) -> str:
-    """Return the text between Project Gutenberg's marks; a text without them is returned unchanged."""
-    start = _START.search(text)
-    if start is None:
-        return text
-    text = text[start.end() :]
-    end = _END.search(text)
-    if end is not None:
-        text = text[: end.start()]
-    return _PRODUCED_BY.sub("", text.lstrip("\n") if text.strip() else "")

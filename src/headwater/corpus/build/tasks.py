@@ -11,45 +11,42 @@ import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus.build.recipes import BuildConfig, make_steps
+from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, make_id, read_shard, shard_paths
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import (
     SEPARATOR,
+    SUFFIXES,
     TEXT_SUFFIXES,
     check_encoding,
+    holds_text,
     read_text_file,
 )
-from headwater.corpus.sources.text import SUFFIXES as ROW_SUFFIXES
 from headwater.errors import DataError, ResourceError
-from headwater.storage import (
-    MANIFEST,
-    Input,
-    RemoteListing,
+from headwater.reading import (
+    AnyFile,
+    byte_blocks,
     check_name,
+    file_at,
     file_error,
-    folder_files,
     is_remote,
-    list_source,
-    place,
-    read_manifest,
-    unpacked_blocks,
     unpacked_suffix,
-    user_files,
     without_surrogates,
 )
+from headwater.storage import Input, folder_files, has_manifest, list_source, read_manifest, user_files
 
 BUILT_IN = (python_docs.SOURCE,)
 _PAGES = ".warc.gz"  # the files with pages in a folder that `corpus fetch` wrote
 EMPTY = "it is empty"  # why a file of a folder was set aside
-SUFFIXES = (*ROW_SUFFIXES, *PAGE_SUFFIXES)
-_ENDINGS = f"{', '.join(s for s in ROW_SUFFIXES if s.count('.') == 1)} (also .gz, .zst, .xz, .bz2 of these)"
-_EXPECTED = f"files that end in {_ENDINGS}, {', '.join(PAGE_SUFFIXES)}"
+_EXPECTED = (
+    f"files that end in {', '.join(SUFFIXES)} (also .gz, .zst, .xz, .bz2 of these), {', '.join(PAGE_SUFFIXES)}"
+)
 # Files are grouped into one task up to these limits; a larger file is a task of its own.
 TASK_BYTES = 16 * 1024**2
 TASK_FILES = 1000
@@ -80,13 +77,13 @@ class Account:
 class BuildSource:
     """A source of a build.
 
-    given: as the user named it; name: in `funnel.json`; place: `given`, independent of the current folder; input:
+    given: as the user named it; name: in `funnel.json`; path: `given`, independent of the current folder; input:
     for the manifest of the corpus, None for a built-in source; others: what is skipped in a folder.
     """
 
     given: str
     name: str
-    place: str
+    path: str
     input: Path | Input | None
     tasks: list[BuildTask]
     others: list[str] = field(default_factory=list)
@@ -98,8 +95,7 @@ def open_source(number: int, given: str | Path) -> BuildSource:
     if named in BUILT_IN:
         return BuildSource(named, named, named, None, [BuildTask(number, "python-docs", "")])
     if is_remote(given):
-        listing = list_source(named)
-        return BuildSource(named, Path(named).name, named, listing.input, _remote_tasks(number, listing))
+        return _remote_source(number, given)
     path = Path(given)
     if not path.exists() and path.name == named:
         raise DataError(
@@ -107,36 +103,46 @@ def open_source(number: int, given: str | Path) -> BuildSource:
             expected=f"{' or '.join(BUILT_IN)}, or a path",
             repair="Check the spelling",
         )
-    place = path.absolute()
-    name = Path(os.path.normpath(place)).name  # of `.`: that of the current folder
-    kind = read_manifest(path).kind if (path / MANIFEST).is_file() else ""
+    absolute = path.absolute()
+    name = Path(os.path.normpath(absolute)).name  # of `.`: that of the current folder
+    kind = read_manifest(path).kind if has_manifest(path) else ""
     if kind and kind != "pages":
-        shards = (shard.relative_to(path).as_posix() for shard in shard_paths(path))
-        tasks = [BuildTask(number, "corpus", str(place), (shard,)) for shard in shards]
-        return BuildSource(named, name, str(place), path, tasks)
-    found, others = (folder_files(path, "pages", _PAGES), []) if kind else _text_files(path)
-    files = [file.absolute() for file in found]
+        shards = [os.path.relpath(str(shard), path) for shard in shard_paths(path)]
+        tasks = [BuildTask(number, "corpus", str(absolute), (shard,)) for shard in shards]
+        return BuildSource(named, name, str(absolute), path, tasks)
+    others: list[str] = []
+    if kind:
+        files = [Path(str(file)).absolute() for file in folder_files(path, "pages", _PAGES)]
+    else:
+        chosen, others = _text_files(path)
+        files = [file.absolute() for file in chosen]
     for file in files:
         check_name(file)
-    sizes = [(file.relative_to(place.parent).as_posix(), file.stat().st_size) for file in files]
-    groups = _groups(sizes)
-    tasks = [BuildTask(number, "files", str(place.parent), names, path.is_dir()) for names in groups]
-    return BuildSource(named, name, str(place), path, tasks, others)
+    sizes = [(file.relative_to(absolute.parent).as_posix(), file.stat().st_size) for file in files]
+    tasks = [BuildTask(number, "files", str(absolute.parent), names, path.is_dir()) for names in _groups(sizes)]
+    return BuildSource(named, name, str(absolute), path, tasks, others)
 
 
-def _remote_tasks(number: int, listing: RemoteListing) -> list[BuildTask]:
-    url, kind = listing.input.path, listing.input.kind
+def _remote_source(number: int, url: str) -> BuildSource:
+    listing = list_source(url)
+    kind, root = listing.input.kind, listing.root
     if kind == "corpus":
         shards = [name for name, _ in listing.files if name.endswith(".parquet")]
-        return [BuildTask(number, "corpus", listing.root, (name,)) for name in shards]
-    if kind not in {"file", "folder", "pages"}:
-        raise DataError(f"{url} is a {kind} folder", expected="files with text, pages or a corpus")
-    alone = kind == "file"
-    suffixes = _PAGES if kind == "pages" else SUFFIXES
-    files = [entry for entry in listing.files if alone or entry[0].lower().endswith(suffixes)]
-    if not files:
-        raise DataError(f"{url} contains no text file", expected=_EXPECTED)
-    return [BuildTask(number, "files", listing.root, names, not alone) for names in _groups(files)]
+        tasks = [BuildTask(number, "corpus", root, (name,)) for name in shards]
+    elif kind in {"file", "folder", "pages"}:
+        alone = kind == "file"
+        files = [entry for entry in listing.files if alone or _is_source(PurePosixPath(entry[0]), kind)]
+        if not files:
+            raise DataError(f"{listing.input.path} contains no text file", expected=_EXPECTED)
+        tasks = [BuildTask(number, "files", root, names, not alone) for names in _groups(files)]
+    else:
+        raise DataError(f"{listing.input.path} is a {kind} folder", expected="files with text, pages or a corpus")
+    return BuildSource(url, Path(url).name, url, listing.input, tasks)
+
+
+def _is_source(path: Path | PurePosixPath, kind: str = "folder") -> bool:
+    """Return whether a file, by its name, is read as part of a folder of this kind."""
+    return path.name.endswith(_PAGES) if kind == "pages" else holds_text(path) or holds_pages(path)
 
 
 def _text_files(source: Path) -> tuple[list[Path], list[str]]:
@@ -146,15 +152,15 @@ def _text_files(source: Path) -> tuple[list[Path], list[str]]:
     if not source.is_dir():
         what = "is neither a file nor a folder" if source.exists() else "does not exist"
         raise DataError(f"{source} {what}", expected="a text file or a folder", repair="Check the path")
-    found, left_out = user_files(source)
-    files = [path for path in found if path.name.lower().endswith(SUFFIXES)]
+    every, left_out = user_files(source)
+    files = [path for path in every if _is_source(path)]
     if not files:
         raise DataError(
             f"{source} contains no text file",
             expected=_EXPECTED,
             repair="Name the files themselves if they have other endings",
         )
-    others = [path for path in found if not path.name.lower().endswith(SUFFIXES)]
+    others = [path for path in every if not _is_source(path)]
     names = [path.relative_to(source).as_posix() for path in others]
     names += [f"{path.relative_to(source).as_posix()}{'/' if path.is_dir() else ''}" for path in left_out]
     return files, [without_surrogates(name) for name in names]
@@ -165,7 +171,7 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 
     Raises ResourceError for a local file that is not on this machine, DataError for one that cannot be used.
     """
-    paths = [(name, place(task.root, name)) for name in task.files]
+    paths = [(name, file_at(task.root, name)) for name in task.files]
     for _, path in paths:
         if isinstance(path, Path) and not path.exists():
             raise ResourceError(
@@ -187,7 +193,7 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
             yield from read_shard(path)
     else:
 
-        def holds_raw_text(entry: tuple[str, Path]) -> bool:
+        def holds_raw_text(entry: tuple[str, AnyFile]) -> bool:
             path = entry[1]
             return holds_pages(path) or (config.any_encoding and unpacked_suffix(path) in TEXT_SUFFIXES)
 
@@ -199,8 +205,14 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
                     yield from _read_or_set_aside(path, name, task, config, account)
 
 
+def documents_of(source: str | Path, config: BuildConfig) -> Iterator[Document]:
+    """Stream the documents of one source that the recipe's steps keep, before duplicates are removed."""
+    for task in open_source(0, source).tasks:
+        yield from run_steps(read_task(task, config, Account()), make_steps(config), Funnel())
+
+
 def _read_or_set_aside(
-    path: Path, name: str, task: BuildTask, config: BuildConfig, account: Account
+    path: AnyFile, name: str, task: BuildTask, config: BuildConfig, account: Account
 ) -> Iterator[Document]:
     """Stream the documents of a text file; set it aside if it is part of a folder and empty or unreadable.
 
@@ -228,22 +240,18 @@ def _set_aside(name: str, error: DataError, account: Account) -> None:
 
 
 def _extracted(
-    files: Iterable[tuple[str, Path]], task: BuildTask, config: BuildConfig, account: Account
+    files: Iterable[tuple[str, AnyFile]], task: BuildTask, config: BuildConfig, account: Account
 ) -> Iterator[Document]:
     """Stream the documents of files of pages, or of text in any encoding."""
     from headwater.corpus.extract.page_text import Extractor
 
-    names: dict[int, str] = {}
-
-    def pages() -> Iterator[Page]:
+    def pages() -> Iterator[tuple[str, Page]]:
         for name, path in files:
-            found = read_pages(path, account.notes) if holds_pages(path) else _text_page(path)
             empty, noted = True, len(account.notes)
             try:
-                for page in found:
+                for page in read_pages(path, account.notes) if holds_pages(path) else _text_page(path):
                     empty = False
-                    names[id(page)] = name
-                    yield page
+                    yield name, page
             except DataError as error:  # before the first page
                 if not task.of_folder:
                     raise
@@ -253,8 +261,7 @@ def _extracted(
                     account.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
 
     with Extractor(config.extractor) as extractor:
-        for page, text, reason in extractor.texts(pages()):
-            name = names.pop(id(page))
+        for name, page, text, reason in extractor.texts(pages()):
             is_file = page.kind == "text" and not page.url
             if reason or not text.strip():
                 reason = reason or (EMPTY if is_file else "it has no text")
@@ -272,10 +279,10 @@ def _extracted(
                     )
 
 
-def _text_page(path: Path) -> Iterator[Page]:
+def _text_page(path: AnyFile) -> Iterator[Page]:
     data = bytearray()
     try:
-        for block in unpacked_blocks(path):
+        for block in byte_blocks(path):
             data += block
             if len(data) > TEXT_BYTES:
                 raise DataError(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater import native
-from headwater.storage import scramble
+from headwater.corpus.arrays import scramble
 
 Hashes = NDArray[np.uint64]
 

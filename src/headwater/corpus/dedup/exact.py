@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headwater.storage import partitions, row_counts
+from headwater.corpus.arrays import partitions, row_counts
 
 # All white space except single spaces; splitting into words would need ten times the text's memory.
 _SPACES = re.compile(r"\s{2,}|[^\S ]")

@@ -25,10 +25,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array, csgraph
 
+from headwater.corpus.arrays import ArrayFile, partitions, scramble
 from headwater.corpus.dedup.bloom import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes, split_words
-from headwater.storage import ArrayFile, connected_components, partitions, scramble
 
 WORDS = 5
 BANDS, ROWS = 16, 7
@@ -124,8 +125,10 @@ def find_duplicates(
     del found
     for pair in range(len(similar)):
         similar[pair] = jaccard(sets[int(firsts[pair])], sets[int(seconds[pair])]) >= similarity
-    roots = connected_components(len(wanted), firsts[similar], seconds[similar])
-    del firsts, seconds, similar
+    ones = np.ones(np.count_nonzero(similar), np.int8)
+    graph = coo_array((ones, (firsts[similar], seconds[similar])), shape=(len(wanted), len(wanted)))
+    _, roots = csgraph.connected_components(graph, directed=False)
+    del firsts, seconds, similar, graph
     removed, originals = array("q"), array("q")
     for group in _groups(roots):
         if len(group) == 2:  # a pair, compared above
@@ -143,6 +146,26 @@ def find_duplicates(
     sets.remove()
     order = np.argsort(removed)
     return np.array(removed, np.int64)[order], np.array(originals, np.int64)[order]
+
+
+def near_duplicates(
+    read: Callable[[], Iterable[str]], folder: Path, similarity: float = SIMILARITY
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the near duplicates among texts, ascending, and for each the earlier text that it nearly equals.
+
+    `read` returns all texts; it is called twice. `folder` is for files that may be larger than memory.
+    """
+    maker, keys = MinHash(), folder / "keys.npy"
+    with ArrayFile(keys, BANDS, "<u8") as rows:
+        for text in read():
+            rows.append(maker.keys(text).tobytes())
+
+    def shingles(wanted: npt.NDArray[np.int64]) -> ShingleFiles:
+        numbers = set(wanted.tolist())
+        write_shingles((text for number, text in enumerate(read()) if number in numbers), folder / "shingles.bin")
+        return ShingleFiles([folder / "shingles.bin"])
+
+    return find_duplicates([keys], shingles, similarity)
 
 
 def jaccard(one: Keys, other: Keys) -> float:

@@ -25,7 +25,8 @@ from headwater.corpus.dedup.bloom import BloomFilter, Hashes
 from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, UsageError
-from headwater.storage import SILENT, Progress, cut_text
+from headwater.reading import cut_text
+from headwater.storage import SILENT, Progress
 
 WORDS = 8
 BOUND = 1e-8

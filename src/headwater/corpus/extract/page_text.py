@@ -23,8 +23,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
-from headwater.corpus.build.workers import WorkerDied, WorkerProcess
 from headwater.corpus.sources.pages import CHAPTER, Page
+from headwater.corpus.workers import WorkerDied, WorkerProcess
 from headwater.errors import ResourceError, require_extra
 
 ExtractorName = Literal["resiliparse", "trafilatura"]
@@ -59,16 +59,16 @@ class Extractor:
         if self._worker is not None:
             self._worker.stop()
 
-    def texts(self, pages: Iterable[Page]) -> Iterator[tuple[Page, str, str]]:
-        """Yield (page, text, reason) in the order of the pages; `reason` says why a page has no text."""
-        waiting: deque[tuple[Page, Future[tuple[str, str]]]] = deque()
-        for page in pages:
-            waiting.append((page, self._thread.submit(self._extract, page)))
+    def texts(self, pages: Iterable[tuple[str, Page]]) -> Iterator[tuple[str, Page, str, str]]:
+        """Yield (file, page, text, reason) in the order of the pages; `reason` says why a page has no text."""
+        waiting: deque[tuple[str, Page, Future[tuple[str, str]]]] = deque()
+        for file, page in pages:
+            waiting.append((file, page, self._thread.submit(self._extract, page)))
             if len(waiting) >= _AHEAD:
-                first, result = waiting.popleft()
-                yield first, *result.result()
-        for page, result in waiting:
-            yield page, *result.result()
+                first = waiting.popleft()
+                yield *first[:2], *first[2].result()
+        for file, page, result in waiting:
+            yield file, page, *result.result()
 
     def _extract(self, page: Page) -> tuple[str, str]:
         """Return (text, reason) of a page; start the worker if there is none, and stop one that failed."""

@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePath, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import unquote
 
+from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.errors import DataError, counted, require_extra
-from headwater.storage import BodyDecoder, CompressedFile
+from headwater.reading import AnyFile, CompressedFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
 WIKI_BYTES = 64 * 1024**2  # for one article with its history, as XML
@@ -28,7 +29,7 @@ BOOK_BYTES = 256 * 1024**2  # for all chapters of a book, unpacked
 HTML_SUFFIXES = (".warc", ".warc.gz", ".html", ".htm", ".xhtml")
 SUFFIXES = (*HTML_SUFFIXES, ".wet", ".wet.gz", ".epub", ".xml", ".xml.bz2", ".xml.gz")
 
-Kind = Literal["html", "text", "book", "wikitext"]
+PageKind = Literal["html", "text", "book", "wikitext"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Page:
 
     name: str
     data: bytes
-    kind: Kind = "html"
+    kind: PageKind = "html"
     url: str = ""
     date: str = ""
     charset: str = ""
@@ -53,12 +54,12 @@ _ENCRYPTION = "META-INF/encryption.xml"
 CHAPTER = b"\x00\x00chapter\x00\x00"
 
 
-def holds_pages(path: Path) -> bool:
+def holds_pages(path: AnyFile | PurePath) -> bool:
     """Return whether a file, by its name, contains pages from which text is extracted."""
     return path.name.lower().endswith(SUFFIXES)
 
 
-def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+def read_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
     """Stream the pages of a file; add a sentence to `notes` for what was cut or left out.
 
     Raises DataError if nothing in the file can be read.
@@ -78,7 +79,7 @@ def read_pages(path: Path, notes: list[str]) -> Iterator[Page]:
         yield Page(name=path.name, data=data)
 
 
-def _warc_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+def _warc_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
     with require_extra("corpus", "reading WARC"):
         from fastwarc.warc import ArchiveIterator, WarcRecordType
     position = count = cut = 0
@@ -146,10 +147,10 @@ def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
 def _joined(data: bytes) -> bytes:
     """Join the chunks of a body (RFC 9112, section 7.1); return one that the archive joined unchanged."""
     pieces: list[bytes] = []
-    place = 0
-    while (found := _CHUNK_SIZE.match(data, place)) and (size := int(found[1], 16)):
-        pieces.append(data[found.end() : found.end() + size])
-        place = found.end() + size + len(b"\r\n")
+    start = 0
+    while (head := _CHUNK_SIZE.match(data, start)) and (size := int(head[1], 16)):
+        pieces.append(data[head.end() : head.end() + size])
+        start = head.end() + size + len(b"\r\n")
     return b"".join(pieces) or data
 
 
@@ -161,7 +162,7 @@ def _unpacked(data: bytes) -> bytes:
     return data
 
 
-def _ends_whole(path: Path, position: int) -> bool:
+def _ends_whole(path: AnyFile, position: int) -> bool:
     """Return whether the compressed members from `position` on are complete."""
     with path.open("rb") as handle:
         if not path.name.lower().endswith(".gz"):
@@ -181,7 +182,7 @@ def _ends_whole(path: Path, position: int) -> bool:
         return decoder.eof
 
 
-def _book(path: Path) -> Page:
+def _book(path: AnyFile) -> Page:
     """Return the chapters of an EPUB in reading order."""
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
@@ -228,7 +229,7 @@ def _member(path: PurePosixPath) -> str:
     return os.path.normpath(path).replace(os.sep, "/")
 
 
-def _wiki_pages(path: Path, notes: list[str]) -> Iterator[Page]:
+def _wiki_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
     """Stream the articles (namespace 0, no redirects) of a MediaWiki XML export."""
     file = CompressedFile(path)
     fields: dict[str, str] = {}  # of the current page, in its last revision

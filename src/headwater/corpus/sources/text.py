@@ -9,41 +9,43 @@ Line ends become "\\n" and blank lines at both ends of a document are removed; t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
-from headwater.storage import (
-    PACKED,
-    TABLES,
-    TEXT_TABLES,
-    Row,
-    decoded_blocks,
+from headwater.reading import (
+    AnyFile,
+    is_compressed,
+    is_table,
     open_table,
     split_text,
+    text_blocks,
     unpacked_suffix,
 )
 
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
-_STREAMS = (*TEXT_SUFFIXES, *TEXT_TABLES)
-SUFFIXES = (*_STREAMS, ".parquet", *(suffix + packed for suffix in _STREAMS for packed in PACKED))
+SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 _FIELDS = ("url", "date", "language")
 
 
-def read_text_file(path: Path, name: str, field: str | None = None) -> Iterator[Document]:
+def holds_text(path: AnyFile | PurePath) -> bool:
+    """Return whether a file, by its name, has text that `read_text_file` reads."""
+    suffix = unpacked_suffix(path)
+    return suffix in SUFFIXES and not (suffix == ".parquet" and is_compressed(path))
+
+
+def read_text_file(path: AnyFile, name: str, field: str | None = None) -> Iterator[Document]:
     """Stream the documents of one file, `name` their source.
 
     field: the column of the text; None if it must be `text`, since the user cannot name another.
 
     Raises DataError for a file that cannot be read as text, and for a broken row.
     """
-    suffix = unpacked_suffix(path)
-    is_table = suffix in TABLES
-    found = _table_texts(path, field) if is_table else ((text, {}) for text in split_text(path, SEPARATOR))
-    for position, (text, row) in enumerate(found):
+    texts = _table_texts(path, field) if is_table(path) else ((text, {}) for text in split_text(path, SEPARATOR))
+    for position, (text, row) in enumerate(texts):
         text = _tidy(text)
         if text:
             values = (row.get(key) for key in _FIELDS)
@@ -51,10 +53,10 @@ def read_text_file(path: Path, name: str, field: str | None = None) -> Iterator[
             yield Document(make_id(name, str(position), text), text, name, url, date, language)
 
 
-def check_encoding(path: Path) -> None:
+def check_encoding(path: AnyFile) -> None:
     """Read a file to its end; raise DataError if it is not UTF-8 text (Parquet is not checked)."""
     if unpacked_suffix(path) != ".parquet":
-        for _ in decoded_blocks(path):
+        for _ in text_blocks(path):
             pass
 
 
@@ -64,7 +66,7 @@ def _tidy(text: str) -> str:
     return text.strip("\n") if not text.isspace() else ""
 
 
-def _table_texts(path: Path, named: str | None) -> Iterator[tuple[str, Row]]:
+def _table_texts(path: AnyFile, named: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the text and the row of each row of a table, except rows whose text is null."""
     field = named or "text"
     table = open_table(path, (field, *_FIELDS))

@@ -26,7 +26,8 @@ import numpy as np
 from headwater.corpus.web.links import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
-from headwater.storage import flush_folder, parse_json
+from headwater.reading import parse_json
+from headwater.storage import flush
 
 JOURNAL = ".journal.jsonl"
 CUT_PAGE = "page, cut short"  # outcome of a link whose answer never arrived completely; its record says so
@@ -192,7 +193,7 @@ class CrawlLog:
         header = "software: Headwater\r\nformat: WARC File Format 1.1\r\n"
         self._warc.write(gzip.compress(_warc_block("warcinfo", "application/warc-fields", header.encode(), "")))
         self._end = self._warc.tell()
-        flush_folder(self._out)
+        flush(self._out, deep=False)
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:

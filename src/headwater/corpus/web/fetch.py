@@ -25,17 +25,7 @@ from headwater.corpus.web.links import read_links
 from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.corpus.web.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, resumable
-from headwater.storage import (
-    SILENT,
-    Destination,
-    Progress,
-    Stage,
-    check_files,
-    folder_lock,
-    record_files,
-    storage_errors,
-    write_json,
-)
+from headwater.storage import SILENT, Destination, Progress, Stage, folder_lock, storage_errors, write_json
 
 FUNNEL = "funnel.json"
 _AHEAD = 20_000  # links in memory that wait for their hosts
@@ -55,18 +45,19 @@ def fetch_links(
     # Settings of speed and contact may change between two runs of one fetch.
     free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
-    place = Destination(out)
+    destination = Destination(out)
     inputs = {"links": links}
-    stage = Stage(place.folder, kind="pages", config=decisive, inputs=inputs, moves=bool(place.url), grows=True)
+    moves = bool(destination.url)
+    stage = Stage(destination.folder, kind="pages", config=decisive, inputs=inputs, moves=moves, grows=True)
     if stage.inputs[0].kind != "links":
         raise FolderError(
             f"{links} is not a links folder ({stage.inputs[0].kind})",
             repair="Make one with: headwater corpus links DUMP… --out links",
         )
-    if place.is_complete(stage, progress):
-        (place.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
-        return place.read_json(FUNNEL)
-    out = place.folder
+    if destination.is_complete(stage, progress):
+        (destination.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
+        return destination.read_json(FUNNEL)
+    out = destination.folder
     with storage_errors(out):
         stage.begin()
     with storage_errors(out), folder_lock(out):
@@ -81,12 +72,10 @@ def fetch_links(
             raise DataError(f"{links} contains no links", repair="Gather more with: headwater corpus links")
         result = log.result()
         write_json(out / FUNNEL, result)
-        files = record_files(out)  # may take hours; killed here, the fetch still has its journal
-        stage.finish(files)
-        check_files(out, stage.manifest(files, complete=True), hashes=False)
+        stage.finish()  # may take hours; killed here, the fetch still has its journal
         (out / JOURNAL).unlink()
     progress.finish(f"{log.pages:,} pages of {log.links:,} links, {log.bytes / 1e6:.1f} MB")
-    place.publish(progress)
+    destination.publish(progress)
     return result
 
 

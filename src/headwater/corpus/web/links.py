@@ -27,19 +27,8 @@ from headwater.config import Config
 from headwater.corpus.ordering import rank
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
-from headwater.storage import (
-    SILENT,
-    CompressedFile,
-    Destination,
-    Progress,
-    Stage,
-    folder_files,
-    is_remote,
-    list_source,
-    open_parquet,
-    parse_json,
-    write_json,
-)
+from headwater.reading import AnyFile, CompressedFile, is_remote, open_parquet, parse_json
+from headwater.storage import SILENT, Destination, Progress, Stage, folder_files, list_source, write_json
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
@@ -82,14 +71,15 @@ def gather_links(
     submissions.
     """
     config = config or LinksConfig()
-    place = Destination(out)
+    destination = Destination(out)
     inputs = {f"dump-{index}": dump for index, dump in enumerate(dumps)}
-    stage = Stage(place.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=bool(place.url))
-    if place.is_complete(stage, progress):
-        return place.read_json(FUNNEL)
-    files: list[Path] = []
+    moves = bool(destination.url)
+    stage = Stage(destination.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=moves)
+    if destination.is_complete(stage, progress):
+        return destination.read_json(FUNNEL)
+    files: list[AnyFile] = []
     for dump in dumps:
-        files += list_source(dump).paths() if isinstance(dump, str) and is_remote(dump) else [Path(dump)]
+        files += list_source(dump).paths() if is_remote(dump) else [Path(dump)]
     with stage.write() as work:
         progress.start("links", unit="submissions")
         funnel = _Funnel()
@@ -109,7 +99,7 @@ def gather_links(
                 repair="Check that these are Reddit submission dumps",
             )
         progress.finish(f"{kept:,} links from {funnel.submissions:,} submissions")
-    place.publish(progress)
+    destination.publish(progress)
     return result
 
 
@@ -178,7 +168,7 @@ class _Funnel:
         }
 
 
-def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
+def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
     file = CompressedFile(dump)
     for line in file.lines():
         if not line.strip():
@@ -196,7 +186,7 @@ def _submissions(dump: Path, funnel: _Funnel) -> Iterator[dict[str, Any]]:
 
 
 def _distribute(
-    dumps: Sequence[Path], folder: Path, config: LinksConfig, funnel: _Funnel, progress: Progress
+    dumps: Sequence[AnyFile], folder: Path, config: LinksConfig, funnel: _Funnel, progress: Progress
 ) -> None:
     """Append every link that is kept to the partition of its page."""
     handles = [(folder / f"{index:05d}.jsonl").open("w", encoding="utf-8") for index in range(config.partitions)]

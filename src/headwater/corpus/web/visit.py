@@ -21,10 +21,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
+from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
 from headwater.corpus.web.urls import PORTS, canonical_url, host_of
 from headwater.errors import require_extra
-from headwater.storage import BodyDecoder
 
 if TYPE_CHECKING:
     from headwater.corpus.web.fetch_config import FetchConfig

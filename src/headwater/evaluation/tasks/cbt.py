@@ -18,7 +18,7 @@ from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import CBT, Detokenizer
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric
 from headwater.evaluation.reader import ContinuationRequest, Reader
-from headwater.storage import read_text
+from headwater.reading import read_text
 
 BLANK = "XXXXX"
 _CANDIDATES = 10

@@ -41,7 +41,7 @@ from headwater.evaluation.protocols import (
     Task,
 )
 from headwater.evaluation.reader import Reader
-from headwater.storage import read_text
+from headwater.reading import read_text
 
 Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
 Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]

@@ -24,7 +24,7 @@ from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Request
 from headwater.evaluation.reader import Reader
-from headwater.storage import read_text
+from headwater.reading import read_text
 
 Reading = Literal["full", "partial", "substitution"]
 _DETERMINERS = {

@@ -31,7 +31,7 @@ from headwater.evaluation.protocols import (
 from headwater.evaluation.reader import Reader
 from headwater.evaluation.tab_lines import tab_separated
 from headwater.finetuning import confusion_matrix, matthews
-from headwater.storage import read_text
+from headwater.reading import read_text
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
 _TUNED_ON = 2_000  # training sentences, enough to choose one threshold

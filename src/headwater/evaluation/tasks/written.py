@@ -32,7 +32,7 @@ from headwater.evaluation.protocols import (
     Task,
 )
 from headwater.evaluation.reader import Reader
-from headwater.storage import parse_json, read_text
+from headwater.reading import parse_json, read_text
 
 SHOTS = 5
 _ANSWER_TOKENS = 32

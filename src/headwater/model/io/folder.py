@@ -33,7 +33,8 @@ from headwater.model.io.weights import (
     weight_files,
     write_tensors,
 )
-from headwater.storage import MANIFEST, open_folder, read_json, write_json
+from headwater.reading import read_json
+from headwater.storage import has_manifest, open_folder, write_json
 
 if TYPE_CHECKING:
     from headwater.model.build import Model
@@ -171,7 +172,7 @@ def _check_folder(folder: Path) -> None:
         raise FolderError(
             f"{folder} is a run", expected="a model folder", repair=f"Give its model: {folder / 'model'}"
         )
-    if (folder / MANIFEST).is_file():
+    if has_manifest(folder):
         open_folder(folder)  # names an unfinished training
     raise FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
 
@@ -182,7 +183,7 @@ def _check_in_parallel(folder: Path) -> Iterator[None]:
 
     An error of the comparison replaces one of the block, because it names the cause.
     """
-    if not (folder / MANIFEST).is_file():
+    if not has_manifest(folder):
         yield
         return
     with ThreadPoolExecutor(1) as pool:

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
-from headwater.storage import flush_file, flush_folder, new_part, parse_json, read_json, storage_errors
+from headwater.reading import parse_json, read_json
+from headwater.storage import atomic_path
 
 WEIGHTS = "model.safetensors"
 LOST_SHARE = 0.01
@@ -94,14 +95,9 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     """Write a safetensors file atomically; the same tensors give the same bytes."""
     from safetensors.torch import save_file
 
-    # In a separate folder: the library may replace the file that it writes.
-    with storage_errors(path), new_part(path, folder=True) as part:
-        whole = part / path.name
-        save_file(dict(tensors), whole, metadata={"format": "pt"})
-        whole.chmod(0o644)  # the library allows only the owner to read it
-        flush_file(whole)
-        whole.replace(path)
-        flush_folder(path.parent)
+    with atomic_path(path) as part:
+        save_file(dict(tensors), part, metadata={"format": "pt"})
+        part.chmod(0o644)  # the library allows only the owner to read it
 
 
 def require_cast(name: str, before: Tensor, after: Tensor) -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from headwater.device import to_device
 from headwater.errors import DataError, FolderError
 from headwater.model import IGNORE
-from headwater.storage import Manifest, open_folder, scramble
+from headwater.storage import Manifest, open_folder
 
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -181,7 +182,7 @@ def permute(positions: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarr
     while outside.any():
         left, right = values[outside] >> np.uint64(half), values[outside] & mask
         for key in keys:
-            left, right = right, left ^ (scramble((right + key) * _MULTIPLIER) & mask)
+            left, right = right, left ^ (_mix((right + key) * _MULTIPLIER) & mask)
         values[outside] = (left << np.uint64(half)) | right
         outside &= values >= np.uint64(size)
     return values.astype(np.int64)
@@ -214,3 +215,10 @@ def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> N
                 expected=f"ids below its vocabulary size, {vocabulary:,}",
                 repair="Pack the corpus again, or give the tokenizer that made these ids",
             )
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Mix the bits of 64-bit values (finaliser of SplitMix64, Steele et al. 2014)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

@@ -24,8 +24,8 @@ from typing import Any
 
 from headwater.corpus import Document, Part, rank
 
-Row = dict[str, Any]
-Rows = dict[Part, list[Row]]
+LabelledRow = dict[str, Any]
+LabelledRows = dict[Part, list[LabelledRow]]
 
 CLASSES = 8
 CHOICES = 4
@@ -46,7 +46,7 @@ _SHORT_NAMES = {
 _LENGTH_STEP = 16  # answers in the same bucket of this many characters count as equally long
 
 
-def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
+def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
     """Return {"text", "label"} rows; none if fewer than two packages have enough documents."""
     found: dict[Part, dict[str, list[Document]]] = {"train": defaultdict(list), "validation": defaultdict(list)}
     for part, document in parts:
@@ -57,11 +57,11 @@ def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
     if len(classes) < 2:
         return {"train": [], "validation": []}
     mask = _mask(classes)
-    rows: Rows = {"train": [], "validation": []}
+    rows: LabelledRows = {"train": [], "validation": []}
     seen: set[str] = set()
     for part, packages in found.items():
         most = min(CLASS_EXAMPLES[part][1], 2 * min(len(packages[name]) for name in classes))
-        chosen: list[tuple[Document, Row]] = []
+        chosen: list[tuple[Document, LabelledRow]] = []
         for package in classes:
             kept = 0
             for document in sorted(packages[package], key=lambda d: rank(seed, d.id)):
@@ -77,14 +77,14 @@ def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
     return rows
 
 
-def signature_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
+def signature_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
     """Return {"context", "question", "answers", "label"} rows, CHOICES answers each."""
     found: dict[Part, list[tuple[Document, str]]] = {"train": [], "validation": []}
     for part, document in parts:
         answer = _answer(document)
         if answer:
             found[part].append((document, answer))
-    rows: Rows = {"train": [], "validation": []}
+    rows: LabelledRows = {"train": [], "validation": []}
     seen: set[str] = set()
     for part, pairs in found.items():
         unique: list[tuple[Document, str]] = []
@@ -96,7 +96,7 @@ def signature_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
     return rows
 
 
-def _choices(pairs: list[tuple[Document, str]], seed: int, most: int) -> list[Row]:
+def _choices(pairs: list[tuple[Document, str]], seed: int, most: int) -> list[LabelledRow]:
     packages: dict[str, list[tuple[Document, str]]] = defaultdict(list)
     for document, answer in pairs:
         packages[document.labels.get("package", "")].append((document, answer))
@@ -122,12 +122,12 @@ def _groups_of_like_length(pairs: list[tuple[Document, str]], seed: int) -> list
     return [ordered[i : i + CHOICES] for i in range(0, len(ordered) - CHOICES + 1, CHOICES)]
 
 
-def choice_rows(groups: list[list[tuple[str, str]]], seed: int) -> list[Row]:
+def choice_rows(groups: list[list[tuple[str, str]]], seed: int) -> list[LabelledRow]:
     """Return a question for each (context, answer) of each group, with all answers of the group to choose from.
 
     Within a group the right answer has each place once; the order of questions depends on the seed.
     """
-    rows: list[tuple[int, Row]] = []
+    rows: list[tuple[int, LabelledRow]] = []
     for group in groups:
         shift = rank(seed, "shift", group[0][1]) % len(group)
         order = sorted(answer for _, answer in group)

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.corpus import Document, Part, check_fraction, shard_paths, split
+from headwater.corpus import Document, Part, check_fraction, measure, split
 from headwater.errors import DataError, UsageError, suggest
-from headwater.quickstart.labels.docstring_tasks import CHOICES, Rows, package_rows, signature_rows
+from headwater.quickstart.labels.docstring_tasks import CHOICES, LabelledRows, package_rows, signature_rows
 from headwater.quickstart.labels.passage_tasks import continuation_rows, source_rows
-from headwater.storage import SILENT, Progress, Stage, open_parquet, write_json_lines
+from headwater.storage import SILENT, Progress, Stage, write_json_lines
 
 Format = Literal["classification", "choice"]
-Maker = Callable[[Iterable[tuple[Part, Document]], int], Rows]
+Maker = Callable[[Iterable[tuple[Part, Document]], int], LabelledRows]
 
 TASKS: dict[str, tuple[Format, Maker]] = {
     "package": ("classification", package_rows),
@@ -39,9 +39,7 @@ MINIMUM_EXAMPLES: dict[Part, int] = {"train": 32, "validation": 8}
 
 def choose_tasks(corpus: Path) -> tuple[str, str]:
     """Return (classification, choice): the tasks that use the documents' labels, else those for any text."""
-    with open_parquet(shard_paths(corpus)[0]) as file:
-        names = set(file.schema_arrow.names)
-    if {"package", "signature", "object"} <= names:
+    if {"package", "signature", "object"} <= set(measure(corpus).labels):
         return "package", "signature"
     return "source", "continuation"
 
@@ -86,7 +84,7 @@ def make_labels(
     return stage.config
 
 
-def _measure(kind: Format, rows: Rows) -> dict[str, Any]:
+def _measure(kind: Format, rows: LabelledRows) -> dict[str, Any]:
     labels = Counter(row["label"] for row in rows["validation"])
     classes = sorted({row["label"] for row in rows["train"]}) if kind == "classification" else []
     return {
@@ -97,7 +95,7 @@ def _measure(kind: Format, rows: Rows) -> dict[str, Any]:
     }
 
 
-def _check_counts(corpus: Path, task: str, rows: Rows) -> None:
+def _check_counts(corpus: Path, task: str, rows: LabelledRows) -> None:
     for part, least in MINIMUM_EXAMPLES.items():
         if len(rows[part]) < least:
             repair = f"Use {'source or continuation' if task in {'package', 'signature'} else 'more text'}"

@@ -27,8 +27,8 @@ from headwater.quickstart.labels.docstring_tasks import (
     CHOICES,
     CLASS_EXAMPLES,
     CLASSES,
-    Row,
-    Rows,
+    LabelledRow,
+    LabelledRows,
     choice_rows,
     choose_classes,
 )
@@ -52,7 +52,7 @@ class _Piece:
     answer: str = ""
 
 
-def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
+def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
     """Return {"context", "question", "answers", "label"} rows, CHOICES answers each."""
     kept: dict[Part, list[_Piece]] = {"train": [], "validation": []}
     for part, document in parts:
@@ -64,7 +64,7 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows
                 document.text[middle:end],
             )
             _keep(kept[part], piece, CHOICE_EXAMPLES[part])
-    rows: Rows = {"train": [], "validation": []}
+    rows: LabelledRows = {"train": [], "validation": []}
     seen: set[str] = set()
     for part, lowest in kept.items():
         pieces = [piece for piece in lowest if piece.answer not in seen]
@@ -74,7 +74,7 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows
     return rows
 
 
-def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Rows:
+def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
     """Return {"text", "label"} rows: by source, by document, or as written against shuffled."""
     by_source: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
     by_document: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
@@ -119,7 +119,7 @@ def _cut_before(text: str, exact: int) -> int:
     return exact
 
 
-def _continuations(pieces: list[_Piece], seed: int) -> list[Row]:
+def _continuations(pieces: list[_Piece], seed: int) -> list[LabelledRow]:
     documents: dict[str, list[_Piece]] = defaultdict(list)
     for piece in pieces:
         documents[piece.document].append(piece)
@@ -134,9 +134,9 @@ def _continuations(pieces: list[_Piece], seed: int) -> list[Row]:
     return choice_rows(questions, seed)
 
 
-def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Rows:
+def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> LabelledRows:
     """Return rows with the group's name as label; none if fewer than two groups have enough passages."""
-    rows: Rows = {"train": [], "validation": []}
+    rows: LabelledRows = {"train": [], "validation": []}
     names = choose_classes(grouped)
     if len(names) < 2:
         return rows
@@ -148,8 +148,8 @@ def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Rows:
     return rows
 
 
-def _shuffled(everything: dict[Part, list[_Piece]], seed: int) -> Rows:
-    rows: Rows = {"train": [], "validation": []}
+def _shuffled(everything: dict[Part, list[_Piece]], seed: int) -> LabelledRows:
+    rows: LabelledRows = {"train": [], "validation": []}
     seen: set[str] = set()
     for part, pieces in everything.items():
         chosen = []
@@ -174,9 +174,9 @@ def _shuffle(text: str, generator: random.Random) -> str:
     return joint.join(words)
 
 
-def _rows_in_order(chosen: list[tuple[_Piece, str]], seed: int, seen: set[str]) -> list[Row]:
+def _rows_in_order(chosen: list[tuple[_Piece, str]], seed: int, seen: set[str]) -> list[LabelledRow]:
     """Return rows in an order that depends on the seed, without texts in `seen`; add their texts to it."""
-    rows: list[Row] = []
+    rows: list[LabelledRow] = []
     for piece, label in sorted(chosen, key=lambda pair: rank(seed, "order", str(pair[0].rank))):
         text = piece.context.strip()
         if text and text not in seen:

@@ -6,7 +6,6 @@ time is in memory (Parquet: a batch of rows; JSON: the file). Every error names 
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 import re
@@ -16,25 +15,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, counted
-from headwater.storage.compressed import CompressedFile
-from headwater.storage.decoding import require_text, undecodable
-from headwater.storage.files import file_error, parse_json
-from headwater.storage.remote import open_parquet
+from headwater.reading.files import file_error, parse_json
+from headwater.reading.remote import AnyFile, open_parquet
+from headwater.reading.text import check_unpacked, read_lines, text_blocks, unpacked_suffix
 
-Row = Mapping[str, Any]
-PACKED = (".gz", ".zst", ".xz", ".bz2")
-JSON_LINES = (".jsonl", ".ndjson")
-TEXT_TABLES = (".csv", ".tsv", ".json", *JSON_LINES)
-TABLES = (*TEXT_TABLES, ".parquet")
+_JSON_LINES = (".jsonl", ".ndjson")
 FORMATS = ".csv, .tsv, .jsonl (or .ndjson), .json or .parquet"
 # One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
 FIELD_CHARACTERS = 1 << 24
-_BLOCK_BYTES = 4 * 1024**2
 _BATCH_ROWS = 256
-# Limit on one text, line or JSON file that is compressed: this many characters, or this many for each packed byte.
-# Text packs to about a tenth of its size; a megabyte of a compression bomb unpacks to a gigabyte.
-_UNPACKED_CHARACTERS = 1 << 28
-_UNPACKED_RATIO = 100
+
+
+def is_table(path: AnyFile) -> bool:
+    """Return whether a file is a table, by the suffix of its name."""
+    return unpacked_suffix(path) in {".csv", ".tsv", ".json", ".parquet", *_JSON_LINES}
 
 
 class OpenTable(NamedTuple):
@@ -45,11 +39,11 @@ class OpenTable(NamedTuple):
 
     columns: list[str]
     texts: list[str]
-    rows: Iterator[tuple[int, Row]]
+    rows: Iterator[tuple[int, Mapping[str, Any]]]
     uniform: bool = True
 
 
-def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
+def open_table(path: AnyFile, columns: Sequence[str] = ()) -> OpenTable:
     """Open a table; the suffix of its name says its format.
 
     Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
@@ -64,7 +58,7 @@ def open_table(path: Path, columns: Sequence[str] = ()) -> OpenTable:
     return table
 
 
-def table_columns(path: Path, limit: int | None = None) -> list[str]:
+def table_columns(path: AnyFile, limit: int | None = None) -> list[str]:
     """Return the names of a table's columns; of JSON, those of all rows, or of the first `limit`.
 
     The first row's come first. Raises DataError as `open_table`.
@@ -75,11 +69,11 @@ def table_columns(path: Path, limit: int | None = None) -> list[str]:
     return list(dict.fromkeys(name for _, row in islice(table.rows, limit) for name in row))
 
 
-def _opened(path: Path, columns: Sequence[str]) -> OpenTable:
+def _opened(path: AnyFile, columns: Sequence[str]) -> OpenTable:
     suffix = unpacked_suffix(path)
     if suffix == ".parquet":
         return _parquet(path, columns)
-    if suffix in JSON_LINES:
+    if suffix in _JSON_LINES:
         return _json(path, _json_lines(path))
     if suffix == ".json":
         return _json(path, _json_items(path, columns[0] if columns else "text"))
@@ -87,23 +81,15 @@ def _opened(path: Path, columns: Sequence[str]) -> OpenTable:
         return _separated(path, _csv_records(path))
     if suffix in {".tsv", ".tab"}:
         return _separated(path, (_tab_fields(line) for line in read_lines(path)))
-    if path.is_dir():
+    if isinstance(path, Path) and path.is_dir():
         raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
     raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS)
 
 
-def unpacked_suffix(path: Path) -> str:
-    """Return the suffix of a file name in lower case, without the suffix of a compression."""
-    stem = path.name.lower()
-    for packed in PACKED:
-        stem = stem.removesuffix(packed)
-    return Path(stem).suffix
-
-
-def _separated(path: Path, records: Iterator[list[str]]) -> OpenTable:
+def _separated(path: AnyFile, records: Iterator[list[str]]) -> OpenTable:
     columns = _distinct([name.strip() for name in next(filter(None, records), [])])
 
-    def rows() -> Iterator[tuple[int, Row]]:
+    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
         for number, record in enumerate(_without_blanks(records, len(columns)), 1):
             if len(record) != len(columns):
                 raise DataError(
@@ -141,7 +127,7 @@ def _without_blanks(records: Iterator[list[str]], columns: int) -> Iterator[list
             blanks += columns == 1
 
 
-def _csv_records(path: Path) -> Iterator[list[str]]:
+def _csv_records(path: AnyFile) -> Iterator[list[str]]:
     """Yield the fields of each row, none for a blank line.
 
     The separator is a comma; if the header has none, a semicolon; else a tab.
@@ -167,7 +153,7 @@ def _csv_records(path: Path) -> Iterator[list[str]]:
         yield record
 
 
-def _csv_error(path: Path, line: int, reason: str) -> DataError:
+def _csv_error(path: AnyFile, line: int, reason: str) -> DataError:
     """Return the error for the row that begins in `line`, from the message of Python's csv module."""
     close = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
     if "field limit" in reason:
@@ -199,8 +185,8 @@ def _unquoted(field: str) -> str:
     return field
 
 
-def _json(path: Path, items: Iterator[tuple[str, Any]]) -> OpenTable:
-    def rows() -> Iterator[tuple[int, Row]]:
+def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
+    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
         for number, (place, item) in enumerate(items, 1):
             if not isinstance(item, dict):
                 raise DataError(f"{path} {place} is {json.dumps(item)[:40]}", expected="a JSON object")
@@ -214,7 +200,7 @@ def _json(path: Path, items: Iterator[tuple[str, Any]]) -> OpenTable:
     return OpenTable(list(first[1]), texts, chain([first], iterator), uniform=False)
 
 
-def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+def _json_lines(path: AnyFile) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
@@ -228,16 +214,16 @@ def _json_lines(path: Path) -> Iterator[tuple[str, Any]]:
             ) from None
 
 
-def _json_items(path: Path, column: str) -> Iterator[tuple[str, Any]]:
+def _json_items(path: AnyFile, column: str) -> Iterator[tuple[str, Any]]:
     """Yield the items of a list of objects or texts, one object, or objects that are one a line."""
     blocks: list[str] = []
     size = 0
-    for block in decoded_blocks(path):
+    for block in text_blocks(path):
         blocks.append(block)
         size += len(block)
-        _check_unpacked(path, size)
+        check_unpacked(path, size)
     try:
-        found = parse_json("".join(blocks))
+        content = parse_json("".join(blocks))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             yield from _json_lines(path)
@@ -245,11 +231,11 @@ def _json_items(path: Path, column: str) -> Iterator[tuple[str, Any]]:
         raise DataError(
             f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
         ) from None
-    for number, item in enumerate(found if isinstance(found, list) else [found], 1):
+    for number, item in enumerate(content if isinstance(content, list) else [content], 1):
         yield f"item {number:,}", {column: item} if isinstance(item, str) else item
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> OpenTable:
+def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:
     import pyarrow
 
     def unreadable(error: Exception, after: int) -> DataError:
@@ -257,7 +243,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> OpenTable:
         place = f" after row {after:,}" if after else ""
         return DataError(f"{path} cannot be read as Parquet{place}: {reason}", repair="Make the file again")
 
-    def rows() -> Iterator[tuple[int, Row]]:
+    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
         number = 0
         try:
             for batch in file.iter_batches(_BATCH_ROWS, columns=[n for n in columns if n in texts] or None):
@@ -283,73 +269,3 @@ def _is_text(kind: Any) -> bool:
 
     kind = kind.value_type if isinstance(kind, pyarrow.DictionaryType) else kind
     return str(kind) in {"string", "large_string", "string_view"}
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON."""
-    return split_text(path, "\n")
-
-
-def split_text(path: Path, separator: str) -> Iterator[str]:
-    """Yield the parts of a UTF-8 file between separators."""
-    pending: list[str] = []
-    size = 0
-    tail = ""  # may be the beginning of a separator
-    for block in decoded_blocks(path):
-        *whole, rest = (tail + block).split(separator)
-        for part in whole:
-            yield "".join(pending) + part
-            pending, size = [], 0
-        end = max(0, len(rest) - len(separator) + 1)
-        pending.append(rest[:end])
-        tail = rest[end:]
-        size += end
-        _check_unpacked(path, size)
-    yield "".join(pending) + tail
-
-
-def _check_unpacked(path: Path, size: int) -> None:
-    """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to."""
-    if size <= _UNPACKED_CHARACTERS or path.suffix.lower() not in PACKED:
-        return
-    most = max(_UNPACKED_CHARACTERS, _UNPACKED_RATIO * path.stat().st_size)
-    if size > most:
-        raise DataError(
-            f"{path} unpacks to a text of more than {most:,} characters",
-            expected=f"at most {_UNPACKED_RATIO} characters for each compressed byte",
-            repair="If it is not a compression bomb, unpack it first",
-        )
-
-
-def decoded_blocks(path: Path, block_bytes: int | None = None) -> Iterator[str]:
-    """Yield the text of a UTF-8 file in blocks; raise DataError naming the first line that is not UTF-8."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    lines = 0
-    is_multibyte = False
-    try:
-        for block in unpacked_blocks(path, block_bytes or _BLOCK_BYTES):
-            require_text(block, path)
-            try:
-                text = decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte) from None
-            lines += text.count("\n")
-            is_multibyte = is_multibyte or not text.isascii()
-            if text:
-                yield text
-    except OSError as error:
-        raise file_error(path, error) from None
-
-
-def unpacked_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file in blocks, then an empty one."""
-    if path.suffix.lower() in PACKED:
-        file = CompressedFile(path)
-        yield from file.blocks()
-        if file.cut:
-            raise DataError(file.cut, expected="a whole file", repair="Fetch or make it again")
-    else:
-        with path.open("rb") as handle:
-            while block := handle.read(block_bytes):
-                yield block
-    yield b""

@@ -1,4 +1,4 @@
-"""Read compressed files as streams: .zst (also with long windows), .xz, .bz2, .gz, or plain; unpack HTTP bodies.
+"""Read compressed files as streams: .zst (also with long windows), .xz, .bz2, .gz, or plain.
 
 Dumps and crawls of many gigabytes are sometimes cut short. Everything before the cut is returned, and `cut` says
 what was wrong.
@@ -11,11 +11,11 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, require_extra
-from headwater.storage.files import file_error
+from headwater.reading.files import file_error
+from headwater.reading.remote import AnyFile
 
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), more than decoders allow by default.
@@ -26,8 +26,6 @@ _XZ_MEMORY = 512 * 1024**2  # `xz -9` asks for 65 MiB
 _ZSTANDARD_INPUT_BYTES = 1 << 11
 # Longer than any line of a dump; bounds the memory for a line that does not end, as in a compression bomb.
 LINE_BYTES = 64 * 1024**2
-_GZIP = b"\x1f\x8b"  # the beginning of a gzip member
-_BODY_BYTES = 1 << 14  # of a body unpacked at a time: what follows each of many small members is copied
 
 # A decoder of one stream, and the bytes that may be between streams.
 _DECODERS: dict[str, tuple[Callable[[], Any], bytes]] = {
@@ -40,7 +38,7 @@ _DECODERS: dict[str, tuple[Callable[[], Any], bytes]] = {
 class CompressedFile:
     """A file read in blocks of unpacked bytes; `cut` says where and why reading ended early, if it did."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyFile) -> None:
         self.path, self.cut = path, ""
         self.bytes = 0  # unpacked bytes so far
 
@@ -80,41 +78,7 @@ class CompressedFile:
             yield last
 
 
-class BodyDecoder:
-    """Unpacks the body of an HTTP response: gzip members one after the other, zlib, or deflate without a frame.
-
-    Bytes after the end that are not another gzip member are dropped.
-    """
-
-    def __init__(self, window: int = zlib.MAX_WBITS | 32) -> None:
-        """`window` is that of `zlib.decompressobj`; by default gzip or zlib."""
-        self._decoder = zlib.decompressobj(window)
-        self._after = b""  # the first bytes after the members so far
-
-    @property
-    def eof(self) -> bool:
-        """Whether the last member is complete."""
-        return self._decoder.eof
-
-    def decompress(self, packed: bytes, most: int) -> bytes:
-        """Return the next unpacked bytes, at most `most`, and drop those beyond; raises zlib.error."""
-        pieces: list[bytes] = []
-        for start in range(0, len(packed), _BODY_BYTES):
-            block = packed[start : start + _BODY_BYTES]
-            while block and most > 0:
-                if self._decoder.eof:
-                    block = self._after + block
-                    self._after = block[: len(_GZIP)]
-                    if self._after != _GZIP:
-                        break
-                    self._decoder, self._after = zlib.decompressobj(zlib.MAX_WBITS | 16), b""
-                pieces.append(self._decoder.decompress(block, most))
-                most -= len(pieces[-1])
-                block = self._decoder.unused_data
-        return b"".join(pieces)
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
+def _blocks(path: AnyFile) -> Iterator[bytes]:
     suffix = path.suffix.lower()
     if suffix in {".zst", ".zstd"}:
         with require_extra("corpus", "reading .zst"):
@@ -134,7 +98,11 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def _stream_blocks(
-    path: Path, new_decoder: Callable[[], Any], *most: int, padding: bytes = b"", packed_bytes: int = _PACKED_BYTES
+    path: AnyFile,
+    new_decoder: Callable[[], Any],
+    *most: int,
+    padding: bytes = b"",
+    packed_bytes: int = _PACKED_BYTES,
 ) -> Iterator[bytes]:
     """Decode stream after stream; the libraries' own readers silently end at one that is cut or begins wrongly.
 

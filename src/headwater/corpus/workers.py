@@ -41,7 +41,7 @@ class WorkerProcess:
 
     def __init__(self, handler: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headwater.corpus.build.workers", handler, *arguments],
+            [sys.executable, "-m", "headwater.corpus.workers", handler, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +13,6 @@ import numpy.typing as npt
 PARTITION_ROWS = 500_000
 PARTITIONS = 64
 _BLOCK_ROWS = 65_536
-
-
-def save_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write the same bytes as `numpy.save`; raise OSError if not all of them could be written.
-
-    numpy does not check whether the C library flushed its last bytes: on a full disk it leaves a short file and
-    raises nothing.
-    """
-    array = np.ascontiguousarray(array)
-    with path.open("wb") as handle:
-        np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(array))
-        handle.write(array.tobytes())
 
 
 class ArrayFile:
@@ -108,13 +95,3 @@ def scramble(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
-
-
-def connected_components(count: int, firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return, for each of `count` nodes, the smallest one of its connected component in the graph of pairs."""
-    from scipy.sparse import coo_array, csgraph
-
-    pairs = coo_array((np.ones(len(firsts), np.int8), (firsts, seconds)), shape=(count, count))
-    _, labels = csgraph.connected_components(pairs, directed=False)
-    smallest: npt.NDArray[np.int64] = np.unique(labels, return_index=True)[1]
-    return smallest[labels]

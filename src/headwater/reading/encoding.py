@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 from headwater.errors import DataError
+from headwater.reading.remote import AnyFile
 
 _HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 
 
-def decode_text(data: bytes, path: Path) -> str:
+def decode_text(data: bytes, path: AnyFile) -> str:
     """Decode the bytes of `path` as UTF-8 without a byte-order mark; raises DataError naming the line."""
     require_text(data[:65536], path)
     try:
@@ -22,7 +21,7 @@ def decode_text(data: bytes, path: Path) -> str:
         raise undecodable(path, error) from None
 
 
-def require_text(data: bytes, path: Path) -> None:
+def require_text(data: bytes, path: AnyFile) -> None:
     """Raise DataError if the beginning of a file is UTF-16 or has NUL bytes."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
@@ -31,7 +30,7 @@ def require_text(data: bytes, path: Path) -> None:
 
 
 def undecodable(
-    path: Path, failure: UnicodeDecodeError, *, lines: int = 0, is_multibyte: bool = False
+    path: AnyFile, failure: UnicodeDecodeError, *, lines: int = 0, is_multibyte: bool = False
 ) -> DataError:
     """Return the DataError for a file that was cut off or is in another encoding, with the line.
 
@@ -55,17 +54,8 @@ def undecodable(
     return DataError(seen, expected="UTF-8 text", repair=_conversion(path, encoding))
 
 
-def _conversion(path: Path, encoding: str) -> str:
+def _conversion(path: AnyFile, encoding: str) -> str:
     return f"Convert it, as with: iconv -f {encoding} -t utf-8 {path} > converted{path.suffix}"
-
-
-def cut_text(text: str, characters: int, border: re.Pattern[str]) -> Iterator[str]:
-    """Yield a text in pieces that end at the first match of `border` after so many characters, to bound memory."""
-    start = 0
-    while len(text) - start > characters and (found := border.search(text, start + characters)):
-        yield text[start : found.end()]
-        start = found.end()
-    yield text[start:] if start else text
 
 
 def without_surrogates(text: str) -> str:

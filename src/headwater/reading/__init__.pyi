@@ -1,0 +1,46 @@
+from .compressed import CompressedFile
+from .encoding import decode_text, without_surrogates
+from .files import (
+    check_name,
+    file_error,
+    intact_json_lines,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_object,
+    read_text,
+    sha256_of,
+)
+from .remote import AnyFile, file_at, is_remote, open_parquet, open_store, remote_size
+from .tables import is_table, open_table, table_columns
+from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_suffix
+
+__all__ = [
+    "AnyFile",
+    "CompressedFile",
+    "byte_blocks",
+    "check_name",
+    "cut_text",
+    "decode_text",
+    "file_at",
+    "file_error",
+    "intact_json_lines",
+    "is_compressed",
+    "is_remote",
+    "is_table",
+    "open_parquet",
+    "open_store",
+    "open_table",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "read_object",
+    "read_text",
+    "remote_size",
+    "sha256_of",
+    "split_text",
+    "table_columns",
+    "text_blocks",
+    "unpacked_suffix",
+    "without_surrogates",
+]

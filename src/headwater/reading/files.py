@@ -1,0 +1,120 @@
+"""Read files whole: bytes, text and JSON. Each failure is a DataError or FolderError that names the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError, FolderError
+from headwater.reading.encoding import decode_text, without_surrogates
+from headwater.reading.remote import AnyFile
+
+
+def read_text(path: AnyFile) -> str:
+    """Read UTF-8 text, dropping a byte-order mark.
+
+    Raises DataError when the file is missing, a folder, binary or in another encoding, with the place.
+    """
+    return decode_text(read_bytes(path), path)
+
+
+def read_bytes(path: AnyFile) -> bytes:
+    """Read a file whole; raises DataError when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise file_error(path, error) from None
+
+
+def file_error(path: AnyFile, error: OSError) -> DataError:
+    """Return the DataError that says why the file at `path` cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{path} does not exist", repair="Check the path")
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path} is a folder", expected="a file")
+    repair = "Check its permissions" if isinstance(error, PermissionError) else ""
+    return DataError(f"{path} cannot be read: {error.strerror or error}", repair=repair)
+
+
+def read_json(path: AnyFile) -> Any:
+    """Read a JSON file; raises FolderError when it was cut short or altered."""
+    try:
+        return parse_json(read_text(path))
+    except json.JSONDecodeError as error:
+        raise FolderError(
+            f"{path} is damaged: {error.msg} in line {error.lineno}",
+            repair="Make the folder again with the command that wrote it",
+        ) from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; return an empty one if the file does not exist. Raises DataError for other JSON."""
+    content = read_json(path) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is a JSON {type(content).__name__}", expected="an object")
+    return content
+
+
+# How JSON escapes a surrogate. Decoded text has no other ones; `json.loads` accepts them in bytes.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+_SURROGATE_BYTES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Call `json.loads`; raise JSONDecodeError for everything that it rejects.
+
+    Lone surrogates, which JSON can escape, become U+FFFD: neither UTF-8 nor Parquet can store them.
+    """
+    try:
+        value = json.loads(text)
+        escaped = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)
+        return _without_surrogates(value) if escaped else value
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise json.JSONDecodeError("it is nested too deep", "", 0) from None
+    except ValueError as error:  # bytes that are not text, a number of thousands of digits
+        raise json.JSONDecodeError(str(error).partition(";")[0], "", 0) from None
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON Lines file; skip lines that were cut short or altered."""
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        with suppress(json.JSONDecodeError):
+            value = parse_json(line)
+            if isinstance(value, dict):
+                yield value
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file; raises DataError when it cannot be read."""
+    try:
+        with path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise file_error(path, error) from None
+
+
+def check_name(path: Path) -> None:
+    """Raise FolderError for a name that JSON, Parquet and libraries in Rust cannot store or open."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise FolderError(f"the name of {str(path)!a} is not UTF-8", repair="Give it another name") from None

@@ -1,0 +1,119 @@
+"""Read text files as streams of blocks, lines or parts, plain or compressed, on this machine or at a URL."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from headwater.errors import DataError
+from headwater.reading.compressed import CompressedFile
+from headwater.reading.encoding import require_text, undecodable
+from headwater.reading.files import file_error
+from headwater.reading.remote import AnyFile
+
+_COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
+
+
+_BLOCK_BYTES = 4 * 1024**2
+
+
+# Limit on one text, line or JSON file that is compressed: this many characters, or this many for each packed byte.
+# Text packs to about a tenth of its size; a megabyte of a compression bomb unpacks to a gigabyte.
+_UNPACKED_CHARACTERS = 1 << 28
+
+
+_UNPACKED_RATIO = 100
+
+
+def is_compressed(path: AnyFile | PurePath) -> bool:
+    """Return whether a file is compressed, by the suffix of its name."""
+    return path.suffix.lower() in _COMPRESSIONS
+
+
+def unpacked_suffix(path: AnyFile | PurePath) -> str:
+    """Return the suffix of a file name in lower case, without the suffix of a compression."""
+    stem = path.name.lower()
+    for packed in _COMPRESSIONS:
+        stem = stem.removesuffix(packed)
+    return PurePath(stem).suffix
+
+
+def read_lines(path: AnyFile) -> Iterator[str]:
+    """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON."""
+    return split_text(path, "\n")
+
+
+def split_text(path: AnyFile, separator: str) -> Iterator[str]:
+    """Yield the parts of a UTF-8 file between separators."""
+    pending: list[str] = []
+    size = 0
+    tail = ""  # may be the beginning of a separator
+    for block in text_blocks(path):
+        *whole, rest = (tail + block).split(separator)
+        for part in whole:
+            yield "".join(pending) + part
+            pending, size = [], 0
+        end = max(0, len(rest) - len(separator) + 1)
+        pending.append(rest[:end])
+        tail = rest[end:]
+        size += end
+        check_unpacked(path, size)
+    yield "".join(pending) + tail
+
+
+def check_unpacked(path: AnyFile, size: int) -> None:
+    """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to."""
+    if size <= _UNPACKED_CHARACTERS or not is_compressed(path):
+        return
+    most = max(_UNPACKED_CHARACTERS, _UNPACKED_RATIO * path.stat().st_size)
+    if size > most:
+        raise DataError(
+            f"{path} unpacks to a text of more than {most:,} characters",
+            expected=f"at most {_UNPACKED_RATIO} characters for each compressed byte",
+            repair="If it is not a compression bomb, unpack it first",
+        )
+
+
+def text_blocks(path: AnyFile, block_bytes: int | None = None) -> Iterator[str]:
+    """Yield the text of a UTF-8 file in blocks; raise DataError naming the first line that is not UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    lines = 0
+    is_multibyte = False
+    try:
+        for block in byte_blocks(path, block_bytes or _BLOCK_BYTES):
+            require_text(block, path)
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte) from None
+            lines += text.count("\n")
+            is_multibyte = is_multibyte or not text.isascii()
+            if text:
+                yield text
+    except OSError as error:
+        raise file_error(path, error) from None
+
+
+def byte_blocks(path: AnyFile, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
+    """Yield the unpacked bytes of a file in blocks, then an empty one."""
+    if is_compressed(path):
+        file = CompressedFile(path)
+        yield from file.blocks()
+        if file.cut:
+            raise DataError(file.cut, expected="a whole file", repair="Fetch or make it again")
+    else:
+        with path.open("rb") as handle:
+            while block := handle.read(block_bytes):
+                yield block
+    yield b""
+
+
+def cut_text(text: str, characters: int, border: re.Pattern[str]) -> Iterator[str]:
+    """Yield a text in pieces that end at the first match of `border` after so many characters, to bound memory."""
+    start = 0
+    while len(text) - start > characters and (match := border.search(text, start + characters)):
+        yield text[start : match.end()]
+        start = match.end()
+    yield text[start:] if start else text
