@@ -147,8 +147,8 @@ def test_what_a_kill_at_the_end_leaves_the_same_command_completes(
     def stop(*_: Any, **__: Any) -> Any:
         raise Stop
 
-    def finish_and_stop(stage: Stage, files: Any) -> None:
-        finish(stage, files)
+    def finish_and_stop(stage: Stage, *, only: Any) -> None:
+        finish(stage, only=only)
         raise Stop
 
     finish = Stage.finish
