@@ -3,7 +3,6 @@ from .destination import Destination
 from .files import (
     atomic_path,
     atomic_write,
-    flush,
     save_array,
     storage_errors,
     to_json,
@@ -34,7 +33,6 @@ __all__ = [
     "cache_folder",
     "data_folder",
     "find_resource",
-    "flush",
     "folder_files",
     "folder_lock",
     "has_manifest",

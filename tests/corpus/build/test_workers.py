@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from headwater.corpus import folder
+from headwater.corpus import workers as engine
 from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.build import parts as parts_module
 from headwater.corpus.build import tasks as sources
-from headwater.corpus.build import workers as engine
 from headwater.corpus.build.parts import BuildPlan, run_tasks, start_workers
 from headwater.corpus.build.pipeline import build_corpus, read_funnel
 from headwater.corpus.build.recipes import BuildConfig, load_recipe

@@ -27,7 +27,7 @@ from headwater.corpus.web.links import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
 from headwater.reading import parse_json
-from headwater.storage import flush
+from headwater.storage import atomic_write
 
 JOURNAL = ".journal.jsonl"
 CUT_PAGE = "page, cut short"  # outcome of a link whose answer never arrived completely; its record says so
@@ -189,11 +189,12 @@ class CrawlLog:
             self._flush()
             self._warc.close()
             self._number += 1
-        self._warc = (self._out / _warc_name(self._number)).open("wb")
+        path = self._out / _warc_name(self._number)
         header = "software: Headwater\r\nformat: WARC File Format 1.1\r\n"
-        self._warc.write(gzip.compress(_warc_block("warcinfo", "application/warc-fields", header.encode(), "")))
+        with atomic_write(path) as handle:
+            handle.write(gzip.compress(_warc_block("warcinfo", "application/warc-fields", header.encode(), "")))
+        self._warc = path.open("ab")
         self._end = self._warc.tell()
-        flush(self._out, deep=False)
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
