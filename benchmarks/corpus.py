@@ -1,6 +1,7 @@
 """Measure speed, growth and quality of the corpus stages, next to datatrove's steps if it has them.
 
     python benchmarks/corpus.py marked --marked FOLDER...
+    python benchmarks/corpus.py checkouts --trafilatura CHECKOUT --readability CHECKOUT
     python benchmarks/corpus.py extract --marked FOLDER... --pages 300 --rounds 3
     python benchmarks/corpus.py near --text FILE... --documents 5000 --rounds 3 [--alone]
     python benchmarks/corpus.py growth --text FILE... --documents 10000 100000 1000000
@@ -8,7 +9,9 @@
     python benchmarks/corpus.py fetch --hosts 200 --pages 10 --delay 0.2 --latency 0.05
 
 marked compares the words that extractors keep with those that people marked (`corpus_data.read_marked` names the
-two data sets). extract, near and growth count processor seconds of the process and its children, so that other
+two data sets). checkouts does so with the pages in checkouts of adbar/trafilatura (F of wanted and unwanted
+chunks of text) and mozilla/readability (F1 of words), for the half on which the rules were chosen and the
+held-out one. extract, near and growth count processor seconds of the process and its children, so that other
 work on the machine matters little; contenders take turns, and the median ratio over rounds is reported. workers
 and fetch measure wall-clock time and need a quiet machine. near also reports recall and precision against exact
 Jaccard similarity on the first SAMPLE documents; with --alone it leaves datatrove out. Each figure is a JSON
@@ -34,7 +37,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from corpus_data import loopback, make_texts, read_marked, read_texts, write_rows, write_warc
+from corpus_data import (
+    half_of,
+    loopback,
+    make_texts,
+    read_chunks,
+    read_marked,
+    read_readability,
+    read_texts,
+    write_rows,
+    write_warc,
+)
 
 SIMILARITY = 0.8
 SAMPLE = 5000
@@ -45,6 +58,7 @@ STEPS = ["--set", "clean=true", "--set", "near_duplicates=true"]
 def main() -> None:
     cases = {
         "marked": marked,
+        "checkouts": checkouts,
         "extract": extract,
         "near": near,
         "growth": growth,
@@ -54,6 +68,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=cases)
     parser.add_argument("--marked", type=Path, nargs="+", help="folders of marked pages")
+    parser.add_argument("--trafilatura", type=Path, help="a checkout of adbar/trafilatura")
+    parser.add_argument("--readability", type=Path, help="a checkout of mozilla/readability")
     parser.add_argument("--warc", type=Path, nargs="+", help="for extract: pages of these instead")
     parser.add_argument("--text", type=Path, nargs="+")
     parser.add_argument("--documents", type=int, nargs="+", default=[10_000])
@@ -97,6 +113,46 @@ def marked(options: argparse.Namespace, folder: Path) -> None:
                     precision=means[1],
                     recall=means[2],
                 )
+
+
+def checkouts(options: argparse.Namespace, folder: Path) -> None:
+    """Measure the main text on the annotated pages of two other projects.
+
+    Of trafilatura's chunks the scores count over all pages; white space and soft hyphens are not compared.
+    """
+    from headwater.corpus import ExtractorName, Page, extract_page
+
+    def normal(text: str) -> str:
+        return " ".join(text.replace("\xad", "").split())
+
+    for name in get_args(ExtractorName):
+        counts: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        for url, html, wanted, unwanted in read_chunks(options.trafilatura) if options.trafilatura else ():
+            text = normal(extract_page(Page("", html), name))
+            right = sum(normal(chunk) in text for chunk in wanted)
+            count = (right, sum(normal(chunk) in text for chunk in unwanted), len(wanted) - right)
+            for which in (half_of(url), "all"):
+                counts[which].append(count)
+        for which, found in sorted(counts.items()):
+            right, wrong, missed = map(sum, zip(*found, strict=True))
+            say(
+                case="checkouts",
+                set="trafilatura",
+                pages=which,
+                count=len(found),
+                extractor=name,
+                f1=round(2 * right / (2 * right + wrong + missed), 4),
+                precision=round(right / (right + wrong), 4),
+                recall=round(right / (right + missed), 4),
+            )
+        words: dict[str, list[float]] = defaultdict(list)
+        for key, html, expected in read_readability(options.readability) if options.readability else ():
+            gold = extract_page(Page("", expected.encode(), kind="book", charset="utf-8"))  # all of its text
+            for which in (half_of(key), "all"):
+                words[which].append(token_f1(extract_page(Page("", html), name), gold)[0])
+        for which, scores in sorted(words.items()):
+            mean = round(statistics.mean(scores), 4)
+            say(case="checkouts", set="readability", pages=which, count=len(scores), extractor=name, f1=mean)
 
 
 def token_f1(found: str, wanted: str) -> tuple[float, float, float]:

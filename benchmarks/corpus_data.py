@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import hashlib
 import json
 import random
 import re
@@ -82,6 +83,26 @@ def read_marked(folder: Path) -> Iterator[tuple[str, bytes, str]]:
 
 def _page(folder: Path, name: str) -> bytes:
     return gzip.decompress((folder / "html" / f"{name}.html.gz").read_bytes())
+
+
+def read_chunks(checkout: Path) -> Iterator[tuple[str, bytes, list[str], list[str]]]:
+    """Yield (URL, HTML, wanted chunks, unwanted chunks) of the set in a checkout of adbar/trafilatura."""
+    tests = checkout / "tests"
+    for url, entry in json.loads((tests / "evaldata.json").read_text(encoding="utf-8")).items():
+        places = (tests / folder / entry["file"] for folder in ("cache", "eval"))
+        yield url, next(path for path in places if path.is_file()).read_bytes(), entry["with"], entry["without"]
+
+
+def read_readability(checkout: Path) -> Iterator[tuple[str, bytes, str]]:
+    """Yield (name, HTML, HTML of the expected article) of the test pages in a checkout of mozilla/readability."""
+    for folder in sorted((checkout / "test" / "test-pages").iterdir()):
+        expected = (folder / "expected.html").read_text(encoding="utf-8")
+        yield folder.name, (folder / "source.html").read_bytes(), expected
+
+
+def half_of(key: str) -> str:
+    """Return the half that a page belongs to: "tuning", on which the rules were chosen, or "held out"."""
+    return "held out" if hashlib.sha256(key.encode()).digest()[0] % 2 else "tuning"
 
 
 def write_warc(pages: list[tuple[bytes, str]], path: Path, count: int) -> tuple[int, int]:

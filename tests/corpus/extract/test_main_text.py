@@ -40,6 +40,43 @@ def test_a_template_that_hides_the_story_does_not_lose_it() -> None:
     assert text.count(FIRST) == 20
 
 
+@pytest.mark.parametrize(
+    "box",
+    [
+        "<div class='author-box'><p>Anna writes about rivers, and the people who live next to them.</p></div>",
+        "<div id='cookieNotice'><p>We use cookies to make this page better, as every page does.</p></div>",
+        "<form><p>Your address will not be published, and we will not give it to anybody else.</p></form>",
+    ],
+)
+def test_a_named_box_inside_an_article_is_left_out(box: str) -> None:
+    text = main_text(page(f"<article><p>{FIRST}</p>{box}<p>{SECOND}</p></article>"))
+    assert [line for line in text.split("\n") if line] == [FIRST, SECOND]
+
+
+def test_an_article_ends_with_its_element_or_at_a_heading() -> None:
+    story = "".join(f"<p>{FIRST} That was {number} years ago.</p>" for number in range(9))
+    other = "<p>Another story that has nothing to do with the one that is told on this page.</p>"
+    for body in (
+        f"<div><div class='entry-content'>{story}</div><div>{other}</div></div>",
+        f"<div>{story}<h3>Related articles</h3>{other}</div>",
+        f"<div>{story}<h3>관련 기사</h3>{other}</div>",
+    ):
+        text = main_text(page(body))
+        assert "Another story" not in text
+        assert text.count(FIRST) == 9
+    assert "Another story" in main_text(page(f"<div><h3>Related articles</h3>{other}{story}</div>"))
+
+
+def test_a_named_wrapper_of_the_page_does_not_lose_it() -> None:
+    story = "".join(f"<div>{FIRST} {SECOND} That was {number} years ago.</div>" for number in range(20))
+    assert main_text(page(f"<div class='share-page'>{story}</div>")).count(FIRST) == 20
+
+
+def test_a_long_paragraph_is_kept_each_time() -> None:
+    long = f"{FIRST} {SECOND} " * 3
+    assert main_text(page(f"<article><p>{long}</p><p>{FIRST}</p><p>{long}</p></article>")).count(long.strip()) == 2
+
+
 def test_lines_without_prose_stay_where_there_is_nothing_else() -> None:
     assert main_text(page("<p>Ho!</p><p>The river</p><p>runs</p>")).split() == ["Ho!", "The", "river", "runs"]
     assert main_text("") == ""

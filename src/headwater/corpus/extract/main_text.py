@@ -1,21 +1,27 @@
 """Extract the main text of a web page, without navigation, notices and lists of other pages.
 
-Resiliparse finds the main content by the names and places of elements. Its result is checked and trimmed here. If
-it has almost none of the page's prose, since it does not know the page's template, all visible text replaces it. A
-repeated line is kept once. Everything before the first and after the last line of prose is removed: mostly titles,
-dates, sharing buttons, captions and links. A line that marks a copy of Wikipedia is kept for the step that looks
-for it.
+Resiliparse finds the main content by the names and positions of elements, and `boilerplate` names more elements
+to leave out. The result is checked and trimmed here. If it has almost none of the page's prose, since the page's
+template is unknown, all visible text replaces it. If the page has an element that usually contains the article,
+the text ends where that element ends. It also ends at a heading of related articles or comments near its end. A
+line that is repeated is kept once, except a long paragraph. Everything before the first and after the last line
+of prose is removed: mostly titles, dates, sharing buttons and links. A line that marks a copy of Wikipedia is
+kept for the step that looks for it.
 
 A line is prose if it is long, or shorter and ends like a sentence. Lengths are in UTF-8 bytes, since scripts of
 wide characters have shorter sentences.
 
 | what | value | source |
 |---|---|---|
-| SENTENCE_BYTES | 40 | ours, like all here: chosen on the development pages of WCXB, an annotated set of 2026 |
+| SENTENCE_BYTES | 40 | ours, like all here: chosen on the tuning halves of the sets in docs/corpus.md |
 | LONG_BYTES | 80 | |
 | LEAST_SHARE | 0.06 | minimum share of the page's prose for the main content to be used |
 | ENOUGH_PROSE | 1,500 | characters of prose from which the main content is used without checking the share |
-| SKIPPED | aside, button, footer, nav | elements that HTML defines as not part of the content |
+| LITTLE_PROSE | 300 | characters of prose below which the elements named in `boilerplate` are kept too |
+| NAMED_SHARE | 0.4 | minimum share of the prose that leaving named elements out must keep |
+| CONTAINER_SHARE | 0.4 | minimum share of the prose for the end of the article's element to be used |
+| HEADING_SHARE | 0.7 | share of the prose before a heading that ends the article |
+| REPEATED_CHARACTERS | 300 | a longer line is kept each time |
 """
 
 from __future__ import annotations
@@ -23,37 +29,41 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from headwater.corpus.extract.boilerplate import CONTAINER, SKIPPED, UNNAMED, ends_article
 from headwater.corpus.filters.wikipedia import has_mark
 
 SENTENCE_BYTES = 40
 LONG_BYTES = 80
 LEAST_SHARE = 0.06
 ENOUGH_PROSE = 1500
-SKIPPED = ["aside", "button", "footer", "nav"]
+LITTLE_PROSE = 300
+NAMED_SHARE = 0.4
+CONTAINER_SHARE = 0.4
+HEADING_SHARE = 0.7
+REPEATED_CHARACTERS = 300
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
 
 
 def main_text(page: str) -> str:
     """Return the main text of a page's HTML; empty if it has no text."""
-    from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.html import HTMLTree
 
     tree: Any = HTMLTree.parse(page)
-    common: dict[str, Any] = {
-        "preserve_formatting": True,
-        "alt_texts": False,
-        "list_bullets": False,
-        "skip_elements": SKIPPED,
-    }
-    text = extract_plain_text(tree, main_content=True, comments=False, post_meta=False, **common)
-    lines = [line.rstrip() for line in text.split("\n")]
+    lines = _content_lines(tree)
     prose = _prose_characters(lines)
     if prose < ENOUGH_PROSE:
-        text = extract_plain_text(tree, main_content=False, **common)
-        everything = [line.rstrip() for line in text.split("\n")]
-        if prose < LEAST_SHARE * _prose_characters(everything):
-            lines = everything
-    return "\n".join(_trimmed(_once(lines)))
+        with_named = _content_lines(tree, UNNAMED)
+        if _prose_characters(with_named) >= ENOUGH_PROSE and prose < NAMED_SHARE * _prose_characters(with_named):
+            lines = with_named
+            prose = _prose_characters(lines)
+    if prose < ENOUGH_PROSE:
+        for skipped in (SKIPPED, ["button", "nav"]) if prose < LITTLE_PROSE else (SKIPPED,):
+            everything = _visible_lines(tree, skipped)
+            if prose < LEAST_SHARE * _prose_characters(everything):
+                lines = everything
+                prose = _prose_characters(lines)
+    lines = _to_end_of_container(lines, tree)
+    return "\n".join(_trimmed(_to_heading(_once(lines))))
 
 
 def is_prose(line: str) -> bool:
@@ -63,17 +73,58 @@ def is_prose(line: str) -> bool:
     return size >= LONG_BYTES or (size >= SENTENCE_BYTES and _SENTENCE_END.search(line) is not None)
 
 
+def _content_lines(tree: Any, skipped: list[str] = SKIPPED) -> list[str]:
+    return _lines(tree, main_content=True, comments=False, post_meta=False, skip_elements=skipped)
+
+
+def _visible_lines(tree: Any, skipped: list[str]) -> list[str]:
+    return _lines(tree, main_content=False, skip_elements=skipped)
+
+
+def _lines(tree: Any, **options: Any) -> list[str]:
+    from resiliparse.extract.html2text import extract_plain_text
+
+    text = extract_plain_text(tree, preserve_formatting=True, alt_texts=False, list_bullets=False, **options)
+    return [line.rstrip() for line in text.split("\n")]
+
+
 def _prose_characters(lines: list[str]) -> int:
     return sum(len(line) for line in lines if is_prose(line))
 
 
+def _to_end_of_container(lines: list[str], tree: Any) -> list[str]:
+    """Return the lines to the last prose of the article's element; all if there is none. Changes `tree`."""
+    container = tree.document.query_selector(CONTAINER)
+    if container is None or tree.body is None:
+        return lines
+    tree.body.replace_children(container)
+    contained = [line.strip() for line in _content_lines(tree) if is_prose(line)]
+    if sum(map(len, contained)) < CONTAINER_SHARE * _prose_characters(lines) or not contained:
+        return lines
+    for number in range(len(lines) - 1, -1, -1):
+        if lines[number].strip() == contained[-1]:
+            return lines[: number + 1]
+    return lines
+
+
+def _to_heading(lines: list[str]) -> list[str]:
+    """Return the lines before a heading of related articles or comments, if most of the prose is before it."""
+    least, seen = HEADING_SHARE * _prose_characters(lines), 0
+    for number, line in enumerate(lines):
+        if is_prose(line):
+            seen += len(line)
+        elif seen and seen >= least and ends_article(line):
+            return lines[:number]
+    return lines
+
+
 def _once(lines: list[str]) -> list[str]:
-    """Return the lines without repetitions of long ones: captions and teasers are often repeated."""
+    """Return the lines without repetitions of sentences: captions and teasers are often repeated."""
     seen: set[str] = set()
     kept = []
     for line in lines:
         key = line.strip()
-        if len(key) >= SENTENCE_BYTES:
+        if SENTENCE_BYTES <= len(key) < REPEATED_CHARACTERS:
             if key in seen:
                 continue
             seen.add(key)
