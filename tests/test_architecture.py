@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 LAYERS = [
-    {"errors"},
+    {"errors", "intervals"},
     {"reading"},
     {"config", "device", "shipped", "storage"},
     {"native"},

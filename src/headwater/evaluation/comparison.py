@@ -17,9 +17,8 @@ from typing import Any
 from headwater.errors import MismatchError
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.results import Results, read_examples
+from headwater.intervals import around, of_paired_shares
 from headwater.storage import SILENT, Progress
-
-_NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
@@ -109,14 +108,16 @@ def _log_likelihood(record: Mapping[str, Any]) -> float:
 def _difference(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
     count = len(values)
     change = Figure.mean(metric, [y - x for x, y in values])
-    reach = None if change.stderr is None else _NORMAL_95 * change.stderr
+    low, high = (None, None) if change.stderr is None else around(change.value, change.stderr)
+    if all(value in (0, 1) for pair in values for value in pair):
+        low, high = of_paired_shares(values)
     return Difference(
         protocol=protocol,
         metric=metric,
         a=math.fsum(x for x, _ in values) / count,
         b=math.fsum(y for _, y in values) / count,
         difference=change.value,
-        low=None if reach is None else change.value - reach,
-        high=None if reach is None else change.value + reach,
+        low=low,
+        high=high,
         count=count,
     )

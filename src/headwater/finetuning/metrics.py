@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwater.report import wilson
+from headwater.intervals import wilson
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 from .claims import KIND
 from .html import report, template
 from .plots import Draw, Series, line_chart, require_matplotlib, save_figure
-from .scores import EXPONENT_FROM, wilson
+from .scores import EXPONENT_FROM
 
 __all__ = [
     "EXPONENT_FROM",
@@ -13,5 +13,4 @@ __all__ = [
     "require_matplotlib",
     "save_figure",
     "template",
-    "wilson",
 ]

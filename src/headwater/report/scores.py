@@ -5,19 +5,17 @@ Every score names its model. `compare` arranges the scores of several models as 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headwater import shipped
+from headwater.intervals import of_score
 from headwater.reading import read_json
 from headwater.storage import Input, Manifest, has_manifest, read_manifest
 
 EXPONENT_FROM = 1e9  # larger numbers are shown with an exponent: a perplexity can have hundreds of digits
-_Z95 = 1.96  # of the normal distribution
-_SHARES = ("accuracy", "exact match")  # how the names of metrics begin that are shares of right answers
 _SCRATCH = "from scratch"
 
 
@@ -118,7 +116,7 @@ def read_scores(
                 note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
                 bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note))
             continue
-        low, high = interval(entry["metric"], entry["value"], error, entry["count"])
+        low, high = of_score(entry["metric"], entry["value"], error, entry["count"])
         scores.append(
             ScoreRow(
                 name=entry["protocol"],
@@ -138,25 +136,6 @@ def read_scores(
     for entry in content["skipped"]:
         some = f"{entry['examples']:,} examples left out: " if entry["examples"] else ""
         skipped.append((entry["protocol"], some + entry["reason"]))
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson 1927)."""
-    share, factor = right / count, 1 + _Z95**2 / count
-    middle = (share + _Z95**2 / (2 * count)) / factor
-    half = _Z95 / factor * math.sqrt(share * (1 - share) / count + _Z95**2 / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def interval(
-    metric: str, value: float, error: float | None, count: int
-) -> tuple[float, float] | tuple[None, None]:
-    """Return the 95 % interval of a score; Wilson's for a share of 0 or 1."""
-    if error is None:
-        return None, None
-    if value in (0, 1) and metric.startswith(_SHARES):
-        return wilson(round(value * count), count)
-    return value - _Z95 * error, value + _Z95 * error
 
 
 def order_bars(bars: Sequence[Bar]) -> list[Bar]:
