@@ -109,19 +109,10 @@ JOURNEYS = {
         needs=("sklearn",),
     ),
     "papers": Journey(
-        tuple(
-            f"papers/{name}.sh"
-            for name in (
-                "list",
-                "convert",
-                "zero_shot",
-                "sets",
-                "recipe",
-                "ablations",
-                "follow",
-                "overlap",
-                "reproduce",
-            )
+        (
+            *(f"papers/{name}.sh" for name in ("list", "convert", "zero_shot", "sets", "recipe", "ablations")),
+            "papers/follow.py",
+            *(f"papers/{name}.sh" for name in ("overlap", "reproduce")),
         ),
         {
             "downloads/gpt-2/124M": "$HEADWATER_DATA/golden/gpt2-release-toy",
@@ -129,7 +120,7 @@ JOURNEYS = {
             "--model gpt2-small --tasks": "--model quickstart/run/model --limit 2 --tasks",
             "--model gpt1 --task-set": "--model quickstart/run/model --limit 12 --set steps=2 --task-set",
             "--test test.tsv": "--test test.tsv --set steps=2",
-            "--evaluate-every 200": "--evaluate-every 40",
+            "(config, here": '(config.model_copy(update={"steps": 4, "batch_size": 4}), here',
             # Experiments have tests of their own, in papers/tests.
             "headwater reproduce gpt1_perplexity": "true",
         },

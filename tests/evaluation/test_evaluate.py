@@ -18,19 +18,16 @@ from headwater.errors import FolderError, MismatchError, ResourceError, StorageE
 from headwater.evaluation import evaluate
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.comparison import _values, compare
-from headwater.evaluation.during import Follower
 from headwater.evaluation.evaluation import _roles, select
 from headwater.evaluation.held_out import Alphabet, document_ids, read_text
 from headwater.evaluation.protocols import Scored
 from headwater.evaluation.reader import ContinuationRequest
 from headwater.evaluation.results import Results, read_examples
-from headwater.evaluation.tasks import held_out
 from headwater.inference.scorer import Scorer
 from headwater.intervals import of_paired_shares
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.pretraining.tokens.pack import pack
-from headwater.storage.progress import Progress
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
@@ -460,57 +457,6 @@ def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypa
     assert whole == b"".join(alphabet.decode(ids) for ids in documents)
     assert 0.8 * 2_000 < len(read_text(world.tokens, "train", alphabet, 2_000)) < 1.3 * 2_000
     assert read_text(world.tokens, "train", alphabet, 1)
-
-
-def test_a_model_in_training_is_followed_and_left_as_it_was(world: Any) -> None:
-    model = load_model(world.model).train()
-    follower = Follower(["signature.docstring"], world.tokens, [world.labels], model.config, every=5)
-    assert follower(model, 4) == {}
-    figures = follower(model, 5)
-    assert set(figures) == {f"zero-shot signature.docstring.{how} accuracy" for how in ("mean", "gain")}
-    assert model.training
-    assert follower(model, 10) == {}  # it would take more than its share of the time
-
-
-class Noted(Progress):
-    """Keeps the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def test_a_followed_protocol_that_cannot_be_scored_is_noted_once(world: Any, tmp_path: Path) -> None:
-    (tmp_path / "lambada_test.jsonl").write_text("not JSON\n")
-    noted = Noted()
-    tasks = ["lambada.openai.last-token", "signature.docstring.mean"]
-    model = load_model(world.model)
-    follower = Follower(tasks, world.tokens, [world.labels, tmp_path], model.config, every=1, progress=noted)
-    assert set(follower(model, 1)) == {"zero-shot signature.docstring.mean accuracy"}
-    (note,) = noted.notes
-    assert "lambada.openai.last-token is not evaluated any more" in note
-    assert [task.protocol for task, _ in follower._tasks] == ["signature.docstring.mean"]
-
-
-def test_a_followed_model_has_no_yardsticks(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        pytest.fail("the yardsticks do not change while a model trains")
-
-    monkeypatch.setattr(held_out, "yardsticks", refuse)
-    model = load_model(world.model)
-    follower = Follower(["heldout"], world.tokens, [], model.config, every=1)
-    assert set(follower(model, 1)) == {"zero-shot heldout.bits-per-byte bits per byte"}
-
-
-def test_a_followed_protocol_must_fit_the_model_before_the_run_begins(
-    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = ["pretrain", "--preset", "bert-nano", "--tokens", str(world.tokens), "--out", str(tmp_path / "run")]
-    assert main([*run, "--set", "context=48", "--evaluate", "heldout"]) == 1
-    assert "reads from left to right" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 OWN_TASK = (Path(__file__).parents[2] / "examples/extending/verbs.py").read_text(encoding="utf-8")

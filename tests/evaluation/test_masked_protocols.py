@@ -10,11 +10,9 @@ import pytest
 import torch
 
 from headwater.evaluation import evaluate
-from headwater.evaluation.during import Follower
-from headwater.evaluation.reader import reader_of
 from headwater.evaluation.results import read_examples
 from headwater.model import build_model, preset
-from headwater.model.io.folder import load_config, load_model, save_model
+from headwater.model.io.folder import load_model, save_model
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer
 
@@ -80,17 +78,6 @@ def test_each_protocol_hides_one_token_at_a_time(masked: Path, data: Path, tmp_p
         if len(asked) > 1:
             values = [np.mean(one) if name == "dprd" else np.sum(one) for one in plain]
             assert records[0]["chosen"] == int(np.argmax(values))
-
-
-def test_a_masked_model_in_training_has_the_scores_that_an_evaluation_gives(
-    world: Any, masked: Path, data: Path, tmp_path: Path
-) -> None:
-    protocols = [f"{name}.pseudo-log-likelihood" for name in ("cola", "sst-2")]
-    model = load_model(masked)
-    figures = Follower(protocols, world.tokens, [data], model.config, every=1)(model, 1)
-    results = evaluate(masked, protocols, data, tmp_path / "out").results
-    assert reader_of(Tokenizer.load(masked), load_config(masked)).after_start([1, 2]) == ((), (1, 2))
-    assert figures == {f"zero-shot {r.protocol} {r.metric}": pytest.approx(r.value) for r in results}
 
 
 def test_a_protocol_for_the_other_kind_of_model_is_skipped_with_its_reason(

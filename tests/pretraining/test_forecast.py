@@ -241,19 +241,3 @@ def test_two_kinds_of_measurement_are_refused_together(tmp_path: Path, capsys: p
     asked = ["pretrain", "--tokens", str(tmp_path), "--out", str(tmp_path / "run"), "--dry-run", "--find-lr"]
     assert main(asked) == 2
     assert "--dry-run and --find-lr exclude each other" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--data", "sets"], "a training without --evaluate does not use --data"),
-        (["--evaluate-every", "100"], "a training without --evaluate does not use --evaluate-every"),
-        (["--evaluate", "cola", "--data", "sets", "--dry-run"], "--dry-run does not use --evaluate"),
-        (["--evaluate-every", "9", "--find-lr"], "--find-lr does not use --evaluate-every"),
-    ],
-)
-def test_options_of_an_evaluation_that_will_not_happen_are_refused(
-    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["pretrain", "--tokens", str(tmp_path), "--out", str(tmp_path / "run"), *options]) == 2
-    assert f"Error: {said}. Leave it out." in capsys.readouterr().err

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli.main import main
 from headwater.config import read_recipe
 from headwater.errors import UsageError
 from headwater.model import PRESETS, build_model
@@ -58,3 +59,16 @@ def test_the_papers_sizes(name: str, parameters: int, sequences: int, context: i
     model = build_model(config.architecture, device="meta")
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     assert (config.batch_size, config.window) == (sequences, context)
+
+
+def test_a_folder_with_the_name_of_a_recipe_is_not_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a model that was converted into a folder `gpt1`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2-nano").mkdir()
+    assert main(["pretrain", "gpt2-nano", "--out", "run"]) == 2
+    assert "--tokens is missing" in capsys.readouterr().err
+    (tmp_path / "gpt2-nano" / "config.toml").touch()
+    assert main(["pretrain", "gpt2-nano", "--out", "run"]) == 2
+    assert "Leave --out run out" in capsys.readouterr().err

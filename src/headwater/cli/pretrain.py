@@ -16,24 +16,20 @@ from headwater.cli.console import (
     Settings,
     emit,
     local_model,
-    refuse_unused,
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
-from headwater.cli.process import import_from_here
 from headwater.storage import say
 
 KEYS = keys_option("headwater.pretraining:PretrainConfig")
 
 _FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
-_FOLLOW = "Zero-shot tasks to score during training, such as lambada.openai.last-token,sst-2.very."
 _FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
 _RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano. Or a run, to resume it or change its length."
-_RESUME = "Resume the run in --out as it is configured. To continue scoring, repeat --evaluate and its options."
+_RESUME = "Resume the run in --out as it is configured."
 
 
 def pretrain(
-    context: typer.Context,
     out: Annotated[Path | None, typer.Option(help="Folder to write.", show_default="the run's own")] = None,
     recipe: Annotated[Path | None, typer.Argument(help=_RECIPE)] = None,
     preset: Annotated[str | None, typer.Option(help="The model: gpt1, gpt2-small, gpt2-mini, …")] = None,
@@ -45,11 +41,6 @@ def pretrain(
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would cost, and exit.")] = False,
     find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
-    evaluate: Annotated[str, typer.Option(help=_FOLLOW)] = "",
-    evaluate_every: Annotated[int, typer.Option(help="Updates between two evaluations.", min=1)] = 100,
-    data: Annotated[
-        list[Path] | None, typer.Option(help="Folder with the files of these tasks. Repeatable.")
-    ] = None,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
@@ -67,12 +58,8 @@ def pretrain(
     measures = {"--dry-run": dry_run, "--find-lr": find_lr}
     if len(asked := [option for option, given in measures.items() if given]) > 1:
         raise UsageError(f"{asked[0]} and {asked[1]} exclude each other", repair=f"Leave {asked[1]} out")
-    if asked:
-        refuse_unused(context, asked[0], "evaluate", "evaluate_every", "data")
-    elif not evaluate:
-        refuse_unused(context, "a training without --evaluate", "evaluate_every", "data")
     layers: list[dict[str, Any]] = []
-    if recipe is not None and recipe.is_dir():  # a run, to resume or to change
+    if recipe is not None and _is_run(recipe):  # to resume or to change
         if out not in (None, recipe):
             raise UsageError(f"{recipe} is a run, which is continued in place", repair=f"Leave --out {out} out")
         out, recipe, resume = recipe, None, True
@@ -110,20 +97,7 @@ def pretrain(
         return
     from headwater.model import load_config
 
-    follow, progress = None, terminal_progress()
-    if evaluate:
-        from headwater import shipped
-        from headwater.evaluation import Follower
-
-        if config.shard and os.environ.get("WORLD_SIZE", "1") != "1":
-            raise UsageError(
-                "--evaluate needs the whole model on one rank", repair="Leave --evaluate or shard = true out"
-            )
-        names = [name.strip() for name in evaluate.split(",") if name.strip()]
-        import_from_here(names)
-        shape = load_config(shipped.resolve(config.init_from)) if config.init_from else config.architecture
-        follow = Follower(names, tokens, data or [], shape, every=evaluate_every, progress=progress)
-    model = run_pretraining(config, tokens, out, follow=follow, progress=progress)
+    model = run_pretraining(config, tokens, out, progress=terminal_progress())
     if is_rank_zero:
         emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
         trained = load_config(model)
@@ -131,6 +105,14 @@ def pretrain(
             say(f"Try it: headwater generate TEXT --model {shlex.quote(str(out))}")
         elif trained.is_masked:
             say(f"Try it: headwater fill TEXT_WITH_[MASK] --model {shlex.quote(str(out))}")
+
+
+def _is_run(recipe: Path) -> bool:
+    """Return whether `recipe` is a folder; one with the name of a recipe must have the configuration of a run."""
+    from headwater.config import recipes_folder
+
+    is_name = (recipes_folder() / f"{recipe}.toml").is_file()
+    return recipe.is_dir() and (not is_name or (recipe / "config.toml").exists())
 
 
 def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:

@@ -2,7 +2,6 @@ from .asker import Asker
 from .comparison import compare
 from .data_files import DataFiles, Source
 from .detokenize import DETOKENIZERS
-from .during import Follower
 from .evaluation import EvaluateConfig, evaluate, run_task, select
 from .figures import Figure
 from .function_words import FUNCTION_WORDS
@@ -37,7 +36,6 @@ __all__ = [
     "EvaluateConfig",
     "Example",
     "Figure",
-    "Follower",
     "Generated",
     "Metric",
     "PaperTable",

@@ -1,8 +1,8 @@
 """Zero-shot scores over updates, while a model is trained (GPT-1, Radford et al. 2018, figure 2 on the right).
 
-Pre-training calls a Follower after each update. It scores a few examples of each protocol at a fixed interval. An
-evaluation is skipped if it would bring the time of all evaluations above SHARE, assuming that it takes as long as
-the previous one. So the first is never skipped.
+`pretrain(…, follow=Follower(…))` calls it after each update. It scores a few examples of each protocol at a fixed
+interval. An evaluation is skipped if it would bring the time of all evaluations above SHARE, assuming that it
+takes as long as the previous one. So the first is never skipped.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, MismatchError, ResourceError, UsageError
-from headwater.evaluation.asker import Asker
-from headwater.evaluation.data_files import DataFiles
-from headwater.evaluation.evaluation import require_fit, run_task, select
-from headwater.evaluation.reader import reader_of
+from headwater.evaluation import Asker, DataFiles, reader_of, run_task, select
 from headwater.inference import LanguageModel
 from headwater.model import ModelConfig
 from headwater.pretraining import tokenizer_of
@@ -45,13 +42,14 @@ class Follower:
         progress: Progress = SILENT,
     ) -> None:
         if every < 1:
-            raise UsageError(f"--evaluate-every {every}", expected="at least 1")
+            raise UsageError(f"every = {every}", expected="at least 1")
         self.every, self._tokens, self._progress = every, tokens, progress
         listing = DataFiles([tokens, *data])
         # Without yardsticks, which need no model and cost more than the score.
         chosen = [task.configured(yardstick_bytes=0, progress=SILENT) for task in select(tasks)]
         for task in chosen:
-            require_fit(task, config)
+            if not (config.is_masked if task.masked else config.is_causal):
+                raise DataError(f"{task.protocol} is not for this kind of model", expected="another protocol")
         self._tasks = [(task, listing.locate(task.sources)) for task in chosen]
         self._started: float | None = None
         self._spent = self._last = 0.0
