@@ -13,6 +13,8 @@ import pytest
 import typer
 from typer.main import get_command
 
+from headwater import config
+from headwater.cli import console
 from headwater.cli.main import COMMANDS, LazyGroup, main
 
 
@@ -33,6 +35,10 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.returncode == 0, result.stderr
     for name in COMMANDS:
         assert f"  {name} " in result.stdout
+
+
+def test_a_limit_is_as_large_as_a_configuration_allows() -> None:
+    assert console.MOST_ROWS == config.MOST_ROWS
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.config import MOST_ROWS
 from headwater.errors import UsageError, duration, printable
 from headwater.storage import PlainProgress, Progress, say
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
+# As `headwater.config.MOST_ROWS`, whose module takes longer to import than all of `headwater --help`.
+MOST_ROWS = 1 << 53
 # Spelled the same in every command (an option that a command requires is used without a default).
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
 ModelTokenizer = Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.cli.console import (
+    MOST_ROWS,
     AsJson,
     Device,
     Limit,
@@ -23,7 +24,6 @@ from headwater.cli.console import (
 )
 from headwater.cli.keys import keys_option
 from headwater.cli.plugins import TASK_SETS, not_installed, plugins
-from headwater.config import MOST_ROWS
 from headwater.errors import UsageError
 from headwater.shipped import DEFAULT
 
