@@ -109,7 +109,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from headwater.model import TORCH, backend_of, load_model, use_backend
+    from headwater.model import Backend, load_model
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
     with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
         theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
     theirs = theirs.to(options.device).eval()
     if options.plain:
-        use_backend(ours, TORCH)
+        Backend().assign_to(ours)
     ids = torch.randint(0, ours.config.vocabulary, (options.batch, options.time), device=options.device)
 
     with torch.inference_mode():
@@ -130,7 +130,7 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
         )
     return {
         **result,
-        "backend": str(backend_of(ours)),
+        "backend": str(ours.backend),
         "tokens_per_second": options.batch * options.time / result["ours_seconds"],
     }
 
@@ -138,8 +138,9 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
 def loss(options: argparse.Namespace) -> dict[str, object]:
     """Measure the chunked loss with its gradients, and the plain one."""
     import torch
+    from torch.nn import functional
 
-    from headwater.model import cross_entropy, cross_entropy_plainly
+    from headwater.model import cross_entropy
 
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
     positions, device = options.positions, options.device
@@ -148,16 +149,20 @@ def loss(options: argparse.Namespace) -> dict[str, object]:
     targets = torch.randint(0, options.vocabulary, (positions,), device=device)
     weights = torch.full((positions,), 1 / positions, device=device)
 
+    def plainly(
+        hidden: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        logits = functional.linear(hidden, matrix).float()
+        return (functional.cross_entropy(logits, targets, reduction="none") * weights).sum()
+
     def run(function: Callable[..., torch.Tensor]) -> float:
         hidden.grad = matrix.grad = None
         return timed(lambda: function(hidden, matrix, targets, weights).backward(), device)
 
-    run(cross_entropy), run(cross_entropy_plainly)
-    result: dict[str, object] = dict(
-        alternate(lambda: run(cross_entropy), lambda: run(cross_entropy_plainly), options.rounds)
-    )
+    run(cross_entropy), run(plainly)
+    result: dict[str, object] = dict(alternate(lambda: run(cross_entropy), lambda: run(plainly), options.rounds))
     if device == "cuda":
-        for name, function in (("ours", cross_entropy), ("theirs", cross_entropy_plainly)):
+        for name, function in (("ours", cross_entropy), ("theirs", plainly)):
             torch.cuda.reset_peak_memory_stats()
             run(function)
             result[f"{name}_peak_bytes"] = torch.cuda.max_memory_allocated()

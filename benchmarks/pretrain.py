@@ -230,7 +230,7 @@ def compare(name: str, precision: str, arguments: argparse.Namespace) -> dict[st
 
 def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of an update with each choice of the backend, in turns; see `model/backend.py`."""
-    from headwater.model import TORCH, default_backend
+    from headwater.model import Backend, default_backend
 
     chosen = default_backend()
     changes = {
@@ -240,7 +240,7 @@ def switch_off(name: str, precision: str, arguments: argparse.Namespace) -> dict
         "attention in blocks": replace(chosen, attention="blocks"),
         "matmul torch": replace(chosen, matmul="torch"),
         "matmul onednn": replace(chosen, matmul="onednn"),
-        "all in torch": TORCH,
+        "all in torch": Backend(),
     }
     best = dict.fromkeys(changes, float("inf"))
     for _ in range(arguments.rounds):

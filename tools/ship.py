@@ -236,7 +236,7 @@ def describe(
     start: the `about.json` of the shipped model that the first run continues; its runs are counted too. SystemExit
     names a part of that model's text that is not in the corpus.
     """
-    from headwater.model import count_parameters, load_config
+    from headwater.model import load_config
     from headwater.storage import open_folder
     from headwater.training import read_journal
 
@@ -258,7 +258,7 @@ def describe(
             raise SystemExit(f"{corpus} lacks {', '.join(lost)}, which {start['name']} was trained on")
     return {
         "name": name,
-        "parameters": count_parameters(config),
+        "parameters": config.parameter_count,
         "model": config.to_dict(),
         "run": {
             "identity": manifest.identity,

@@ -14,9 +14,10 @@ from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
+from headwater.model.bilstm import both_directions
 from headwater.model.config import PRESETS
 from headwater.model.loss import IGNORE
-from headwater.pretraining.objectives import both_directions, l1, masked
+from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.training.loop import TrainConfig, Trainer
 from headwater.training.parallel import Ranks

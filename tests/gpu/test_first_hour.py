@@ -24,9 +24,10 @@ from headwater.inference.engine import Engine
 from headwater.inference.request import Request
 from headwater.inference.torch_network import TorchNetwork, TorchRunner
 from headwater.model import build_model, preset
+from headwater.model.bilstm import both_directions
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
-from headwater.pretraining.objectives import both_directions, l1, masked
+from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.plan import forecast
 from headwater.pretraining.recipe import PretrainConfig
 from headwater.pretraining.tokens.sampler import TokenBatch

@@ -17,7 +17,7 @@ from headwater.device import processor_vendor
 from headwater.inference.backends import automatic_precision
 from headwater.model import build_model, preset
 from headwater.model.attention import attend_in_blocks, attend_plainly
-from headwater.model.backend import TORCH, Backend, backend_of, default_backend, use_backend
+from headwater.model.backend import TORCH, Backend, default_backend
 from headwater.model.loss import cross_entropy, cross_entropy_plainly
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
@@ -71,7 +71,7 @@ def test_a_whole_model_on_each_backend(name: str, backend: Backend) -> None:
     ids = torch.randint(0, 301, (3, 150), generator=torch.Generator().manual_seed(0))
 
     def gradients(loss: Callable[..., Tensor], backend: Backend) -> list[Tensor]:
-        use_backend(model, backend)
+        backend.assign_to(model)
         hidden = model.hidden(ids[:, :-1]).flatten(0, 1)
         targets = ids[:, 1:].flatten()
         value = loss(hidden, model.output_matrix(), targets, torch.full(targets.shape, 1 / len(targets)))
@@ -93,17 +93,17 @@ def test_training_one_model_leaves_anothers_logits_bit_equal() -> None:
         model = build_model(preset("gpt2-pico", vocabulary=300, context=40), seed=2)
         trainer = Trainer(model, l1(), TrainConfig(steps=2, precision="bf16"), backend=backend)
         trainer.update([TokenBatch(ids, ids, torch.full(ids.shape, 1 / ids.numel()))])
-        assert backend_of(model) == (backend or default_backend())
+        assert model.backend == (backend or default_backend())
         assert torch.equal(bystander(ids), before)
-        assert backend_of(bystander) == default_backend()
+        assert bystander.backend == default_backend()
 
 
 def test_a_copy_of_a_model_computes_as_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = torch.arange(30)[None]
     model = build_model(preset("gpt2-pico", vocabulary=64, context=40), seed=1).eval()
-    use_backend(model, TORCH)
+    TORCH.assign_to(model)
     twin = copy.deepcopy(model)
-    assert backend_of(twin) == TORCH
+    assert twin.backend == TORCH
     assert torch.equal(twin(ids), model(ids))
 
 

@@ -16,6 +16,7 @@ from headwater.model import build_model, preset
 from headwater.model.io import huggingface
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.stage import Stage
+from headwater.tokenizer import Tokenizer
 
 MATRIX = "transformer.h.0.mlp.c_fc.weight"
 
@@ -203,8 +204,7 @@ def test_an_original_release_is_pointed_to_convert(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:
-    class Larger:
-        vocabulary_size = 51
-
-    with pytest.raises(MismatchError, match="51 ids and the model 50 rows"):
-        save_model(build_model(preset("gpt2-pico", vocabulary=50), seed=1), tmp_path, tokenizer=Larger())
+    larger = Tokenizer.train(["a stone lies in the river"], kind="gpt2", vocab_size=260)
+    model = build_model(preset("gpt2-pico", vocabulary=50), seed=1)
+    with pytest.raises(MismatchError, match="ids and the model 50 rows"):
+        save_model(model, tmp_path, tokenizer=larger)

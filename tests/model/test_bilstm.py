@@ -10,11 +10,11 @@ from torch.nn import functional
 
 from headwater.errors import UsageError
 from headwater.inference.language_model import load
-from headwater.model import build_model, count_parameters, preset
+from headwater.model import build_model, preset
 from headwater.model.attention import padding_mask
+from headwater.model.bilstm import both_directions
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
-from headwater.pretraining.objectives import both_directions
 from headwater.pretraining.tokens.sampler import TokenBatch
 
 TINY = {"vocabulary": 50, "context": 16, "width": 8, "units": 12}
@@ -22,11 +22,11 @@ TINY = {"vocabulary": 50, "context": 16, "width": 8, "units": 12}
 
 @pytest.mark.parametrize("size", ["nano", "mini"])
 def test_its_parameters_are_as_near_to_the_gpt_s_as_aligned_rows_allow(size: str) -> None:
-    units, gpt = preset(f"bilstm-{size}").units, count_parameters(preset(f"gpt1-{size}"))
+    units, gpt = preset(f"bilstm-{size}").units, preset(f"gpt1-{size}").parameter_count
     assert units is not None
 
     def distance(units: int) -> int:
-        return abs(count_parameters(preset(f"bilstm-{size}", units=units)) - gpt)
+        return abs(preset(f"bilstm-{size}", units=units).parameter_count - gpt)
 
     assert distance(units) < min(distance(units - 8), distance(units + 8))
     assert distance(units) < 0.015 * gpt

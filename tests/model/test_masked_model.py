@@ -13,7 +13,6 @@ from headwater.errors import DataError
 from headwater.model import build_model, preset
 from headwater.model.attention import padding_mask
 from headwater.model.io.folder import load_model, save_model
-from headwater.model.rows import add_rows
 from headwater.reading import read_json
 from headwater.storage.files import write_json
 
@@ -113,5 +112,6 @@ def test_the_small_masked_models_are_gpt1_but_for_attention(tmp_path: Path) -> N
 
 
 def test_added_rows_have_a_bias() -> None:
-    model = add_rows(build_model(preset("bert-base", **TINY), seed=1), 2, seed=1)
+    model = build_model(preset("bert-base", **TINY), seed=1)
+    model.add_rows(2, seed=1)
     assert model(torch.tensor([[90, 91]])).shape == (1, 2, 92)

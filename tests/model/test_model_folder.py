@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.io.folder import load_model, save_model
-from headwater.model.rows import add_rows
 from headwater.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -104,7 +103,7 @@ def test_added_rows_keep_the_old_ones_and_open_in_transformers(tmp_path: Path) -
     model = build_model(preset("gpt1-nano", vocabulary=60, context=16), seed=2).eval()
     ids = torch.arange(12)[None]
     before = model(ids)
-    add_rows(model, 3, seed=7)
+    model.add_rows(3, seed=7)
     torch.testing.assert_close(model(ids)[..., :60], before)
     assert model.config.vocabulary == 63
     assert 0.005 < model.tokens.weight[60:].std() < 0.05

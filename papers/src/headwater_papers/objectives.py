@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from headwater.config import Config
-from headwater.model import load_config, tensor_sizes
+from headwater.model import load_config, read_tensors
 from headwater.pretraining import CHOSEN
 from headwater.training import read_journal
 from headwater_papers.claims import CLAIMS, Finding, judge_count
@@ -315,7 +315,7 @@ def _costs_of_training(laboratory: Laboratory, table: Table, terms: str, times: 
 
 def _added(variant: Variant, scores: Sequence[FinetunedScore], width: int) -> int:
     """Return the parameters that a task adds: the head and, unless the base is frozen, three tokens."""
-    head = sum(tensor_sizes(scores[0].folder / "head.safetensors").values())
+    head = sum(tensor.numel() for tensor in read_tensors(scores[0].folder / "head.safetensors").values())
     return head + (0 if "freeze" in variant.changes else 3 * width)
 
 

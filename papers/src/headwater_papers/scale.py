@@ -255,7 +255,6 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
 
     The number of tokens of a recipe in epochs is unknown before its text is packed, so scales have `steps`.
     """
-    from headwater.model import count_parameters
     from headwater.pretraining import training_flops_per_token
 
     flops, tokens, largest = 0.0, 0, ("", 0)
@@ -264,7 +263,7 @@ def cost_of(scale: Scale, models: Sequence[str]) -> Cost:
         read = tokens_read(scale, name) * len(scale.seeds)
         tokens += read
         flops += read * training_flops_per_token(shape, shape.context)
-        parameters = count_parameters(shape)
+        parameters = shape.parameter_count
         if parameters > largest[1]:
             largest = (name, parameters)
     return Cost(flops, tokens, largest[0], largest[1], 16 * largest[1])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from headwater.corpus import measure
 from headwater.errors import counted
 from headwater.finetuning import FinetuneConfig, default_epochs
-from headwater.model import count_parameters, load_config
+from headwater.model import load_config
 from headwater.pretraining import PretrainConfig, training_flops_per_token
 from headwater.storage import open_folder
 from headwater_papers.labelled import FULL, VARIANTS, describe_rows
@@ -59,7 +59,7 @@ def training_notes(scale: Scale, models: Sequence[str]) -> list[str]:
 
 def parameters(laboratory: Laboratory, name: str) -> int:
     """Return the parameters of a model of the scale, embeddings included."""
-    return count_parameters(load_config(laboratory.model(name, laboratory.scale.seeds[0])))
+    return load_config(laboratory.model(name, laboratory.scale.seeds[0])).parameter_count
 
 
 def describe_text(laboratory: Laboratory, name: str) -> Lines:
@@ -98,7 +98,7 @@ def describe_model(laboratory: Laboratory, name: str) -> tuple[str, str]:
     if shape.is_recurrent:
         ways = " in each direction" if shape.architecture == "bilstm" else ""
         form = f"{counted(shape.layers, 'LSTM layer')}{ways} of {shape.units} units, embeddings of {shape.width}"
-    form += f", {count_parameters(shape):,} parameters"
+    form += f", {shape.parameter_count:,} parameters"
     if plan.model:
         return f"model {name}", f"{plan.model}: {form}, context {shape.context}; not pre-trained here"
     recipe = PretrainConfig.build(plan.recipe)

@@ -40,7 +40,7 @@ def convert(
 ) -> None:
     """Convert a model or tokens. The kind of the source is detected from its files."""
     source = local_model(source, download)
-    from headwater.convert import convert_tokens, holds_tokens
+    from headwater.pretraining import convert_tokens, holds_tokens
 
     if holds_tokens(source):
         if (precision, heads, faithful) != (None, None, "code"):

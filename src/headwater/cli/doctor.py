@@ -100,7 +100,7 @@ def describe_model(folder: Path) -> dict[str, Any]:
     Only the names, shapes and offsets of the weights are read.
     """
     from headwater import shipped
-    from headwater.model import build_model, find_tensors, load_config
+    from headwater.model import build_model, load_config, stored_bytes
     from headwater.storage import has_manifest, lineage
 
     named, folder = str(folder), shipped.resolve(folder)
@@ -112,15 +112,12 @@ def describe_model(folder: Path) -> dict[str, Any]:
     # A causal Transformer has the token embedding in memory twice: as it is, and packed as the output matrix.
     output = config.vocabulary * config.width if has_cache else 0
     tables = output + config.context * config.width
-    stored: dict[str, int] = {}
-    for place in find_tensors(folder).values():
-        stored[place.dtype] = stored.get(place.dtype, 0) + place.end - place.begin
     return {
         "model": named,
         "config": config.to_dict(),
         "parameters": total,
         "parts": _parts({name: p.numel() for name, p in parameters.items()}),
-        "stored": stored,
+        "stored": stored_bytes(folder),
         "memory": {
             "fp32": 4 * (total + output),
             "bf16": 2 * (matrices + output) + 4 * (total - matrices),

@@ -1,5 +1,4 @@
 from .conversion import convert
 from .gguf import write_gguf
-from .token_files import convert_tokens, holds_tokens
 
-__all__ = ["convert", "convert_tokens", "holds_tokens", "write_gguf"]
+__all__ = ["convert", "write_gguf"]

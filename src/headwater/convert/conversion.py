@@ -8,14 +8,14 @@ rows.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 
 from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
-from headwater.model import CONFIG, FAITHFUL, Faithful, load_model, save_model
+from headwater.model import Faithful, load_model, save_model
 from headwater.storage import SILENT, Progress, Stage
 from headwater.tokenizer import Tokenizer
 
@@ -61,28 +61,28 @@ def convert(
         raise UsageError(
             f"{'GGUF' if gguf else 'a folder'} is not written in {precision}", expected=", ".join(allowed)
         )
-    if faithful not in FAITHFUL:
-        raise UsageError(f"faithful is {faithful!r}", expected=" or ".join(FAITHFUL))
+    if faithful not in get_args(Faithful):
+        raise UsageError(f"faithful is {faithful!r}", expected=" or ".join(get_args(Faithful)))
     source = shipped.resolve(source)
-    kind, place = _recognise(source)
+    kind, weights_folder = _recognise(source)
     if heads is not None and kind != "openai-gpt1":
         raise UsageError(f"{source} has its own number of heads", expected="no --heads")
     if faithful != "code" and kind != "openai-gpt1":
         raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
     progress.start(f"Reading {source}")
-    model = _read(kind, source, place, heads, faithful)
-    found = _find_tokenizer(tokenizer, place, model, progress, download=download)
+    model = _read(kind, source, weights_folder, heads, faithful)
+    its_tokenizer = _find_tokenizer(tokenizer, weights_folder, model, progress, download=download)
     if gguf:
         from headwater.convert.gguf import write_gguf
 
-        if found is None:
+        if its_tokenizer is None:
             raise FolderError(f"{source} has no tokenizer, and GGUF needs one", repair="Give one: --tokenizer T")
-        write_gguf(model, found, destination, cast(Any, precision))
+        write_gguf(model, its_tokenizer, destination, cast(Any, precision))
     else:
         decided: dict[str, Any] = {
             "source": kind,
             "precision": precision,
-            "tokenizer": found.identity if found else None,
+            "tokenizer": its_tokenizer.identity if its_tokenizer else None,
         }
         if kind == "openai-gpt1":
             decided["faithful"] = faithful
@@ -92,7 +92,7 @@ def convert(
         stage = Stage(destination, kind="model", config=decided, inputs=inputs)
         if not stage.is_complete():
             with stage.write() as work:
-                save_model(model, work, tokenizer=found, dtype=_FOLDER_DTYPES[precision])
+                save_model(model, work, tokenizer=its_tokenizer, dtype=_FOLDER_DTYPES[precision])
     count = sum(parameter.numel() for parameter in model.parameters())
     progress.finish(f"{destination}, {count:,} parameters in {precision}")
     return {
@@ -100,7 +100,7 @@ def convert(
         "destination": str(destination),
         "parameters": count,
         "precision": precision,
-        "tokenizer": found.kind if found else None,
+        "tokenizer": its_tokenizer.kind if its_tokenizer else None,
     }
 
 
@@ -110,43 +110,43 @@ def _recognise(source: Path) -> tuple[str, Path]:
         if (source.parent / openai_gpt2.HPARAMS).is_file():
             return "openai-gpt2", source.parent
         raise FolderError(f"{source.parent} has no {openai_gpt2.HPARAMS}", repair="Copy the whole release")
-    for place in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
-        if (place / openai_gpt1.SHAPES).is_file():
-            return "openai-gpt1", place
-        if (place / openai_gpt2.HPARAMS).is_file():
-            return "openai-gpt2", place
+    for folder in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
+        if (folder / openai_gpt1.SHAPES).is_file():
+            return "openai-gpt1", folder
+        if (folder / openai_gpt2.HPARAMS).is_file():
+            return "openai-gpt2", folder
     if (source / "task.json").is_file():
         raise UsageError(
             f"{source} is a fine-tuned model, whose head would be lost",
             expected="a language model",
             repair=f"{source} is already a Hugging Face folder; convert its base model instead",
         )
-    if (source / CONFIG).is_file():
+    if (source / "config.json").is_file():
         return "huggingface", source
     raise FolderError(
         f"{source} is not a model that Headwater can read",
-        expected=f"a folder with {openai_gpt1.SHAPES}, {openai_gpt2.HPARAMS} or {CONFIG}",
+        expected=f"a folder with {openai_gpt1.SHAPES}, {openai_gpt2.HPARAMS} or config.json",
     )
 
 
-def _read(kind: str, source: Path, place: Path, heads: int | None, faithful: Faithful) -> Model:
+def _read(kind: str, source: Path, folder: Path, heads: int | None, faithful: Faithful) -> Model:
     if kind == "openai-gpt1":
-        return openai_gpt1.read_release(place, heads, faithful)
+        return openai_gpt1.read_release(folder, heads, faithful)
     if kind == "openai-gpt2":
-        return openai_gpt2.read_release(place, source.with_suffix("") if source.is_file() else None)
-    return load_model(place)
+        return openai_gpt2.read_release(folder, source.with_suffix("") if source.is_file() else None)
+    return load_model(folder)
 
 
 def _find_tokenizer(
-    named: str | None, place: Path, model: Model, progress: Progress, *, download: bool
+    named: str | None, folder: Path, model: Model, progress: Progress, *, download: bool
 ) -> Tokenizer | None:
     rows = model.config.vocabulary
-    found = Tokenizer.of_model(place, rows, named, download=download)
-    if found is None and any((place / name).is_file() for name in _VOCABULARIES):
-        return Tokenizer.load(place)  # raises, since the merges are missing
-    if found is None and rows in _ORIGINAL_ROWS:
+    own = Tokenizer.of_model(folder, rows, named, download=download)
+    if own is None and any((folder / name).is_file() for name in _VOCABULARIES):
+        return Tokenizer.load(folder)  # raises, since the merges are missing
+    if own is None and rows in _ORIGINAL_ROWS:
         try:
             return Tokenizer.load(_ORIGINAL_ROWS[rows], download=download)
         except ResourceError as error:
             progress.note(f"The model is written without a tokenizer: {error}")
-    return found
+    return own

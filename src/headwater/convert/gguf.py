@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from headwater.errors import FolderError, MismatchError, UsageError, require_extra
-from headwater.model import model_type, require_cast, require_rows
+from headwater.model import require_cast
 from headwater.storage import atomic_path, storage_errors
 from headwater.tokenizer import Tokenizer
 
@@ -49,15 +49,15 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     with require_extra("export", "writing GGUF"):
         import gguf
     config = model.config
-    if model_type(config) != "gpt2":
+    if config.model_type != "gpt2":
         raise UsageError(
-            f"llama.cpp does not support the architecture of this model, {model_type(config)}",
+            f"llama.cpp does not support the architecture of this model, {config.model_type}",
             expected="a GPT-2",
             repair="Convert it to a Hugging Face folder instead: a destination without .gguf",
         )
     if tokenizer.kind != "gpt2":
         raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")
-    require_rows(tokenizer, config.vocabulary)
+    tokenizer.require_rows(config.vocabulary)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as part:
@@ -113,10 +113,10 @@ def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:
 
 def _gguf_name(name: str) -> str:
     """`blocks.3.mlp.expand.weight` -> `blk.3.ffn_up.weight`."""
-    place, _, part = name.rpartition(".")
-    if not place.startswith("blocks."):
-        return f"{_NAMES[place]}.{part}"
-    _, layer, inner = place.split(".", 2)
+    module, _, part = name.rpartition(".")
+    if not module.startswith("blocks."):
+        return f"{_NAMES[module]}.{part}"
+    _, layer, inner = module.split(".", 2)
     return f"blk.{layer}.{_NAMES[inner]}.{part}"
 
 

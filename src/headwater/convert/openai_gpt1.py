@@ -87,10 +87,10 @@ def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[n
         if part.dtype.kind != "f":
             raise DataError(f"{path} has {part.dtype}", expected="floating-point numbers")
         parts.append(part.astype(np.float32, copy=False).ravel())
-    found = sum(part.size for part in parts)
-    if found != expected:
+    numbers = sum(part.size for part in parts)
+    if numbers != expected:
         raise FolderError(
-            f"the {len(parts)} files params_0.npy … in {folder} have {found:,} numbers",
+            f"the {len(parts)} files params_0.npy … in {folder} have {numbers:,} numbers",
             expected=f"{expected:,}, as {SHAPES} says",
             repair="Copy the whole release",
         )

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.errors import DataError, FolderError
-from headwater.model import build_model, check_finite, preset
+from headwater.model import build_model, preset
 from headwater.reading import read_json, read_text
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def load_release(model: Model, tensors: Iterable[tuple[str, str, Tensor]], says:
                 f"{theirs} in {says.parent} has the shape {tuple(tensor.shape)}",
                 expected=f"{tuple(parameters[name].shape)} for the width {model.config.width} in {says.name}",
             )
-        check_finite(theirs, says.parent, tensor)
+        if not torch.isfinite(tensor).all():
+            raise DataError(f"{theirs} in {says.parent} has NaN or infinity")
         loaded[name] = tensor.clone(memory_format=torch.contiguous_format)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
@@ -93,12 +94,12 @@ def _release_name(name: str) -> str:
         return "model/wte"
     if name == "positions.weight":
         return "model/wpe"
-    place, _, part = name.rpartition(".")
-    norm = "norm" in place
+    module, _, part = name.rpartition(".")
+    norm = "norm" in module
     ending = "b" if part == "bias" else "g" if norm else "w"
-    if place == "final_norm":
+    if module == "final_norm":
         return f"model/ln_f/{ending}"
-    _, layer, inner = place.split(".", 2)
+    _, layer, inner = module.split(".", 2)
     return f"model/h{layer}/{_PLACES[inner]}/{ending}"
 
 

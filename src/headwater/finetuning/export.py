@@ -20,8 +20,7 @@ from torch import Tensor
 from headwater.errors import UsageError
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.fine_tuned import FineTuned
-from headwater.model import CONFIG, WEIGHTS, model_type, save_model, write_tensors
-from headwater.model import OUTPUT as BERT_OUTPUT
+from headwater.model import save_model
 from headwater.reading import read_json
 from headwater.storage import Stage, write_json
 from headwater.tokenizer import PADDING, TASK_TOKENS, TaskTokens
@@ -55,7 +54,7 @@ def export_classifier(source: Path, destination: Path) -> dict[str, Any]:
 
 
 def _class_of(fine_tuned: FineTuned, source: Path) -> str:
-    kind = model_type(fine_tuned.model.model.config)
+    kind = fine_tuned.model.model.config.model_type
     reasons = {
         isinstance(fine_tuned.model, FrozenTaskModel): "its head reads a mixture of layers (--freeze)",
         fine_tuned.task == "similarity": "it adds the outputs of both orders of the two texts",
@@ -72,14 +71,12 @@ def _class_of(fine_tuned: FineTuned, source: Path) -> str:
 
 
 def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
-    from safetensors.torch import load_file
-
     head, tokenizer = fine_tuned.model.head, fine_tuned.tokenizer
     weight, bias = head.weight.detach().float(), head.bias.detach().float()
     model: Any = copy.deepcopy(fine_tuned.model.model)
     if kind == "bert":
         width = model.config.width
-        added = {
+        tensors = {
             "bert.pooler.dense.weight": torch.eye(width) * _EPSILON,
             "bert.pooler.dense.bias": torch.zeros(width),
             "classifier.weight": weight / _EPSILON,
@@ -89,15 +86,11 @@ def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
         norm = model.final_norm if model.config.final_norm else model.blocks[-1].norm_2
         with torch.no_grad():
             norm.bias += _folded(weight, bias)
-        added = {"score.weight": weight}
-    save_model(model, work, tokenizer=tokenizer)
-    kept = {name: tensor for name, tensor in load_file(work / WEIGHTS).items() if not name.startswith(BERT_OUTPUT)}
-    write_tensors(kept | {name: tensor.contiguous() for name, tensor in added.items()}, work / WEIGHTS)
+        tensors = {"score.weight": weight}
     specials = tokenizer.special_tokens
     padding = PADDING if PADDING in specials else TASK_TOKENS[0]  # the start token is never a sequence's last
     names = fine_tuned.labels.output_names
-    content = read_json(work / CONFIG)
-    content |= {
+    keys = {
         "architectures": [_CLASSES[kind]],
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
@@ -105,7 +98,7 @@ def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
         "pad_token_id": specials[padding],
         "classifier_dropout": fine_tuned.model.dropout,
     }
-    write_json(work / CONFIG, content)
+    save_model(model, work, tokenizer=tokenizer, head=tensors, keys=keys)
     if kind != "bert" or tokenizer.kind != "wordpiece":
         _frame_texts(tokenizer.task_tokens, padding, work)
 

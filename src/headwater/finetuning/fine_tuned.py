@@ -28,7 +28,7 @@ from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
 from headwater.finetuning.task_models import TaskModelName
-from headwater.model import check_finite, load_model, save_model
+from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
 from headwater.storage import has_manifest, open_folder, write_json
 from headwater.tokenizer import Tokenizer
@@ -129,9 +129,6 @@ class FineTuned:
         cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> FineTuned:
         """Open a folder that `save` or `headwater finetune` wrote; raise FolderError for any other."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         if not (folder / TASK_FILE).is_file():
             if has_manifest(folder):
                 open_folder(folder)  # names an unfinished training
@@ -165,11 +162,9 @@ class FineTuned:
             frozen=described.get("task_model", "pooling") if described.get("frozen") is True else None,
         )
         try:
-            model.head.load_state_dict(load_file(folder / HEAD_FILE))
-        except (OSError, RuntimeError, SafetensorError) as error:
+            model.head.load_state_dict(read_tensors(folder / HEAD_FILE))
+        except (OSError, RuntimeError) as error:
             raise FolderError(f"{folder / HEAD_FILE} is missing or damaged: {error}") from None
-        for name, parameter in model.head.named_parameters():
-            check_finite(name, folder / HEAD_FILE, parameter.detach())
         model.head.to(device)
         return cls(model.eval(), tokenizer, described["task"], labels, columns)
 

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from headwater.finetuning.batches import Batch
 from headwater.finetuning.rows import TaskName
-from headwater.model import Backend, backend_of, cross_entropy, padding_mask
+from headwater.model import Backend, cross_entropy, padding_mask
 from headwater.training import Objective
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def l3(lambda_lm: float) -> Objective:
     def objective(model: nn.Module, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         output: TaskOutput = cast(TaskModel, model)(batch, with_matrix=True)
         task = class_loss(output.logits, batch)
-        language = language_model_loss(output, batch, backend_of(model))
+        language = language_model_loss(output, batch, cast(TaskModel, model).model.backend)
         return task + lambda_lm * language, {"l2": task.detach(), "l1": language.detach()}
 
     return objective

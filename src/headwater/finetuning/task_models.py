@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwater.model import Linear, recur, reversal
+from headwater.model import Linear, Recurrent
 
 TaskModelName = Literal["pooling", "lstm"]
 
@@ -49,9 +49,9 @@ class BothWays(nn.Module):
     def forward(self, x: Tensor, inside: Tensor) -> Tensor:
         """inside: (sequences, time) bool, the positions that are not padding."""
         x = x.to(self.forwards.get_parameter("weight_ih_l0").dtype)
-        back = reversal(inside, inside.sum(dim=1))[:, :, None]
-        forwards, _ = recur(self.forwards, x)
-        backwards, _ = recur(self.backwards, x.gather(1, back.expand_as(x)))
+        back = Recurrent.reversal(inside, inside.sum(dim=1))[:, :, None]
+        forwards, _ = Recurrent.recur(self.forwards, x)
+        backwards, _ = Recurrent.recur(self.backwards, x.gather(1, back.expand_as(x)))
         return torch.cat([forwards, backwards.gather(1, back.expand_as(backwards))], dim=2).float()
 
 

@@ -24,7 +24,7 @@ from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.metrics import measure_classes, measure_scores
 from headwater.finetuning.rows import MetricName
-from headwater.model import add_rows, build_model, require_rows
+from headwater.model import build_model
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer
 from headwater.training import Measurement, OnUpdate, Ranks, Run, Trainer
@@ -190,7 +190,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     `from_scratch` and `transfer_layers` draw new weights for the rest. Raises MismatchError if the tokenizer has
     more ids than the model has rows, UsageError for more layers than the base has, or layers of an LSTM.
     """
-    require_rows(tokenizer, base.config.vocabulary)
+    tokenizer.require_rows(base.config.vocabulary)
     extended = tokenizer.with_task_tokens()
     device = base.tokens.weight.device
     shape = base.config.faithful_to(config.faithful)
@@ -206,7 +206,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     if not config.from_scratch:
         model.load_state_dict(state, strict=not partial)
     row_seed, _ = _seeds(config.training.seed)
-    add_rows(model, max(0, extended.vocabulary_size - model.config.vocabulary), seed=row_seed)
+    model.add_rows(max(0, extended.vocabulary_size - model.config.vocabulary), seed=row_seed)
     return model.train(), extended
 
 

@@ -1,6 +1,7 @@
 """The native backend of inference: a Transformer's weights in the kernels' layout, and slots of its cache.
 
-A row's sums have one order whatever else is in the call (`native/transformer.h`), so nothing needs a fixed shape:
+The order in which a row's terms are added never depends on the other rows of a call (`native/transformer.h`), so
+nothing needs a fixed shape:
 decoding rows and a block of a prompt share one pass over the weights, blocks have any size, another request may
 take over any position, generated ones as well, and a score is the same to the last bit in any pack.
 """
@@ -21,7 +22,7 @@ from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import Pack
 from headwater.inference.torch_network import BlockWeights, Norm, TorchNetwork, final_norm_of, linears, table_dtype
-from headwater.model import Block, Embeddings, Transformer
+from headwater.model import Block, Transformer
 from headwater.native import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
 # Positions of a prompt that one call computes while no request decodes.
@@ -60,16 +61,16 @@ class NativeNetwork:
         blocks = [block for block in model.blocks if isinstance(block, Block)]
         self._norms = [[Norm.of(block.norm_1), Norm.of(block.norm_2)] for block in blocks]
         self._final_norm = final = final_norm_of(model)
-        embeddings = Embeddings(model.tokens.weight.detach(), model.positions.weight.detach())
+        tokens, positions = model.tokens.weight.detach(), model.positions.weight.detach()
         self.weights = TransformerWeights(
             kernels,
             shape,
             precision,
             _layers(blocks, consume),
-            owned(embeddings.tokens, self.dtype, consume),
-            owned(embeddings.positions, self.dtype, consume),
+            owned(tokens, self.dtype, consume),
+            owned(positions, self.dtype, consume),
             Affine(final.weight, final.bias) if final else None,
-            embeddings.tokens,
+            tokens,
         )
         self._reserve(0)
 
@@ -106,9 +107,16 @@ class NativeNetwork:
             BlockWeights(matrices, norms, weights.shape.pre_norm)
             for matrices, norms in zip(weights.layers, self._norms, strict=True)
         ]
-        embeddings = Embeddings(*(table[:, :width] for table in weights.tables))
-        output = weights.output
-        return TorchNetwork(self.config, self.precision, embeddings, layers, self._final_norm, output, owner=self)
+        tokens, positions = (table[:, :width] for table in weights.tables)
+        return TorchNetwork(
+            self.config,
+            self.precision,
+            (tokens, positions),
+            layers,
+            self._final_norm,
+            weights.output,
+            owner=self,
+        )
 
     def _pages(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the first page of each branch, and as the last value the number of pages."""

@@ -35,7 +35,6 @@ from headwater.inference.sampling import (
     uniform,
 )
 from headwater.inference.text import TextStream
-from headwater.model import require_rows
 from headwater.tokenizer import Tokenizer
 
 
@@ -57,7 +56,7 @@ class Generation:
         self._events: deque[Event] = deque()
         self._cancelled = False
         # The tokens that the model reads: prompt and continuation, without the part dropped by a shift. The first
-        # `_prefix` of them are read in blocks, the generated ones one a step, also when they are read again.
+        # `_prefix` of them are read in blocks, the generated ones one per step, also when they are read again.
         self._visible = _fitting(list(request.prompt), engine.runner.context)
         self._prefix = len(self._visible) - 1
         self._stream = TextStream(engine.tokenizer, request.stop, before=request.prompt[-1])
@@ -115,7 +114,7 @@ class Engine:
     def __init__(self, runner: Runner, tokenizer: Tokenizer) -> None:
         self.runner, self.tokenizer = runner, tokenizer
         self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
-        require_rows(tokenizer, runner.vocabulary)
+        tokenizer.require_rows(runner.vocabulary)
         self._rules = TokenRules(tokenizer)
         self._lock = threading.RLock()
         self._waiting: deque[Generation] = deque()
@@ -269,8 +268,8 @@ class Engine:
             forbidden = [self._rules.forbidden(one.request, len(one.tokens)) for one in chosen]
             if pairs := [(row, token) for row, tokens_of_row in enumerate(forbidden) for token in tokens_of_row]:
                 rows[tuple(to_device(torch.tensor(pairs), logits.device).unbind(1))] = -torch.inf
-            found = choose_rows(rows, [one.request for one in chosen], numbers).tolist()
-            for row, token in zip(plain, found, strict=True):
+            chosen_tokens = choose_rows(rows, [one.request for one in chosen], numbers).tolist()
+            for row, token in zip(plain, chosen_tokens, strict=True):
                 tokens[row] = token
         return tokens
 
@@ -299,7 +298,7 @@ class Engine:
 
         All rows of one count are one call: each operation of torch lets other threads take the interpreter.
         """
-        found: list[Alternatives | None] = [None] * len(due)
+        scores: list[Alternatives | None] = [None] * len(due)
         counts = [generation.request.alternatives for _, generation, _ in due]
         for count in {count for count in counts if count is not None}:
             rows = [row for row, asked in enumerate(counts) if asked == count]
@@ -307,8 +306,8 @@ class Engine:
             chosen = [due[row][2] for row in rows]
             known = alternatives(logits, range(len(rows)), chosen, count, self.vocabulary)
             for row, about in zip(rows, known, strict=True):
-                found[row] = about
-        return found
+                scores[row] = about
+        return scores
 
     def _follow(self, slot: _Slot, generation: Generation, token: int, about: Alternatives | None) -> None:
         """Add a chosen token to its text, and do what follows from it."""

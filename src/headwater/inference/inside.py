@@ -77,7 +77,7 @@ def continue_greedily(
     """Return the greedy continuation of `ids` by at most `count` tokens, without the heads in `off`."""
     layered = network.layered()
     attention = _Attention(layered, off)
-    new, start, found = list(ids), 0, list[int]()
+    new, start, continuation = list(ids), 0, list[int]()
     for _ in range(min(count, layered.config.context + 1 - len(ids))):
         rows = torch.tensor(new, device=layered.device)
         positions = torch.arange(start, start + len(new), device=layered.device)
@@ -85,8 +85,8 @@ def continue_greedily(
         hidden = layered.forward(rows, positions, attention, keep=last)
         start += len(new)
         new = [int(layered.logits(hidden)[0, :vocabulary].argmax())]
-        found += new
-    return found
+        continuation += new
+    return continuation
 
 
 class _Attention:

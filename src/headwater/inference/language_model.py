@@ -88,15 +88,15 @@ def load(
     from headwater.device import choose_device
 
     folder = shipped.resolve(model, download=download)
-    place = choose_device(device, training=False)
+    chosen_device = choose_device(device, training=False)
     config = load_config(folder)
-    precision = choose_precision(precision, config, place)
+    precision = choose_precision(precision, config, chosen_device)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    read = model_reader(folder, dtype=dtype, device=place)
+    read = model_reader(folder, dtype=dtype, device=chosen_device)
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
+        opening = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
         opened = read()
-    return LanguageModel(opened, found.result(), precision=precision, slots=slots, reload=read)
+    return LanguageModel(opened, opening.result(), precision=precision, slots=slots, reload=read)
 
 
 class LanguageModel:
@@ -343,8 +343,8 @@ class LanguageModel:
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
         with self._lock, masked.evaluated(self._whole_model()) as model:
-            found = masked.fill(model, self.tokenizer, text, top)
-        return [[(candidate.text, candidate.probability) for candidate in blank] for blank in found]
+            blanks = masked.fill(model, self.tokenizer, text, top)
+        return [[(candidate.text, candidate.probability) for candidate in blank] for blank in blanks]
 
     def hidden_scores(self, asked: Sequence[tuple[list[int], Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:
         """Return the scores of hidden tokens by a masked model; see `inference.masked.hidden_scores`."""

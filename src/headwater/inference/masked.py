@@ -85,7 +85,7 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
     if not 1 <= top <= tokenizer.vocabulary_size:
         raise UsageError(f"top = {top}", expected=f"1 to {tokenizer.vocabulary_size}")
     ids = framed(model, tokenizer, text, allow_special=True)
-    blanks = [place for place, token in enumerate(ids) if token == tokenizer.mask]
+    blanks = [position for position, token in enumerate(ids) if token == tokenizer.mask]
     if not 1 <= len(blanks) <= MOST_MASKS:
         seen = f"the text has {len(blanks)} {MASK}" if blanks else f"the text has no {MASK}"
         raise UsageError(seen, expected=f"1 to {MOST_MASKS}", repair=f'As in: "The {MASK} is blue."')
@@ -119,7 +119,7 @@ def hidden_scores(
         (torch.zeros(len(places), dtype=torch.float64), torch.zeros(len(places), dtype=torch.bool))
         for _, places in asked
     ]
-    # (request, number of the place in it); rows of similar length together: little padding
+    # (request, index into its places); rows of similar length together: little padding
     rows = [(number, which) for number, (_, places) in enumerate(asked) for which in range(len(places))]
     rows.sort(key=lambda row: len(asked[row[0]][0]))
     while rows:
@@ -135,9 +135,9 @@ def hidden_scores(
         padded[numbers, at] = tokenizer.mask
         hidden = model.hidden(padded, mask=padding_mask(lengths, time))[numbers, at]  # (batch, width)
         log_probabilities = _finite(model.logits(hidden)[:, : tokenizer.vocabulary_size]).log_softmax(dim=-1)
-        found = log_probabilities.gather(1, truth[:, None])[:, 0]
-        greedy = found >= log_probabilities.amax(dim=1)
-        for (number, which), score, best in zip(batch, found.tolist(), greedy.tolist(), strict=True):
+        scores_of_truth = log_probabilities.gather(1, truth[:, None])[:, 0]
+        greedy = scores_of_truth >= log_probabilities.amax(dim=1)
+        for (number, which), score, best in zip(batch, scores_of_truth.tolist(), greedy.tolist(), strict=True):
             scores[number][0][which], scores[number][1][which] = score, best
     return scores
 

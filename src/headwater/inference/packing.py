@@ -35,12 +35,12 @@ class Branch:
 
     def ancestors(self) -> list[Branch]:
         """Return the branches before this one, from the root."""
-        found: list[Branch] = []
+        branches: list[Branch] = []
         branch = self.parent
         while branch is not None:
-            found.append(branch)
+            branches.append(branch)
             branch = branch.parent
-        return found[::-1]
+        return branches[::-1]
 
 
 @dataclass(slots=True)

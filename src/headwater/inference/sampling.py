@@ -190,7 +190,7 @@ def subtract(logits: Logits, written: Sequence[int], presence: float, frequency:
 
 
 def kth_largest(logits: Logits, k: int) -> np.float32:
-    """Return the k-th largest value, the least that is kept: ties with it are kept too."""
+    """Return the k-th largest value. Top-k keeps every logit that is not less, so all ties with it."""
     whole = len(logits) // _GROUPS * _GROUPS
     if k <= _GROUPS and whole:
         # k groups have a maximum of at least `least`, so the k-th largest logit is not less.

@@ -26,7 +26,6 @@ from headwater.inference.packing import Pack, packs
 from headwater.inference.reading import Pair, encode_pairs, windows
 from headwater.inference.request import require_context, require_ids
 from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, not_finite
-from headwater.model import require_rows
 from headwater.tokenizer import Tokenizer
 
 # Bytes of the logits of one chunk of scored rows.
@@ -47,7 +46,7 @@ class Scorer:
         self.network, self.tokenizer = network, tokenizer
         self.vocabulary: int = network.config.vocabulary
         self.context: int = network.config.context
-        require_rows(tokenizer, self.vocabulary)
+        tokenizer.require_rows(self.vocabulary)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether greedy decoding gives it.

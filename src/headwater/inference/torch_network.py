@@ -37,7 +37,7 @@ from headwater.device import to_device
 from headwater.inference.matrices import arrange, owned
 from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
 from headwater.inference.packing import BranchAttention, Pack
-from headwater.model import Block, Embeddings, ModelConfig, Transformer, attend
+from headwater.model import Block, ModelConfig, Transformer, attend
 
 BLOCK = 64
 GROUP = 8
@@ -59,7 +59,7 @@ class TorchNetwork:
         self,
         config: ModelConfig,
         precision: Precision,
-        embeddings: Embeddings,
+        embeddings: tuple[Tensor, Tensor],
         layers: Sequence[BlockWeights],
         final_norm: Norm | None,
         output: Matrix,
@@ -75,13 +75,11 @@ class TorchNetwork:
     def of(cls, model: Transformer, precision: Precision, *, consume: bool = False) -> TorchNetwork:
         """Read a model's weights; see `backends.open_network`."""
         dtype = table_dtype(precision)
-        embeddings = Embeddings(
-            *(owned(table, dtype, consume) for table in (model.tokens.weight, model.positions.weight))
-        )
-        output = arrange(embeddings.tokens, None, precision, consume=True)
+        tokens, positions = (owned(table.weight, dtype, consume) for table in (model.tokens, model.positions))
+        output = arrange(tokens, None, precision, consume=True)
         blocks = [block for block in model.blocks if isinstance(block, Block)]
         layers = [BlockWeights.of(block, precision, consume) for block in blocks]
-        return cls(model.config, precision, embeddings, layers, final_norm_of(model), output)
+        return cls(model.config, precision, (tokens, positions), layers, final_norm_of(model), output)
 
     @torch.inference_mode()
     def forward(

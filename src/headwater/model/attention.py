@@ -149,33 +149,29 @@ def causal_mask(query_time: int, key_time: int, device: torch.device) -> Tensor:
     return visible.tril(key_time - query_time)
 
 
-def document_mask(ids: Tensor, end_of_text: int) -> Tensor:
-    """Return the mask of causal attention within each document: (batch, time) -> (batch, 1, time, time) bool."""
-    document = _documents(ids, end_of_text)
+def document_mask(ids: Tensor, end_of_text: int, *, blocks: bool = False) -> Mask:
+    """Return the mask of causal attention within each document: (batch, time) -> (batch, 1, time, time) bool.
+
+    blocks: return it in blocks, for FlexAttention, which does not compute those without a visible key; only for
+    compiled code, and for training only on CUDA.
+    """
+    ends = (ids == end_of_text).long()
+    document = ends.cumsum(dim=1) - ends  # (batch, time), the number of each token's document
+    if blocks:
+        return _document_blocks(document)
     same = document[:, None, :, None] == document[:, None, None, :]
     return same & causal_mask(ids.shape[1], ids.shape[1], ids.device)
 
 
-def document_blocks(ids: Tensor, end_of_text: int) -> BlockMask:
-    """Return the same mask in blocks: FlexAttention does not compute those without a visible key.
-
-    Use it only in compiled code, and for training only on CUDA.
-    """
+def _document_blocks(document: Tensor) -> BlockMask:
     from torch.nn.attention.flex_attention import create_block_mask
 
-    document = _documents(ids, end_of_text)
-    batch, time = ids.shape
+    batch, time = document.shape
 
     def is_visible(row: Tensor, _: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (document[row, query] == document[row, key])
 
-    return create_block_mask(is_visible, batch, None, time, time, device=ids.device)
-
-
-def _documents(ids: Tensor, end_of_text: int) -> Tensor:
-    """Return the number of each token's document, which ends with an end-of-text token: (batch, time) int64."""
-    ends = (ids == end_of_text).long()
-    return ends.cumsum(dim=1) - ends
+    return create_block_mask(is_visible, batch, None, time, time, device=document.device)
 
 
 def padding_mask(lengths: Tensor, time: int) -> Tensor:

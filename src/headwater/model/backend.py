@@ -97,6 +97,12 @@ class Backend:
             return _Add.apply(x, branch, kernels)  # type: ignore[no-untyped-call]
         return x + branch
 
+    def assign_to(self, module: nn.Module) -> None:
+        """Make a model and all its parts compute with this backend."""
+        for part in module.modules():
+            if hasattr(part, "backend"):
+                setattr(part, "backend", self)  # noqa: B010 - not a name that every module has
+
     def kernels_for(self, x: Tensor) -> Kernels | None:
         """Return the native kernels if they compute operations on `x`, else None."""
         return native.kernels() if self.native and x.dtype in _NATIVE_DTYPES and _is_eager_cpu(x) else None
@@ -113,19 +119,6 @@ def default_backend() -> Backend:
     """Return the backend for this processor."""
     onednn = sys.platform != "darwin" and "AMD" in processor_vendor() and _has_onednn()
     return Backend("onednn" if onednn else "torch", "blocks", native.kernels() is not None)
-
-
-def backend_of(module: nn.Module) -> Backend:
-    """Return the backend that a model, or the model inside another module, holds; TORCH if there is none."""
-    held = (getattr(part, "backend", None) for part in module.modules())
-    return next((backend for backend in held if isinstance(backend, Backend)), TORCH)
-
-
-def use_backend(module: nn.Module, backend: Backend) -> None:
-    """Set the backend of a model and of all its parts."""
-    for part in module.modules():
-        if hasattr(part, "backend"):
-            setattr(part, "backend", backend)  # noqa: B010 - not a name that every module has
 
 
 def _is_eager_cpu(x: Tensor) -> bool:

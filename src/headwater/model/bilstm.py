@@ -7,13 +7,17 @@ network; a layer's state is mapped to the embedding's width outside the recurren
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from headwater.model.backend import default_backend, use_backend
+from headwater.model.backend import default_backend
 from headwater.model.config import ModelConfig
-from headwater.model.lstm import Recurrent, recur
-from headwater.model.transformer import Embeddings, Linear, token_rows
+from headwater.model.loss import IGNORE, cross_entropy
+from headwater.model.lstm import Recurrent
+from headwater.model.transformer import Embeddings, Linear
 
 
 class Direction(nn.Module):
@@ -33,7 +37,7 @@ class Direction(nn.Module):
         for recurrence, projection in zip(self.recurrences, self.projections, strict=True):
             assert isinstance(recurrence, nn.LSTM)
             assert isinstance(projection, Linear)
-            read, _ = recur(recurrence, x.to(projection.weight.dtype))  # (batch, time, units)
+            read, _ = Recurrent.recur(recurrence, x.to(projection.weight.dtype))  # (batch, time, units)
             x = projection(self.dropout(read)).float() + (x if outputs else 0.0)
             outputs.append(x)
         return outputs
@@ -42,11 +46,16 @@ class Direction(nn.Module):
 class BiLSTM(Recurrent):
     """Both directions: a model that predicts the next and the previous token, and does not generate."""
 
+    @staticmethod
+    def objective(model: BiLSTM, batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """See `both_directions`: it replaces L1 in pre-training."""
+        return both_directions(model, batch)
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.forwards, self.backwards = Direction(config), Direction(config)
         self.backend = default_backend()
-        use_backend(self, self.backend)
+        self.backend.assign_to(self)
 
     def hidden(
         self,
@@ -63,7 +72,7 @@ class BiLSTM(Recurrent):
         """
         lengths = None if mask is None else mask.flatten(1).sum(dim=1)
         rows = self._rows(ids, embeddings)
-        back = reversal(ids, lengths)[:, :, None].expand_as(rows)
+        back = self.reversal(ids, lengths)[:, :, None].expand_as(rows)
         forwards = self.forwards(rows)
         backwards = [x.gather(1, back) for x in self.backwards(rows.gather(1, back))]
         outputs = [torch.cat(pair, dim=2) for pair in zip(forwards, backwards, strict=True)]
@@ -84,15 +93,26 @@ class BiLSTM(Recurrent):
         return forwards, backwards
 
     def _rows(self, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
-        x = token_rows(self, ids, embeddings).float()
+        x = self.token_rows(ids, embeddings).float()
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         return x
 
 
-def reversal(ids: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return indices that reverse each sequence and keep its padding at the end: (batch, time) int64."""
-    places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-    if lengths is None:
-        return places.flip(1)
-    return torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+def both_directions(model: BiLSTM, batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """Return ELMo's objective: half the sum of a forward and a backward L1 (Peters et al. 2018, section 3.1).
+
+    Both use the same embedding; the half makes it a mean over predicted tokens. batch: a `TokenBatch`.
+    """
+    # The token after the window is always a target.
+    following = torch.cat([batch.ids[:, 1:], batch.targets[:, -1:]], dim=1)
+    embeddings = model.embeddings()
+    forwards, backwards = model.predictors(batch.ids, following, embeddings)  # (sequences, context, width) each
+    matrix, weights = model.output_matrix(embeddings), batch.weights.flatten()
+    unseen = batch.targets.flatten() != IGNORE
+    before = batch.ids.flatten().where(unseen, IGNORE)
+    losses = [
+        cross_entropy(hidden.flatten(0, 1), matrix, targets, weights, model.backend)
+        for hidden, targets in ((forwards, batch.targets.flatten()), (backwards, before))
+    ]
+    return (losses[0] + losses[1]) / 2, {"forward": losses[0].detach(), "backward": losses[1].detach()}

@@ -1,18 +1,17 @@
-"""Build the model that a configuration describes, and count its parameters."""
+"""Build the model that a configuration describes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 from typing import TYPE_CHECKING, TypeAlias
 
-from headwater.model.config import ModelConfig
+from headwater.model.config import ModelConfig, architecture_of
 
 if TYPE_CHECKING:
-    from headwater.model.bilstm import BiLSTM
     from headwater.model.lstm import LSTM
     from headwater.model.transformer import Transformer
 
-    Model: TypeAlias = Transformer | LSTM | BiLSTM
+    Model: TypeAlias = Transformer | LSTM
 
 
 def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Model:
@@ -22,24 +21,11 @@ def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "
     """
     import torch
 
-    from headwater.model.bilstm import BiLSTM
-    from headwater.model.lstm import LSTM
-    from headwater.model.transformer import Transformer
-
-    classes: dict[str, Callable[[ModelConfig], Model]] = {
-        "transformer": Transformer,
-        "lstm": LSTM,
-        "bilstm": BiLSTM,
-    }
+    module, name = architecture_of(config).module.split(":")
     with torch.device("meta"):
-        model = classes[config.architecture](config)
+        model: Model = getattr(importlib.import_module(module), name)(config)
     if device != "meta":
         model = model.to_empty(device=device)
     if seed is not None:
         model.initialise(seed)
     return model
-
-
-def count_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters of the model that `config` describes, without allocating it."""
-    return sum(parameter.numel() for parameter in build_model(config, device="meta").parameters())

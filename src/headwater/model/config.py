@@ -4,7 +4,7 @@ GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512,
 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context 1,024,
 50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. ELMo (Peters et al. 2018, section
 3.1), `bilstm`: an LSTM in each direction, with about as many parameters as the GPT-1 of its size. The presets for
-small machines keep GPT-2's 64 dimensions a head and its width of 64 times the depth; their vocabulary is that of
+small machines keep GPT-2's 64 dimensions per head and its width of 64 times the depth; their vocabulary is that of
 the tokenizer they are trained with.
 
 `faithful` decides where the authors' code differs from the papers: "code" follows the code, "paper" the papers'
@@ -14,7 +14,9 @@ text and equations. Pre-training, fine-tuning and conversion have it as a key.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -22,7 +24,6 @@ from headwater.config import Config
 from headwater.errors import UsageError, suggest
 
 Faithful = Literal["code", "paper"]
-FAITHFUL: tuple[Faithful, ...] = get_args(Faithful)
 # GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, also in the softmax, and a softmax that
 # includes the position rows. GPT-2 (openai/gpt-2): a deviation of 0.01 for position rows. The papers have none of
 # these. The factor 1/√N of GPT-2's paper is missing in the code; here it is always used.
@@ -34,15 +35,63 @@ _FAITHFUL: dict[str, dict[Faithful, dict[str, Any]]] = {
     "gpt2": {"code": {"position_deviation": 0.01}, "paper": {"position_deviation": 0.02}},
 }
 
+OWN_TYPE = "headwater-"  # begins the model types that only Headwater reads
 # Parts that inference with causal models does not compute.
 _MASKED_ONLY = ("activation", "segments", "embedding_norm", "output_transform")
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What other packages must know of a kind of model; see `register_architecture`."""
+
+    module: str
+    """Where its class is, as "package.module:Class"; imported when a model is built."""
+    is_recurrent: bool = False
+    """Whether it has LSTMs instead of attention."""
+    is_causal: bool = True
+    """Whether a position sees only earlier ones, unless `attention` is full."""
+    directions: int = 1
+    """2: hidden states are twice as wide, and each token is predicted twice."""
+    keeps_layers: bool = True
+    """Whether the outputs of all layers can be mixed, not only those of the last."""
+
+
+_ARCHITECTURES = {
+    "transformer": Architecture("headwater.model.transformer:Transformer"),
+    "lstm": Architecture("headwater.model.lstm:LSTM", is_recurrent=True, keeps_layers=False),
+    "bilstm": Architecture("headwater.model.bilstm:BiLSTM", is_recurrent=True, is_causal=False, directions=2),
+}
+
+
+def register_architecture(
+    name: str,
+    module: str,
+    *,
+    is_recurrent: bool = False,
+    is_causal: bool = True,
+    directions: int = 1,
+    keeps_layers: bool = True,
+    presets: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Add a kind of model, `architecture = NAME` in a configuration, and its presets; see `Architecture`.
+
+    The class takes a ModelConfig and has the methods of `Recurrent`. Its attribute `objective`, if it has one,
+    replaces L1 in pre-training.
+    """
+    _ARCHITECTURES[name] = Architecture(module, is_recurrent, is_causal, directions, keeps_layers)
+    PRESETS.update({preset: dict(shape) for preset, shape in (presets or {}).items()})
+
+
+def architecture_of(config: ModelConfig) -> Architecture:
+    """Return the kind of model that a configuration describes."""
+    return _ARCHITECTURES[config.architecture]
 
 
 class ModelConfig(Config):
     """Shape and variant of one model. Sizes count rows, positions, blocks, dimensions."""
 
-    architecture: Literal["transformer", "lstm", "bilstm"] = "transformer"
-    """Kind of model."""
+    architecture: str = "transformer"
+    """Kind of model: transformer, lstm, or one that was registered."""
     # The upper bounds are far beyond any model; they bound the work that an untrusted file can cause.
     vocabulary: int = Field(default=50_257, ge=2, le=1 << 31)
     """Rows of the embedding; by default the tokenizer's."""
@@ -55,7 +104,7 @@ class ModelConfig(Config):
     heads: int = Field(default=12, ge=1)
     """Heads of attention."""
     units: int | None = Field(default=None, ge=1, le=1 << 24)
-    """The LSTM's hidden units a layer (GPT-1 section 5: one layer of 2,048)."""
+    """The LSTM's hidden units per layer (GPT-1 section 5: one layer of 2,048)."""
     norm: Literal["pre", "post"] = "pre"
     """Where LayerNorm is: before a sub-block (GPT-2) or after its residual add (GPT-1)."""
     final_norm: bool = True
@@ -89,12 +138,15 @@ class ModelConfig(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.architecture not in _ARCHITECTURES:
+            kinds = ", ".join(_ARCHITECTURES)
+            raise ValueError(f"architecture = {self.architecture} is not a kind of model: there are {kinds}")
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
         if self.is_recurrent and self.units is None:
             raise ValueError(f"architecture = {self.architecture} needs units, as units = 2048")
         if not self.is_recurrent and self.units is not None:
-            raise ValueError(f"units = {self.units} needs architecture = lstm or bilstm")
+            raise ValueError(f"units = {self.units} needs architecture = lstm")
         if self.is_recurrent and self.is_masked:
             raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
         if self.next_sentence and not (self.is_masked and self.segments > 1):
@@ -117,6 +169,20 @@ class ModelConfig(Config):
         return self.model_copy(update=_FAITHFUL[family][faithful])
 
     @property
+    def model_type(self) -> str:
+        """The `model_type` of transformers: gpt2, openai-gpt or bert; for any other model "headwater-…"."""
+        if self.architecture == "transformer" and self.is_masked:
+            parts = self.segments > 0 and self.embedding_norm and self.output_transform
+            if self.norm == "post" and not self.final_norm and parts:
+                return "bert"
+        elif self.architecture == "transformer":
+            if self.norm == "pre" and self.final_norm:
+                return "gpt2"
+            if self.norm == "post" and not self.final_norm:
+                return "openai-gpt"
+        return OWN_TYPE + self.architecture
+
+    @property
     def is_masked(self) -> bool:
         """Whether the model fills masks (BERT) rather than continues a text (GPT)."""
         return self.attention == "full"
@@ -124,22 +190,29 @@ class ModelConfig(Config):
     @property
     def is_recurrent(self) -> bool:
         """Whether the model has LSTMs instead of attention."""
-        return self.architecture != "transformer"
+        return architecture_of(self).is_recurrent
 
     @property
     def is_causal(self) -> bool:
         """Whether a position sees only earlier ones: such a model continues and scores texts."""
-        return not self.is_masked and self.architecture != "bilstm"
+        return not self.is_masked and architecture_of(self).is_causal
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of parameters of the model, counted without allocating it."""
+        from headwater.model.build import build_model
+
+        return sum(parameter.numel() for parameter in build_model(self, device="meta").parameters())
 
     @property
     def output_width(self) -> int:
         """Width of the hidden states that heads read."""
-        return 2 * self.width if self.architecture == "bilstm" else self.width
+        return architecture_of(self).directions * self.width
 
     @property
     def layer_outputs(self) -> int:
         """Layer outputs of a position in a mixture: h_0 and each layer's; an LSTM's h_0 and last layer's."""
-        return 2 if self.architecture == "lstm" else self.layers + 1
+        return self.layers + 1 if architecture_of(self).keeps_layers else 2
 
 
 _GPT1: dict[str, Any] = {
@@ -153,7 +226,7 @@ _SMALL: dict[str, Any] = {"vocabulary": 4_096, "context": 256}
 
 
 def _small(layers: int, heads: int) -> dict[str, Any]:
-    """Return a shape for small machines, with 64 dimensions a head as the papers have.
+    """Return a shape for small machines, with 64 dimensions per head as the papers have.
 
     The initial deviation is the papers' 0.02 at their width of 768, proportional to 1/√width: with 0.02, narrow
     models learn little but the frequencies of single words in their first hundreds of updates.
@@ -202,16 +275,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def require_preset(name: str) -> str:
-    """Return the name of a preset; raise UsageError naming the nearest for one that does not exist."""
+def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelConfig:
+    """Return the named preset with `changes`; raise UsageError naming the nearest for one that does not exist."""
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}", **suggest(name, PRESETS))
-    return name
-
-
-def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelConfig:
-    """Return the named preset with `changes`; raise UsageError as `require_preset` does."""
-    require_preset(name)
-    found = ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")
-    decided = found.faithful_to(faithful)
-    return decided.model_copy(update={key: getattr(found, key) for key in changes})
+    config = ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")
+    decided = config.faithful_to(faithful)
+    return decided.model_copy(update={key: getattr(config, key) for key in changes})

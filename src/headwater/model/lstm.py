@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import UsageError
-from headwater.model.backend import Backend, default_backend, use_backend
+from headwater.model.backend import Backend, default_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
+from headwater.model.rows import Extensible
 from headwater.model.transformer import Embedding, Embeddings, Linear, token_rows
 
 
-class Recurrent(nn.Module):
+class Recurrent(Extensible, nn.Module):
     """A recurrent model's token embedding, tied to the output."""
 
     backend: Backend
@@ -36,6 +37,10 @@ class Recurrent(nn.Module):
         if self.config.embedding_dropout == "matrix":
             tokens = self.embedding_dropout(tokens)
         return Embeddings(tokens, tokens[:0])
+
+    def token_rows(self, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
+        """Return the token matrix's rows: (…) int64 -> (…, width)."""
+        return token_rows(self, ids, embeddings)
 
     def output_matrix(self, embeddings: Embeddings | None = None) -> Tensor:
         """Return the rows of the softmax: (vocabulary, width)."""
@@ -61,6 +66,32 @@ class Recurrent(nn.Module):
                 # The gates' order is input, forget, cell, output; setting one of the two biases is enough.
                 recurrence.get_parameter(f"bias_ih_l{layer}")[units : 2 * units] = 1.0
 
+    @staticmethod
+    def recur(
+        recurrence: nn.LSTM, x: Tensor, state: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run a recurrence: (batch, time, in) -> (batch, time, units) and the state after it.
+
+        On a device its biases, which are float32 in training, must have the matrices' dtype.
+        """
+        if x.device.type == "cpu" or x.dtype == torch.float32:
+            return recurrence(x, state)
+        if state is None:
+            zeros = x.new_zeros(recurrence.num_layers, len(x), recurrence.hidden_size)
+            state = (zeros, zeros)
+        weights = [weight.to(x.dtype) for weight in recurrence._flat_weights if weight is not None]
+        layers, dropout = recurrence.num_layers, recurrence.dropout
+        x, hidden, cell = torch.lstm(x, state, weights, True, layers, dropout, recurrence.training, False, True)
+        return x, (hidden, cell)
+
+    @staticmethod
+    def reversal(ids: Tensor, lengths: Tensor | None) -> Tensor:
+        """Return indices that reverse each sequence and keep its padding at the end: (batch, time) int64."""
+        positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        if lengths is None:
+            return positions.flip(1)
+        return torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
+
 
 class LSTM(Recurrent):
     """Token embedding, recurrence, linear map to the embedding's width, tied output."""
@@ -73,7 +104,7 @@ class LSTM(Recurrent):
         self.hidden_dropout = nn.Dropout(config.dropout)
         self.projection = Linear(units, config.width)
         self.backend = default_backend()
-        use_backend(self, self.backend)
+        self.backend.assign_to(self)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
@@ -97,32 +128,14 @@ class LSTM(Recurrent):
         """
         if mask is not None:
             raise UsageError("an LSTM was given an attention mask", expected="none: it reads from left to right")
-        rows = x = token_rows(self, ids, embeddings)  # (batch, time, width)
+        rows = x = self.token_rows(ids, embeddings)  # (batch, time, width)
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)
         before = (state[0], state[1]) if state else None
-        x, after = recur(self.recurrence, x.to(self.projection.weight.dtype), before)  # (batch, time, units)
+        x, after = self.recur(self.recurrence, x.to(self.projection.weight.dtype), before)  # (batch, time, units)
         if state is not None:
             state[:] = after
         projected: Tensor = self.projection(self.hidden_dropout(x)).float()
         if layers is not None:
             layers += [rows.float(), projected]
         return projected
-
-
-def recur(
-    recurrence: nn.LSTM, x: Tensor, state: tuple[Tensor, Tensor] | None = None
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Run a recurrence: (batch, time, in) -> (batch, time, units) and the state after it.
-
-    On a device its biases, which are float32 in training, must have the matrices' dtype.
-    """
-    if x.device.type == "cpu" or x.dtype == torch.float32:
-        return recurrence(x, state)
-    if state is None:
-        zeros = x.new_zeros(recurrence.num_layers, len(x), recurrence.hidden_size)
-        state = (zeros, zeros)
-    weights = [weight.to(x.dtype) for weight in recurrence._flat_weights if weight is not None]
-    layers, dropout = recurrence.num_layers, recurrence.dropout
-    x, hidden, cell = torch.lstm(x, state, weights, True, layers, dropout, recurrence.training, False, True)
-    return x, (hidden, cell)

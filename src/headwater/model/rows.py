@@ -12,26 +12,31 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from headwater.model.build import Model
+    from headwater.model.config import ModelConfig
 
 
-@torch.no_grad()
-def add_rows(model: Model, count: int, *, seed: int) -> Model:
-    """Append `count` vocabulary rows, N(0, init_deviation²), to `model`, and return it.
+class Extensible:
+    """A model whose vocabulary can grow."""
 
-    Parameters are replaced: make the optimizer afterwards.
-    """
-    if count == 0:
-        return model
-    old = model.tokens.weight
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.empty(count, old.shape[1]).normal_(std=model.config.init_deviation, generator=generator)
-    weight = torch.cat([old, drawn.to(device=old.device, dtype=old.dtype)])
-    model.tokens.weight = nn.Parameter(weight, requires_grad=old.requires_grad)
-    model.tokens.num_embeddings = len(weight)
-    transform = getattr(model, "output_transform", None)
-    if transform is not None:
-        bias = transform.bias
-        transform.bias = nn.Parameter(torch.cat([bias, bias.new_zeros(count)]), requires_grad=bias.requires_grad)
-    model.config = model.config.model_copy(update={"vocabulary": len(weight)})
-    return model
+    config: ModelConfig
+    tokens: nn.Embedding
+
+    @torch.no_grad()
+    def add_rows(self, count: int, *, seed: int) -> None:
+        """Append `count` vocabulary rows, N(0, init_deviation²).
+
+        Parameters are replaced: make the optimizer afterwards.
+        """
+        if count == 0:
+            return
+        old = self.tokens.weight
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.empty(count, old.shape[1]).normal_(std=self.config.init_deviation, generator=generator)
+        weight = torch.cat([old, drawn.to(device=old.device, dtype=old.dtype)])
+        self.tokens.weight = nn.Parameter(weight, requires_grad=old.requires_grad)
+        self.tokens.num_embeddings = len(weight)
+        transform = getattr(self, "output_transform", None)
+        if transform is not None:
+            bias = transform.bias
+            transform.bias = nn.Parameter(torch.cat([bias, bias.new_zeros(count)]), bias.requires_grad)
+        self.config = self.config.model_copy(update={"vocabulary": len(weight)})

@@ -21,9 +21,10 @@ from torch.nn import functional
 
 from headwater.errors import DataError
 from headwater.model.attention import Mask
-from headwater.model.backend import TORCH, Backend, default_backend, use_backend
+from headwater.model.backend import TORCH, Backend, default_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
+from headwater.model.rows import Extensible
 
 if TYPE_CHECKING:
     from headwater.model.lstm import Recurrent
@@ -173,10 +174,10 @@ class NextSentence(nn.Module):
         return self.classifier(torch.tanh(self.pooler(first).float())).float()
 
 
-class Transformer(nn.Module):
+class Transformer(Extensible, nn.Module):
     """Token and position embeddings, blocks, and the tied projection to the vocabulary.
 
-    `backend` computes the operations of all parts; `use_backend` changes it.
+    `backend` computes the operations of all parts; `Backend.assign_to` changes it.
     """
 
     backend: Backend
@@ -196,7 +197,7 @@ class Transformer(nn.Module):
         self.output_transform = OutputTransform(config) if config.output_transform else None
         self.next_sentence = NextSentence(config) if config.next_sentence else None
         self.backend = default_backend()
-        use_backend(self, self.backend)
+        self.backend.assign_to(self)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
@@ -270,7 +271,7 @@ class Transformer(nn.Module):
     def initialise(self, seed: int) -> None:
         """Draw all weights from the seed: N(0, deviation²), biases 0, norms 1 and 0 (GPT-1 section 4.1).
 
-        Residual projections are divided by √N with N residual layers, two a block (GPT-2 section 2.3).
+        Residual projections are divided by √N with N residual layers, two per block (GPT-2 section 2.3).
         """
         generator = torch.Generator().manual_seed(seed)
         scale = 1 / math.sqrt(2 * self.config.layers) if self.config.residual_scaling else 1.0

@@ -91,18 +91,18 @@ def chosen(requested: str | None = None) -> str | None:
     A name that is not a variant, or whose variant cannot run here, gives one warning and the next lower variant.
     A package without the kernels that this platform should have gives a warning too.
     """
-    found = available()
-    if not found:
+    runnable = available()
+    if not runnable:
         if EXPECTED:
             message = f"The compiled kernels are missing: models run in torch, more slowly. {REPAIR}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
         return None
     requested = requested or os.environ.get(VARIABLE)
-    if not requested or requested in found:
-        return requested or found[0]
+    if not requested or requested in runnable:
+        return requested or runnable[0]
     order = list(VARIANTS)
     lower = order[order.index(requested) :] if requested in order else order
-    used = next((name for name in lower if name in found), found[-1])
+    used = next((name for name in lower if name in runnable), runnable[-1])
     problem = "cannot run on this machine" if requested in order else f"is not one of {', '.join(VARIANTS)}"
     warnings.warn(f"{VARIABLE}={requested} {problem}: {used} is used", RuntimeWarning, stacklevel=2)
     return used

@@ -1,9 +1,9 @@
 """One weight matrix in the layout of transformer.h, and its twin in torch.
 
-Kinds: fp32; bf16; int8, one byte a weight with one scale an output; int4, half a byte a weight with one bfloat16
-scale for every 32 inputs of an output. With int8 and int4 weights each row of the input is rounded to bytes, with
-one scale for every 64 of its values, so that a large value coarsens only its neighbours. Sums inside a group are
-whole numbers.
+Kinds: fp32; bf16; int8, one byte per weight with one scale per output; int4, half a byte per weight with one
+bfloat16 scale for every 32 inputs of an output. With int8 and int4 weights each row of the input is rounded to
+bytes, with one scale for every 64 of its values, so that a large value only makes the rounding of its own group
+coarser. Sums inside a group are whole numbers.
 """
 
 from __future__ import annotations

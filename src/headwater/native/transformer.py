@@ -235,7 +235,7 @@ class Forward:
                     f"of whole pages of {page} elements"
                 )
         if not len(keys) == len(values) == weights.shape.layers:
-            raise ValueError(f"{len(keys)} caches were given, expected one a layer: {weights.shape.layers}")
+            raise ValueError(f"{len(keys)} caches were given, expected one per layer: {weights.shape.layers}")
         self.weights, self.pages = weights, weights.shape.pages  # of a slot
         self._caches = (keys, values)
         self._model = weights.model(keys, values)
@@ -256,7 +256,7 @@ class Forward:
     ) -> Tensor:
         """Fill the caches at every row's position, and compute the first `wanted` rows to their end.
 
-        tokens, slots, positions: one a row. tables: (slots, pages) int32, the pages of each slot in order.
+        tokens, slots, positions: one per row. tables: (slots, pages) int32, the pages of each slot in order.
         logits: (wanted or more, padded outputs) float32, is written and returned; None: the last hidden states
         are, (wanted, width) float32, valid until the next call. Raises IndexError for a token, slot, position or
         page that does not exist, before anything is written.

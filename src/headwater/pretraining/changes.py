@@ -14,7 +14,6 @@ from safetensors import safe_open
 
 from headwater import shipped
 from headwater.errors import FolderError, MismatchError, UsageError, byte_size, counted
-from headwater.model import count_parameters
 from headwater.pretraining.recipe import PretrainConfig
 from headwater.storage import Manifest, Progress, Stage, has_manifest, read_manifest
 from headwater.training import DECAY_SHARE, Trainer
@@ -93,7 +92,7 @@ def set_aside_model(out: Path, progress: Progress) -> None:
 def kept_text(config: PretrainConfig, out: Path) -> str:
     """Return what the run keeps on disk, before it begins: float32 weights and moments of each checkpoint."""
     moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
-    size = 4 * (1 + moments) * count_parameters(config.architecture)
+    size = 4 * (1 + moments) * config.architecture.parameter_count
     kept = counted(config.keep, "checkpoint")
     return f"keeps {kept} of {byte_size(size)} and the best one; `headwater prune {out}` removes old ones"
 

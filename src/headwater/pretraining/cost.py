@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headwater.device import available_memory
 from headwater.errors import UsageError
-from headwater.model import PRESETS, ModelConfig, backend_of, preset, workspace_bytes
+from headwater.model import PRESETS, ModelConfig, build_model, preset, workspace_bytes
 from headwater.pretraining.masking import CHOSEN
 from headwater.training import Ranks, Trainer, bytes_a_parameter, matmul_rate
 
@@ -116,21 +116,14 @@ def training_seconds(flops: float, dtype: torch.dtype, device: torch.device) -> 
 
 def predictions_per_token(config: ModelConfig) -> float:
     """Return how many predictions the loss has for each token that is read."""
-    if config.is_masked:
-        return CHOSEN
-    return 2 if config.architecture == "bilstm" else 1  # one per direction
+    return CHOSEN if config.is_masked else config.output_width // config.width  # one per direction
 
 
 def inner_weights(config: ModelConfig) -> int:
-    """Return the number of weights between the embeddings and the head."""
-    width = config.width
-    units = config.units or 0
-    if config.architecture == "bilstm":
-        return 2 * config.layers * units * (4 * (width + units) + width)
-    if config.architecture == "lstm":
-        gates = sum(4 * units * ((width if layer == 0 else units) + units) for layer in range(config.layers))
-        return gates + units * width
-    return 12 * config.layers * width**2
+    """Return the number of matrix entries between the embeddings and the head."""
+    model = build_model(config, device="meta")
+    outer = ("tokens.", "positions.", "segments.", "output_transform.", "next_sentence.")
+    return sum(p.numel() for name, p in model.named_parameters() if p.dim() > 1 and not name.startswith(outer))
 
 
 def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
@@ -158,7 +151,7 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
         optimizer=(masters + 8 * parameters) // ranks,
         gradients=4 * parameters * copies // ranks,
         activations=first + growth * (sequences - 1),
-        workspace=workspace_bytes(matrix, sequences * batch.ids.shape[1], backend_of(model)),
+        workspace=workspace_bytes(matrix, sequences * batch.ids.shape[1], trainer.backend),
     )
 
 

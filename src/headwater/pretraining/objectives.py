@@ -1,7 +1,7 @@
-"""The objectives of pre-training: L1, ELMo's and the masked objective, each a function of a model and a batch.
+"""The objectives of pre-training: L1 and the masked objective, each a function of a model and a batch.
 
 L1(U) = Σ log P(u_i | u_{i−k}, …, u_{i−1}) (GPT-1 section 3.1, equation 1; GPT-2 section 2, equation 1), here the
-mean negative log-likelihood of a token. The masked objective is BERT's (Devlin et al. 2019, section 3.1): the mean
+mean negative log-likelihood per token. The masked objective is BERT's (Devlin et al. 2019, section 3.1): the mean
 negative log-likelihood of the tokens that `masking` hid.
 """
 
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from headwater.model import IGNORE, Mask, cross_entropy, document_blocks, document_mask
+from headwater.model import cross_entropy, document_mask
 from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.training import Objective
 
@@ -22,7 +21,12 @@ def l1(end_of_text: int | None = None) -> Objective:
     """Return the objective L1 on TokenBatch; with `end_of_text` attention stays within each document."""
 
     def objective(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-        mask = None if end_of_text is None else _within_documents(model, batch.ids, end_of_text)
+        mask = None
+        if end_of_text is not None:
+            # In blocks where FlexAttention can train: it has no dropout.
+            compiled = model.backend.compiler is not None and batch.ids.device.type == "cuda"
+            dropout = model.training and model.config.dropout > 0
+            mask = document_mask(batch.ids, end_of_text, blocks=compiled and not dropout)
         embeddings = model.embeddings()
         hidden = model.hidden(batch.ids, mask=mask, embeddings=embeddings)  # (sequences, context, width)
         matrix = model.output_matrix(embeddings)
@@ -31,32 +35,6 @@ def l1(end_of_text: int | None = None) -> Objective:
         return loss, {}
 
     return objective
-
-
-def _within_documents(model: Any, ids: Tensor, end_of_text: int) -> Mask:
-    """Return the mask of attention within documents, in blocks where FlexAttention can train."""
-    compiled = model.backend.compiler is not None and ids.device.type == "cuda"
-    dropout = model.training and model.config.dropout > 0  # FlexAttention has none
-    return document_blocks(ids, end_of_text) if compiled and not dropout else document_mask(ids, end_of_text)
-
-
-def both_directions(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Return ELMo's objective: half the sum of a forward and a backward L1 (Peters et al. 2018, section 3.1).
-
-    Both use the same embedding; the half makes it a mean over predicted tokens.
-    """
-    # The token after the window is always a target.
-    following = torch.cat([batch.ids[:, 1:], batch.targets[:, -1:]], dim=1)
-    embeddings = model.embeddings()
-    forwards, backwards = model.predictors(batch.ids, following, embeddings)  # (sequences, context, width) each
-    matrix, weights = model.output_matrix(embeddings), batch.weights.flatten()
-    unseen = batch.targets.flatten() != IGNORE
-    before = batch.ids.flatten().where(unseen, IGNORE)
-    losses = [
-        cross_entropy(hidden.flatten(0, 1), matrix, targets, weights, model.backend)
-        for hidden, targets in ((forwards, batch.targets.flatten()), (backwards, before))
-    ]
-    return (losses[0] + losses[1]) / 2, {"forward": losses[0].detach(), "backward": losses[1].detach()}
 
 
 def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:

@@ -18,7 +18,6 @@ import torch
 
 from headwater.device import available_cores, available_memory, cores_in_use
 from headwater.errors import byte_size
-from headwater.model import count_parameters
 from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_bytes
 from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.recipe import PretrainConfig, resolve
@@ -110,7 +109,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
     # The first rank's: all ranks must decide the same, or some would wait for others.
     available = int(ranks.broadcast(available_memory(ranks.device)))
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
-    parameters = count_parameters(config.architecture)
+    parameters = config.architecture.parameter_count
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     tokens_per_update = config.batch_size * config.window
     result = Forecast(

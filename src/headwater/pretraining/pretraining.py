@@ -21,7 +21,7 @@ from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_d
 from headwater.pretraining.changes import change_length, kept_text, set_aside_model, take_moments
 from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
-from headwater.pretraining.objectives import both_directions, l1, masked
+from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.recipe import PretrainConfig, end_of_text_of, resolve, start_from, tokenizer_of
 from headwater.pretraining.samples import Samples
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
@@ -141,10 +141,9 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         pairing = Pairing(*tokenizer.task_tokens) if config.next_sentence else None
         source, validation = MaskedSampler(sampler, masking, pairing), MaskedStream(held_out, masking)
         objective: Objective = masked
-    elif config.architecture.architecture == "bilstm":
-        objective = both_directions
     else:
-        objective = l1(None if config.cross_documents else end_of_text_of(tokens))
+        own = getattr(model, "objective", None)  # of an architecture that was registered
+        objective = own or l1(None if config.cross_documents else end_of_text_of(tokens))
     sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
     recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
     trainer = Trainer(

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from headwater import shipped
 from headwater.config import Config, Layer
 from headwater.errors import MismatchError, UsageError
-from headwater.model import Faithful, ModelConfig, load_config, preset, require_preset
+from headwater.model import Faithful, ModelConfig, load_config, preset
 from headwater.pretraining.cost import fitting_tokens, require_memory
 from headwater.pretraining.masking import ADDED
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
@@ -22,12 +22,17 @@ from headwater.tokenizer import Tokenizer
 from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_rate
 
 
+def _existing_preset(name: str) -> str:
+    preset(name)  # raises UsageError
+    return name
+
+
 class PretrainConfig(TrainConfig):
     """A pre-training recipe. With `init_from`, the learning rate is by default chosen by the model's width."""
 
     tables: ClassVar[Mapping[str, type[Config]]] = {"model": ModelConfig}
 
-    preset: Annotated[str, AfterValidator(require_preset)] = "gpt2-mini"
+    preset: Annotated[str, AfterValidator(_existing_preset)] = "gpt2-mini"
     """Which model."""
     init_from: str | None = None
     """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
@@ -63,8 +68,8 @@ class PretrainConfig(TrainConfig):
         """Merge layers; `steps` and `epochs` replace each other, so only the last layer's is kept."""
         other = {"steps": "epochs", "epochs": "steps"}
         kept: list[Mapping[str, Any]] = []
-        for place, layer in enumerate(layers, 1):
-            later = {key for after in layers[place:] for key in after}
+        for following, layer in enumerate(layers, 1):
+            later = {key for after in layers[following:] for key in after}
             keys = {key: value for key, value in layer.items() if other.get(key) not in later}
             kept.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
         return super().build(*kept, source=source)
@@ -193,13 +198,13 @@ def resolve(
 
 
 def _with_pairs(config: PretrainConfig) -> PretrainConfig:
-    found = config.architecture
-    if not found.is_masked or (config.init_from is not None and not found.next_sentence):
+    shape = config.architecture
+    if not shape.is_masked or (config.init_from is not None and not shape.next_sentence):
         raise UsageError(
             "next_sentence was asked of a model that is not masked, or was trained without it",
             expected="a masked preset, as bert-mini, or a model that was trained with next_sentence",
         )
-    parts = {"next_sentence": True, "segments": max(2, found.segments)}
+    parts = {"next_sentence": True, "segments": max(2, shape.segments)}
     return config.model_copy(update={"model": parts | config.model})
 
 
@@ -223,14 +228,14 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
     Raises MismatchError where the tokens were packed with another tokenizer, UsageError for another shape.
     """
     folder = shipped.resolve(initial)
-    found = load_config(folder)
-    shape = found.to_dict()
+    trained = load_config(folder)
+    shape = trained.to_dict()
     if changed := [key for key, value in config.model.items() if key != "dropout" and shape.get(key) != value]:
         raise UsageError(
             f"model.{changed[0]} = {config.model[changed[0]]} is not as in {initial}: {shape.get(changed[0])}",
             repair=f"Leave model.{changed[0]} out, or train a new model without --from",
         )
-    own, packed = Tokenizer.of_model(folder, found.vocabulary), tokenizer_of(found, tokens)
+    own, packed = Tokenizer.of_model(folder, trained.vocabulary), tokenizer_of(trained, tokens)
     if own is not None and own.identity != packed.identity:
         raise MismatchError(
             f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
@@ -239,7 +244,7 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
     dropout = {} if config.dropout is None else {"dropout": config.dropout}
     update: dict[str, Any] = {"model": shape | dropout | config.model}
     if "learning_rate" not in config.model_fields_set:
-        update["learning_rate"] = transfer_rate(found.width)
+        update["learning_rate"] = transfer_rate(trained.width)
     return config.model_copy(update=update)
 
 

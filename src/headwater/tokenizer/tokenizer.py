@@ -206,6 +206,14 @@ class Tokenizer:
         """Hash of everything that decides an id: equal for equal tokenizers in any folder."""
         return self.vocabulary.identity
 
+    def require_rows(self, rows: int) -> None:
+        """Raise MismatchError if a model with so many vocabulary rows lacks a row for an id."""
+        if self.vocabulary_size > rows:
+            raise MismatchError(
+                f"the tokenizer has {self.vocabulary_size:,} ids and the model {rows:,} rows",
+                expected="a row for every id, as in the tokenizer that the model was trained with",
+            )
+
     def with_task_tokens(self) -> Tokenizer:
         """Return the tokenizer with fine-tuning's `_start_`, `_delimiter_`, `_classify_` as its last three rows.
 

@@ -83,12 +83,12 @@ class Checkpoints:
 
         Raises FolderError if all checkpoints are damaged.
         """
-        found = self._all()
-        for path in reversed(found):
+        checkpoints = self._all()
+        for path in reversed(checkpoints):
             if self.is_good(path):
                 self._newest = _step_of(path)
                 return path, read_json(path / _RECORD)
-        if found:
+        if checkpoints:
             raise FolderError(
                 f"every checkpoint in {self.folder} is damaged",
                 repair="Remove that folder to start the run again",
@@ -193,8 +193,8 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         """Return the checkpoints, oldest first, without other files that a user added."""
-        found = self.folder.glob("step-*")
-        return sorted((p for p in found if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
+        folders = self.folder.glob("step-*")
+        return sorted((p for p in folders if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
 
 
 def prune_checkpoints(run: Path, keep: int) -> dict[str, int]:

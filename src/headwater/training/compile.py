@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from headwater.model import Block, use_backend
+from headwater.model import Block
 from headwater.training.loop import Trainer, preserved_random_state
 
 # Largest relative differences of the first batch's loss and gradient norm between the compiled and the eager step.
@@ -77,7 +77,7 @@ def _compile_and_compare(trainer: Trainer, batch: Any, dynamic: bool | None) -> 
         for block in _blocks(trainer):
             # `block.compile()` would include the hooks that gather a sharded block in the graph.
             vars(block)["forward"] = MethodType(forward, block)
-        use_backend(trainer.model, replace(trainer.backend, compiler=_COMPILER))
+        replace(trainer.backend, compiler=_COMPILER).assign_to(trainer.model)
         compiled = _loss_and_norm(trainer, batch, training=False)
         if trainer.config.dropout != 0:  # None is the model's own
             _loss_and_norm(trainer, batch, training=True)  # compiles the variant with dropout

@@ -23,7 +23,7 @@ from headwater import native
 from headwater.config import Config
 from headwater.device import bf16_is_fast
 from headwater.errors import TrainingError
-from headwater.model import Backend, Block, backend_of, use_backend
+from headwater.model import Backend, Block
 from headwater.training.journal import Tracker
 from headwater.training.optimizer import AdamForm, Optimizer, inner_matrices, master_weights
 from headwater.training.parallel import ModelAndObjective, Ranks, Recompute, recompute_blocks, shard
@@ -141,8 +141,9 @@ class Trainer:
         self.sharded = sharded
         self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
         if backend is not None:
-            use_backend(model, backend)
-        self.backend = backend_of(model)
+            backend.assign_to(model)
+        held = (getattr(part, "backend", None) for part in model.modules())
+        self.backend = next((own for own in held if isinstance(own, Backend)), Backend())
         recompute_blocks(model, recompute)
         if sharded:
             shard(self._model_and_objective, self.ranks, self.matrix_dtype)
@@ -174,7 +175,7 @@ class Trainer:
         for block in self.model.modules():
             if isinstance(block, Block):
                 vars(block).pop("forward", None)
-        use_backend(self.model, self.backend)
+        self.backend.assign_to(self.model)
 
     def end_training(self) -> None:
         """Make the model eager, give it its float32 weights, and free the gradients."""
@@ -200,7 +201,7 @@ class Trainer:
         sums: dict[str, Tensor] = {}
         with preserved_random_state(ranks.device):
             for index, batch in enumerate(micro_batches):
-                # Dropout is a function of the place in the run, so that a resumed run draws the same.
+                # Dropout is a function of the step and the micro-batch, so that a resumed run draws the same.
                 torch.manual_seed(_seed_of(config.seed, self.step, index, ranks.rank))
                 loss, logged = self.loss(batch)
                 loss.backward()

@@ -9,8 +9,8 @@ import torch
 
 from headwater.model import default_backend
 
-# Dense matmul operations a second in bfloat16 and in TF32, without sparsity, by the prefix of the GPU's name: from
-# NVIDIA's data sheets.
+# Dense matmul operations per second in bfloat16 and in TF32, without sparsity, by the prefix of the GPU's name:
+# from NVIDIA's data sheets.
 _PEAKS = {
     "NVIDIA A100": (312e12, 156e12),
     "NVIDIA H100 PCIe": (756e12, 378e12),
@@ -31,7 +31,7 @@ def published_rate(name: str, dtype: torch.dtype) -> float | None:
 
 @cache
 def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
-    """Return the floating-point operations a second of matmuls, the upper bound of training.
+    """Return the floating-point operations per second of matmuls, the upper bound of training.
 
     The published peak of a known GPU, else the best of three measurements: of the device's own time, on a CPU of
     the time of all threads, which other programs do not change.

@@ -320,10 +320,10 @@ class Run:
         if self.checkpoints is None:
             return
         ranks, optimizer = self.trainer.ranks, self.trainer.optimizer
-        found = ranks.broadcast(self.checkpoints.newest() if ranks.is_first else None)
-        if found is None:
+        newest = ranks.broadcast(self.checkpoints.newest() if ranks.is_first else None)
+        if newest is None:
             return
-        path, record = found
+        path, record = newest
         self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
         self.tokens, self.seconds, self.best = record["tokens"], record["seconds"], record["best"]

@@ -20,13 +20,13 @@ _RECENT = 50
 
 # What to check where training goes wrong.
 SUSPECTS = (
-    "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens an "
+    "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens per "
     "update), the precision (--set precision=fp32), and the data"
 )
 
 
 class Watch:
-    """Watches the losses of a run; call each method once an update."""
+    """Watches the losses of a run; call each method once per update."""
 
     def __init__(self, steps: int) -> None:
         self._recent: deque[float] = deque(maxlen=_RECENT)

@@ -39,19 +39,6 @@ _PAIRS = {"pooler": "bert.pooler.dense", "classifier": "cls.seq_relationship"}
 _TRANSFORM = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
 
 
-def is_bert(config: ModelConfig) -> bool:
-    """Return whether the model has exactly the parts of BERT's released models."""
-    return (
-        config.architecture == "transformer"
-        and config.is_masked
-        and config.norm == "post"
-        and not config.final_norm
-        and config.segments > 0
-        and config.embedding_norm
-        and config.output_transform
-    )
-
-
 def tensor_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield (our name, the file's names); several are stacked along the first dimension."""
     for ours, theirs in _EMBEDDINGS.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from headwater import shipped
-from headwater.errors import DataError, FolderError, MismatchError
+from headwater.errors import DataError, FolderError
 from headwater.model.build import build_model
 from headwater.model.config import ModelConfig
-from headwater.model.io import huggingface
+from headwater.model.io import bert, huggingface
 from headwater.model.io.checkpoint import is_checkpoint, read_checkpoint
 from headwater.model.io.weights import (
     WEIGHTS,
@@ -74,7 +74,7 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
 def model_reader(
     folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> Callable[[], Model]:
-    """Return a function that calls `load_model`, and can be called again when the first module was given up.
+    """Return a function that calls `load_model`, and can be called again after the first module was consumed.
 
     It raises FolderError if the folder no longer has the weight files that it has now.
     """
@@ -93,36 +93,53 @@ def model_reader(
     return read
 
 
-def save_model(model: Model, folder: Path, *, tokenizer: Any = None, dtype: torch.dtype | None = None) -> None:
+def save_model(
+    model: Model,
+    folder: Path,
+    *,
+    tokenizer: Any = None,
+    dtype: torch.dtype | None = None,
+    head: Mapping[str, Tensor] | None = None,
+    keys: Mapping[str, Any] | None = None,
+) -> None:
     """Write `config.json`, `model.safetensors` and the tokenizer's files into an existing folder.
 
-    `dtype` None keeps each tensor's dtype. The same weights give the same bytes. Raises MismatchError if the
-    tokenizer has more ids than the model has rows.
+    `dtype` None keeps each tensor's dtype. The same weights give the same bytes. head: a task's tensors by the
+    names of transformers, in place of those that only predict tokens. keys: more keys of `config.json`. Raises
+    MismatchError if the tokenizer has more ids than the model has rows.
     """
-    config, kind = model.config, huggingface.model_type(model.config)
+    config, kind = model.config, model.config.model_type
     if tokenizer is not None:
-        require_rows(tokenizer, config.vocabulary)
+        tokenizer.require_rows(config.vocabulary)
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
         theirs: _for_file(theirs, part, name.transposed, dtype)
         for name in huggingface.tensor_names(kind, config, list(state))
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
+    if head is not None:
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(bert.OUTPUT)}
+        tensors |= {name: tensor.contiguous() for name, tensor in head.items()}
     write_tensors(tensors, folder / WEIGHTS)
-    save_description(config, folder, tokenizer=tokenizer, dtype=dtype or model.tokens.weight.dtype)
+    save_description(config, folder, tokenizer=tokenizer, dtype=dtype or model.tokens.weight.dtype, keys=keys)
 
 
 def save_description(
-    config: ModelConfig, folder: Path, *, tokenizer: Any = None, dtype: torch.dtype = torch.float32
+    config: ModelConfig,
+    folder: Path,
+    *,
+    tokenizer: Any = None,
+    dtype: torch.dtype = torch.float32,
+    keys: Mapping[str, Any] | None = None,
 ) -> None:
     """Write everything of a model folder except its weights: `config.json` and the tokenizer's files."""
-    kind, end_of_text = huggingface.model_type(config), None
+    kind, end_of_text = config.model_type, None
     if tokenizer is not None:
         end_of_text = tokenizer.end_of_text
     elif kind == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
         end_of_text = huggingface.END_OF_TEXT
     stored = str(dtype).removeprefix("torch.")
-    write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text))
+    write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text) | dict(keys or {}))
     if tokenizer is not None:
         tokenizer.save(folder, context=config.context)
 
@@ -131,15 +148,6 @@ def _weight_stamps(folder: Path) -> list[tuple[str, int, int, int]]:
     """Return name, inode, size and modification time of each weight file."""
     stats = [(path.name, path.stat()) for path in weight_files(folder)]
     return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
-
-
-def require_rows(tokenizer: Any, rows: int) -> None:
-    """Raise MismatchError if the tokenizer has more ids than the model has rows."""
-    if tokenizer.vocabulary_size > rows:
-        raise MismatchError(
-            f"the tokenizer has {tokenizer.vocabulary_size:,} ids and the model {rows:,} rows",
-            expected="a row for every id, as in the tokenizer that the model was trained with",
-        )
 
 
 def _for_file(name: str, tensor: Tensor, transposed: bool, dtype: torch.dtype | None) -> Tensor:

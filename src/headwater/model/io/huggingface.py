@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
-from headwater.model.config import ModelConfig
+from headwater.model.config import OWN_TYPE, ModelConfig
 from headwater.model.io import bert
 
 TABLE = "headwater"
-_OWN = "headwater-"  # model types that only Headwater reads
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
 # Names of GELU's tanh form; openai-gpt calls it just "gelu".
 _TANH_GELU = {"gpt2": {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}, "openai-gpt": {"gelu", "gelu_new"}}
@@ -53,18 +52,6 @@ class Name(NamedTuple):
     transposed: bool = False
 
 
-def model_type(config: ModelConfig) -> str:
-    """Return the `model_type`: "gpt2", "openai-gpt", "bert", "headwater-lstm" or "headwater-transformer"."""
-    if bert.is_bert(config):
-        return "bert"
-    if config.architecture == "transformer" and not config.is_masked:
-        if config.norm == "pre" and config.final_norm:
-            return "gpt2"
-        if config.norm == "post" and not config.final_norm:
-            return "openai-gpt"
-    return _OWN + config.architecture
-
-
 def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Name]:
     """Yield the tensors of a file of this model type, in the order of our names."""
     if kind == "bert":
@@ -97,7 +84,7 @@ def is_unused(kind: str, name: str) -> bool:
 
 def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> dict[str, Any]:
     """Return the content of `config.json`; `dtype` is torch's name without "torch."."""
-    kind = model_type(config)
+    kind = config.model_type
     if kind == "bert":
         ours = (*_OURS_ONLY, "next_sentence") if config.next_sentence else _OURS_ONLY
         return bert.write_config(config, dtype) | {TABLE: {name: getattr(config, name) for name in ours}}
@@ -135,7 +122,7 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
     if not isinstance(table, dict):
         raise DataError(f"{path} has {TABLE} as a JSON {type(table).__name__}", expected="an object")
     try:
-        if isinstance(kind, str) and kind.startswith(_OWN):
+        if isinstance(kind, str) and kind.startswith(OWN_TYPE):
             return kind, ModelConfig.build(table, source=path)
         if kind == "bert":
             return kind, ModelConfig.build(bert.read_config(content, path), table, source=path)

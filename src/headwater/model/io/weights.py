@@ -49,9 +49,21 @@ def find_tensors(folder: Path) -> dict[str, Place]:
     return {name: place for path in weight_files(folder) for name, place in _read_header(path).items()}
 
 
-def tensor_sizes(path: Path) -> dict[str, int]:
-    """Return the size of each tensor of one safetensors file; raise FolderError for a damaged file."""
-    return {name: math.prod(place.shape) for name, place in _read_header(path).items()}
+def stored_bytes(folder: Path) -> dict[str, int]:
+    """Return the bytes of a model's weights in the files of its folder, by dtype, as {"F32": 1024}."""
+    sizes: dict[str, int] = {}
+    for entry in find_tensors(folder).values():
+        sizes[entry.dtype] = sizes.get(entry.dtype, 0) + entry.end - entry.begin
+    return sizes
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of one safetensors file in float32, as of a task's head.
+
+    Raises FolderError for a damaged file, DataError for NaN or infinity.
+    """
+    reader = TensorReader()
+    return {name: reader.read(name, entry, dtype=torch.float32) for name, entry in _read_header(path).items()}
 
 
 class TensorReader:

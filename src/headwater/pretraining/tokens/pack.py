@@ -43,8 +43,8 @@ def pack(
 
     `tokenizer` is a folder, the name of an original ("gpt2", "gpt1") or of a model that ships; `validation` the
     fraction held out. Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8
-    bytes of the packed text, to convert a loss in nats a token to bits a byte. Raises DataError if a part is too
-    short to train or to validate on.
+    bytes of the packed text, to convert a loss in nats per token to bits per byte. Raises DataError if a part is
+    too short to train or to validate on.
     """
     check_fraction(validation)
     loaded = Tokenizer.load(tokenizer)

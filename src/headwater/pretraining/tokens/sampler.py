@@ -3,7 +3,7 @@
 Every shard is divided into windows of `context` tokens and the token that follows; one epoch visits each window
 once, in an order that a permutation keyed by (seed, epoch) computes, so that the time to start does not depend on
 the number of tokens. A shard's last window overlaps the previous one, without a loss for the overlap: every token
-is predicted exactly once an epoch.
+is predicted exactly once per epoch.
 
 Ranks and micro-batches divide the windows of an update; they do not change which windows these are.
 """
@@ -209,9 +209,9 @@ def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> N
     for start in range(0, len(ids), _CHECKED_IDS):
         block = ids[start : start + _CHECKED_IDS]
         if int(block.max()) >= vocabulary:
-            place = int(np.argmax(block >= vocabulary))
+            offset = int(np.argmax(block >= vocabulary))
             raise DataError(
-                f"{path} has id {int(block[place]):,} at position {first + start + place:,}",
+                f"{path} has id {int(block[offset]):,} at position {first + start + offset:,}",
                 expected=f"ids below its vocabulary size, {vocabulary:,}",
                 repair="Pack the corpus again, or give the tokenizer that made these ids",
             )

@@ -20,17 +20,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
-from headwater.pretraining import (
+from headwater.pretraining.tokens.pack import (
     LAST_SHARD_TOKENS,
     MINIMUM_TOKENS,
     PARTS,
     SHARD_TOKENS,
     ShardWriter,
-    check_ids,
     finish_tokens,
-    shard_paths,
     tokens_stage,
 )
+from headwater.pretraining.tokens.sampler import check_ids, shard_paths
 from headwater.storage import SILENT, Progress, Stage, has_manifest, open_folder, read_manifest
 from headwater.tokenizer import Tokenizer, token_dtype
 
@@ -124,8 +123,8 @@ def import_tokens(
                         expected=f"at least {MINIMUM_TOKENS}",
                     )
             finish_tokens(stage, work, loaded, counts)
-    found = {"source": kind, "destination": str(out), "tokenizer": loaded.kind}
-    return found | {"counts": stage.config["counts"]}
+    result = {"source": kind, "destination": str(out), "tokenizer": loaded.kind}
+    return result | {"counts": stage.config["counts"]}
 
 
 def export_tokens(tokens: Path, out: Path, layout: str | None) -> dict[str, Any]:
