@@ -4,11 +4,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import headwater as hw
-from headwater.model import add_rows
 
 lm = hw.load("gpt1-mini")
 tokenizer = lm.tokenizer.with_task_tokens()
-model, tokens = add_rows(lm.model, 3, seed=0).eval(), tokenizer.task_tokens
+model, tokens = lm.model.eval(), tokenizer.task_tokens
+model.add_rows(3, seed=0)  # for the start, the delimiter and the extract token
 W_y = torch.empty(2, model.config.width).normal_(std=0.03, generator=torch.Generator().manual_seed(0))
 
 L1s, L2s = [], []

@@ -3,11 +3,11 @@
 import torch
 
 import headwater as hw
-from headwater.model import add_rows
 
 lm = hw.load("gpt1-mini")
 tokenizer = lm.tokenizer.with_task_tokens()
-model, tokens = add_rows(lm.model, 3, seed=0).eval(), tokenizer.task_tokens
+model, tokens = lm.model.eval(), tokenizer.task_tokens
+model.add_rows(3, seed=0)  # for the start, the delimiter and the extract token
 
 
 def h(first: str, second: str) -> torch.Tensor:

@@ -122,8 +122,8 @@ def test_results_are_made_again_after_a_kill_that_removed_half_of_them(
 ) -> None:
     remove = shutil.rmtree
 
-    def killed(folder: Path, **options: Any) -> None:
-        for manifest in folder.rglob("headwater.json"):
+    def killed(folder: str | Path, **options: Any) -> None:
+        for manifest in Path(folder).rglob("headwater.json"):
             manifest.unlink()
             raise KeyboardInterrupt
         remove(folder, **options)

@@ -26,7 +26,7 @@ def test_every_key_is_listed_with_a_meaning(command: str, capsys: pytest.Capture
     listed = {line.split()[0]: line.split(maxsplit=2)[2] for line in capsys.readouterr().out.splitlines()}
     assert listed.keys() >= COMMANDS[command]
     assert not [key for key, meaning in listed.items() if meaning.startswith("(")]
-    assert command != "finetune" or listed["batch_size"].startswith("Rows an update.")
+    assert command != "finetune" or listed["batch_size"].startswith("Sequences per update")
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def test_the_text_of_an_article_is_bounded_and_that_of_an_export_is_not(
 def test_a_compressed_text_above_its_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("headwater.reading.tables._UNPACKED_CHARACTERS", 10_000)
+    monkeypatch.setattr("headwater.reading.text._UNPACKED_CHARACTERS", 10_000)
     path = tmp_path / f"a.{suffix}.gz"
     path.write_bytes(gzip.compress(b"text\n" * (suffix == "csv") + b"0" * 2 * MEBI))
     with pytest.raises(DataError, match=r"unpacks to a text of more than [\d,]+ characters"):
