@@ -9,8 +9,10 @@
 
 #include "transformer.h"
 
-int64_t headwater_product(const Matrix *, const float *, int64_t, void *, float *, int32_t *, float *, int64_t);
+int64_t headwater_product(const Matrix *, const float *, int64_t, void *, float *, int32_t *, float *, int64_t, int64_t,
+                          int64_t);
 int64_t headwater_weight_zero(void);
+int64_t headwater_bf16_panel(void);
 int64_t headwater_cpu(void);
 int64_t headwater_gelu(const void *, const void *, void *, int64_t, int64_t, int64_t);
 int64_t headwater_softmax(void *, const void *, double, int64_t, int64_t, int64_t, int64_t, int64_t);
@@ -48,6 +50,12 @@ static float from_half(uint16_t half) {
     return x;
 }
 
+/* Where a bfloat16 weight is. */
+static int64_t bf16_place(int64_t output, int64_t input, int64_t inputs) {
+    const int64_t panel = headwater_bf16_panel();
+    return output / panel * panel * inputs + input / 2 * 2 * panel + output % panel * 2 + input % 2;
+}
+
 /* One matrix of a kind for some rows; weights are multiples of what the kind can hold, so that they are exact. */
 static void product(int kind, int64_t rows, int64_t inputs, int64_t outputs, int64_t threads) {
     const int64_t zero = headwater_weight_zero(), size = outputs * inputs;
@@ -60,7 +68,7 @@ static void product(int kind, int64_t rows, int64_t inputs, int64_t outputs, int
             const int w = whole[o * inputs + i] = (int)floorf(random_number() * (kind == INT4 ? 8 : 127));
             const int64_t panel = o / 64 * 64 * inputs, column = o % 64;
             if (kind == FP32) ((float *)packed)[panel + i * 64 + column] = 0.5f * (float)w;
-            else if (kind == BF16) ((uint16_t *)packed)[panel + i / 2 * 128 + 2 * column + i % 2] = to_half(0.5f * (float)w);
+            else if (kind == BF16) ((uint16_t *)packed)[bf16_place(o, i, inputs)] = to_half(0.5f * (float)w);
             else if (kind == INT8) packed[panel + i / 4 * 256 + 4 * column + i % 4] = (uint8_t)(w + zero);
             else {
                 uint8_t *part = packed + (o / 64 * (inputs / 32) + i / 32) * 1152;
@@ -70,18 +78,19 @@ static void product(int kind, int64_t rows, int64_t inputs, int64_t outputs, int
             }
         }
     const Matrix matrix = {packed, bias, scale, kind, inputs, outputs};
-    float *x = malloc((size_t)(rows * inputs) * 4), *y = malloc((size_t)(rows * outputs) * 4);
+    const int64_t columns = outputs - 3;
+    float *x = malloc((size_t)(rows * inputs) * 4), *y = malloc((size_t)(rows * columns) * 4);
     void *values = malloc((size_t)((rows + 15) / 16 * 16 * inputs) * 4); /* a multiple of 16 rows */
     float *scales = malloc((size_t)(rows * inputs / 64) * 4);
     int32_t *sums = malloc((size_t)(rows * inputs / 32) * 4);
     for (int64_t i = 0; i < rows * inputs; i++) x[i] = floorf(random_number() * 127); /* exact in bfloat16 and as bytes */
     for (int64_t i = 0; i < rows * inputs; i += 64) x[i] = 127;
-    if (headwater_product(&matrix, x, rows, values, scales, sums, y, threads)) failures++, printf("refused\n");
+    if (headwater_product(&matrix, x, rows, values, scales, sums, y, columns, columns, threads)) failures++, printf("refused\n");
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t o = 0; o < outputs; o++) {
+        for (int64_t o = 0; o < columns; o++) {
             double sum = bias[o];
             for (int64_t i = 0; i < inputs; i++) sum += 0.5 * whole[o * inputs + i] * x[r * inputs + i];
-            check(NAMES[kind], inputs, y[r * outputs + o], sum, 1e-5 * 64 * 127 * (double)inputs);
+            check(NAMES[kind], inputs, y[r * columns + o], sum, 1e-5 * 64 * 127 * (double)inputs);
         }
     free(whole), free(packed), free(scale), free(bias), free(x), free(y), free(values), free(scales), free(sums);
 }
@@ -100,23 +109,47 @@ static float *random_numbers(int64_t count, float scale) {
     return x;
 }
 
-/* A float32 matrix whose padding is zero. */
-static Matrix drawn(int64_t inputs, int64_t outputs) {
+/* A number in the memory of a float32 or bfloat16 matrix or table. */
+static float number_at(const void *memory, int64_t kind, int64_t at) {
+    return kind == FP32 ? ((const float *)memory)[at] : from_half(((const uint16_t *)memory)[at]);
+}
+
+static float weight_at(const Matrix *a, int64_t output, int64_t input) {
+    const int64_t at = (output / 64 * a->inputs + input) * 64 + output % 64;
+    return number_at(a->weight, a->kind, a->kind == FP32 ? at : bf16_place(output, input, a->inputs));
+}
+
+/* A matrix whose padding is zero. */
+static Matrix drawn(int64_t kind, int64_t inputs, int64_t outputs) {
     const int64_t in = (inputs + 63) / 64 * 64, out = (outputs + 63) / 64 * 64;
-    float *weight = random_numbers(in * out, 0.3f), *bias = random_numbers(out, 0.3f);
-    for (int64_t o = 0; o < out; o++) {
-        if (o >= outputs) bias[o] = 0;
-        for (int64_t i = 0; i < in; i++)
-            if (o >= outputs || i >= inputs) weight[(o / 64 * in + i) * 64 + o % 64] = 0;
+    float *weight = zeros(4 * in * out), *bias = zeros(4 * out);
+    for (int64_t o = 0; o < outputs; o++) {
+        bias[o] = 0.3f * random_number();
+        for (int64_t i = 0; i < inputs; i++) {
+            const float w = 0.3f * random_number();
+            if (kind == FP32) weight[(o / 64 * in + i) * 64 + o % 64] = w;
+            else ((uint16_t *)weight)[bf16_place(o, i, in)] = to_half(w);
+        }
     }
-    return (Matrix){weight, bias, NULL, FP32, in, out};
+    return (Matrix){weight, bias, NULL, kind, in, out};
+}
+
+/* Rows of a table whose padding is zero. */
+static void *drawn_table(int64_t kind, int64_t rows, int64_t width, int64_t padded) {
+    float *table = zeros(4 * rows * padded);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < width; i++) {
+            if (kind == FP32) table[row * padded + i] = random_number();
+            else ((uint16_t *)table)[row * padded + i] = to_half(random_number());
+        }
+    return table;
 }
 
 static void apply(const Matrix *a, const double *x, double *y) {
     for (int64_t o = 0; o < a->outputs; o++) {
         y[o] = a->bias[o];
         for (int64_t i = 0; i < a->inputs; i++)
-            y[o] += ((const float *)a->weight)[(o / 64 * a->inputs + i) * 64 + o % 64] * x[i];
+            y[o] += weight_at(a, o, i) * x[i];
     }
 }
 
@@ -131,30 +164,29 @@ enum { CONTEXT = 40, ROWS = 48, VOCABULARY = 70, TABLES = 2 * ((CONTEXT + PAGE -
 
 /* One layer, norms first, of a text of CONTEXT tokens: a block of its prompt, then the rest token by token, next to a
  * second text in another slot; against the same in double precision. */
-static void forward(int64_t width, int64_t heads, int64_t threads) {
+static void forward(int64_t kind, int64_t width, int64_t heads, int64_t threads) {
     const int64_t head = width / heads, stride = (head + 15) / 16 * 16, padded = (width + 63) / 64 * 64;
     const int64_t inner = (4 * width + 63) / 64 * 64, pages = TABLES / 2, cache = TABLES * heads * PAGE * stride;
-    Layer layer = {drawn(width, 3 * width), drawn(width, width), drawn(width, 4 * width), drawn(4 * width, width),
+    Layer layer = {drawn(kind, width, 3 * width), drawn(kind, width, width), drawn(kind, width, 4 * width),
+                   drawn(kind, 4 * width, width),
                    random_numbers(padded, 1), random_numbers(padded, 1), random_numbers(padded, 1),
                    random_numbers(padded, 1), zeros(4 * cache), zeros(4 * cache)};
     int32_t tables[TABLES], tokens[CONTEXT], slots[CONTEXT] = {0}, positions[CONTEXT], bad = VOCABULARY;
     for (int i = 0; i < TABLES; i++) tables[i] = TABLES - 1 - i;
     for (int i = 0; i < CONTEXT; i++) tokens[i] = i * 29 % VOCABULARY, positions[i] = i;
-    float *token_table = random_numbers(VOCABULARY * padded, 1), *position_table = random_numbers(CONTEXT * padded, 1);
+    void *token_table = drawn_table(kind, VOCABULARY, width, padded);
+    void *position_table = drawn_table(kind, CONTEXT, width, padded);
     float *final_weight = random_numbers(padded, 1), *final_bias = random_numbers(padded, 1);
-    for (int64_t i = width; i < padded; i++) {
-        for (int64_t t = 0; t < VOCABULARY; t++) token_table[t * padded + i] = 0;
-        for (int64_t t = 0; t < CONTEXT; t++) position_table[t * padded + i] = 0;
+    for (int64_t i = width; i < padded; i++)
         for (int n = 0; n < 6; n++)
             ((float *[]){(float *)layer.norm_1_weight, (float *)layer.norm_1_bias, (float *)layer.norm_2_weight,
                          (float *)layer.norm_2_bias, final_weight, final_bias})[n][i] = 0;
-    }
-    Model m = {FP32, 1, width, padded, inner, heads, head, stride, VOCABULARY, CONTEXT, 2, pages, TABLES, 1, threads,
-               1e-5, token_table, position_table, final_weight, final_bias, drawn(width, VOCABULARY), &layer, tables,
+    Model m = {kind, 1, width, padded, inner, heads, head, stride, VOCABULARY, CONTEXT, 2, pages, TABLES, 1, threads,
+               1e-5, token_table, position_table, final_weight, final_bias, drawn(kind, width, VOCABULARY), &layer, tables,
                zeros(4 * (CONTEXT * padded)), zeros(4 * (CONTEXT * heads * stride)),
                {zeros(4 * (ROWS * padded)), zeros(4 * (ROWS * inner))}, {NULL, NULL},
                {NULL, NULL}, zeros(4 * (CONTEXT * padded)),
-               zeros(4 * (threads * 4 * (pages * PAGE + stride))), zeros(4 * (CONTEXT + 1))};
+               zeros(4 * (threads * 16 * (pages * PAGE + stride))), zeros(4 * (CONTEXT + 1))};
     float *logits = zeros(4 * CONTEXT * m.output.outputs);
     check("a token beyond the vocabulary", 0, (double)headwater_forward(&m, &bad, slots, positions, 1, 1, logits), -3, 0);
     int failed = 0;
@@ -167,7 +199,8 @@ static void forward(int64_t width, int64_t heads, int64_t threads) {
     double *fused = zeros(8 * CONTEXT * layer.query_key_value.outputs), x[512], y[512], z[512], wide[2048];
     for (int t = 0; t < CONTEXT; t++) {
         memset(x, 0, sizeof x), memset(y, 0, sizeof y), memset(z, 0, sizeof z), memset(wide, 0, sizeof wide);
-        for (int64_t i = 0; i < width; i++) x[i] = token_table[tokens[t] * padded + i] + position_table[t * padded + i];
+        for (int64_t i = 0; i < width; i++) 
+            x[i] = number_at(token_table, kind, tokens[t] * padded + i) + number_at(position_table, kind, t * padded + i);
         norm(x, layer.norm_1_weight, layer.norm_1_bias, width, y);
         double *now = fused + t * layer.query_key_value.outputs;
         apply(&layer.query_key_value, y, now);
@@ -197,7 +230,7 @@ static void forward(int64_t width, int64_t heads, int64_t threads) {
         norm(x, final_weight, final_bias, width, y);
         apply(&m.output, y, z);
         for (int o = 0; o < VOCABULARY && t >= 23; o++)
-            check("forward", width, logits[t * m.output.outputs + o], z[o], 1e-3);
+            check("forward", width, logits[t * m.output.outputs + o], z[o], kind == FP32 ? 1e-3 : 0.1);
     }
     while (kept_count > 0) free(kept[--kept_count]);
 }
@@ -249,7 +282,7 @@ static uint64_t digest(void) {
     for (int i = 0; i < INPUTS * OUTPUTS; i++) weight[i] = to_half(ldexpf(random_number(), i % 7 ? -3 : -80 - i % 60));
     for (int i = 0; i < ROWS_OF_IT * INPUTS; i++) x[i] = ldexpf(random_number(), i % 5 ? 0 : -20 - i % 50 * 2);
     uint64_t found = 14695981039346656037u;
-    if (headwater_product(&matrix, x, ROWS_OF_IT, values, NULL, NULL, y, 1)) return 0;
+    if (headwater_product(&matrix, x, ROWS_OF_IT, values, NULL, NULL, y, OUTPUTS, OUTPUTS, 1)) return 0;
     for (int i = 0; i < 4 * ROWS_OF_IT * OUTPUTS; i++) found = (found ^ ((uint8_t *)y)[i]) * 1099511628211u;
     free(weight), free(x), free(y), free(values);
     return found;
@@ -267,8 +300,10 @@ int main(int count, char **options) {
             for (int64_t threads = 1; threads <= 3; threads += 2) product(kind, rows[i], 128 + 64 * (rows[i] > 6), 192, threads);
     const int64_t counts[] = {1, 3, 4, 7, 8, 9, 15, 16, 17, 63, 300, 4097};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) elementwise(counts[i], 0), elementwise(counts[i], 1);
-    for (int64_t threads = 1; threads <= 3; threads += 2)
-        forward(128, 2, threads), forward(96, 3, threads), forward(80, 1, threads), forward(60, 3, threads);
+    for (int64_t kind = FP32; kind <= BF16; kind++)
+        for (int64_t threads = 1; threads <= 3; threads += 2)
+            forward(kind, 128, 2, threads), forward(kind, 96, 3, threads), forward(kind, 80, 1, threads),
+                forward(kind, 60, 3, threads);
     headwater_close();
     check("a call after the end", 0, (double)headwater_squares(NULL, NULL, 0, 0, 1), -2, 0);
     printf(failures ? "%d failed\n" : "all agree\n", failures);

@@ -79,6 +79,16 @@ def test_softmax_and_loss(kernels: native.Kernels, dtype: torch.dtype) -> None:
         assert_close(*both)
 
 
+def test_log_sums(kernels: native.Kernels) -> None:
+    for rows, columns in [(1, 1), (3, 5), (4, 16), (5, 77)]:
+        logits = 30 * drawn(1, rows, columns + 3)[:, :columns]
+        for found, expected in zip(kernels.log_sums(logits), TWIN.log_sums(logits), strict=True):
+            torch.testing.assert_close(found, expected)
+    logits = drawn(1, 3, 40)
+    logits[0, 7], logits[1, 3] = float("nan"), float("inf")
+    assert kernels.log_sums(logits)[0].isfinite().tolist() == [False, False, True]
+
+
 @pytest.mark.parametrize("dtype", [FLOAT, HALF])
 def test_adam(kernels: native.Kernels, dtype: torch.dtype) -> None:
     for length in LENGTHS:

@@ -166,6 +166,18 @@ def test_a_row_is_the_same_bit_for_bit_alone_and_in_any_company(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_what_a_diverged_text_left_in_the_cache_changes_nothing(variant: str) -> None:
+    for kind in KINDS:
+        weights = weights_of(built(128, 2), handle(variant), kind)
+        ids, pages = list(range(21)), weights.shape.pages
+        expected, out = logits_of(weights, ids), torch.empty(21, weights.output.structure.outputs)
+        size = pages * weights.shape.page_elements
+        caches = [[torch.full((size,), float("nan"), dtype=weights.dtype) for _ in range(2)] for _ in range(2)]
+        Forward(weights, *caches)(ids, [0] * 21, range(21), tables(1, pages), 21, out)
+        assert torch.equal(out[:, :101], expected), kind
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_rows_product_is_the_same_among_any_number_of_rows(variant: str, kind: Kind) -> None:
     matrix, x = PackedMatrix(handle(variant), drawn(1, 130, 576), drawn(2, 130), kind), drawn(3, 300, 576)

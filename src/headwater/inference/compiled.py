@@ -8,6 +8,7 @@ take over any position, generated ones as well, and a score is the same to the l
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -92,9 +93,14 @@ class NativeNetwork:
         ids, positions = np.array(pack.ids)[rows], np.array(pack.positions)[rows]
         return self._forward(ids, slots[rows], positions, tables, len(kept), None)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
         """See Network."""
-        return self.weights.output(hidden)
+        return self.weights.output(hidden, out)
+
+    def empty_logits(self, texts: int, rows: int) -> Tensor:
+        """See Network."""
+        shape = texts, rows, self.config.vocabulary
+        return native.allocate(self.weights.kernels, 4 * math.prod(shape)).view(torch.float32).view(shape)
 
     def runner(self, slots: int) -> NativeRunner:
         """See Network."""

@@ -79,8 +79,15 @@ class Network(Protocol):
         """Return the last hidden states of the rows `kept`, (kept, width) float32, valid until the next call."""
         ...
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits of hidden states: (rows, width) float32 -> (rows, vocabulary) float32."""
+    def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return the logits of hidden states: (rows, width) float32 -> (rows, vocabulary) float32.
+
+        They are written to `out`, contiguous, if it is given.
+        """
+        ...
+
+    def empty_logits(self, texts: int, rows: int) -> Tensor:
+        """Return uninitialised memory for logits: (texts, rows, vocabulary) float32 on the network's device."""
         ...
 
     def runner(self, slots: int) -> Runner:

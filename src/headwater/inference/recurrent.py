@@ -46,9 +46,14 @@ class RecurrentNetwork:
         return states[torch.from_numpy(kept).to(self.device)]
 
     @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
         """See Network."""
-        return self.model.logits(hidden)
+        logits = self.model.logits(hidden)
+        return logits if out is None else out.copy_(logits)
+
+    def empty_logits(self, texts: int, rows: int) -> Tensor:
+        """See Network."""
+        return torch.empty(texts, rows, self.config.vocabulary, device=self.device)
 
     def runner(self, slots: int) -> RecurrentRunner:
         """See Network."""

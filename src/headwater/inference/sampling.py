@@ -35,6 +35,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from headwater import native
 from headwater.config import Config
 from headwater.device import to_device
 from headwater.errors import DataError, UsageError
@@ -230,12 +231,13 @@ def uniform(seed: int, sample: int, position: int) -> float:
     return (int.from_bytes(digest, "little") >> 11) / 2.0**53
 
 
-def log_probabilities(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Return log P(token) in some rows: (all rows, output), (count,) int64 each -> (count,) float32.
+def log_sums(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log Σ e^logit and the largest logit of each row: (rows, output) float32 -> (rows,) float32 each.
 
-    Every log-probability that Headwater reports is computed here, over all rows of the model's output.
+    Every log-probability that Headwater reports is a logit less this sum, over all rows of the model's output.
     """
-    return logits[rows, tokens] - logits.logsumexp(dim=1)[rows]
+    kernels = native.kernels() if logits.device.type == "cpu" else None
+    return (logits.logsumexp(dim=1), logits.amax(dim=1)) if kernels is None else kernels.log_sums(logits)
 
 
 def alternatives(
@@ -243,10 +245,11 @@ def alternatives(
 ) -> list[Alternatives]:
     """Return each token's log-probability in its row, and the row's `count` likeliest below `vocabulary`."""
     numbers = torch.tensor([rows, tokens], dtype=torch.int64, device=logits.device)
-    chosen = log_probabilities(logits, *numbers).tolist()
+    sums, _ = log_sums(logits)
+    chosen = (logits[numbers[0], numbers[1]] - sums[numbers[0]]).tolist()
     if not count:
         return [Alternatives(one, []) for one in chosen]
     values, ids = logits[:, :vocabulary].topk(min(count, vocabulary))
-    values = values - logits.logsumexp(dim=1, keepdim=True)
+    values = values - sums[:, None]
     pairs = [list(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
     return [Alternatives(one, pairs[row]) for one, row in zip(chosen, rows, strict=True)]

@@ -25,7 +25,7 @@ from headwater.inference.network import Network
 from headwater.inference.packing import Pack, packs
 from headwater.inference.reading import Pair, encode_pairs, windows
 from headwater.inference.request import require_context, require_ids
-from headwater.inference.sampling import Alternatives, alternatives, log_probabilities, not_finite
+from headwater.inference.sampling import Alternatives, alternatives, log_sums, not_finite
 from headwater.tokenizer import Tokenizer
 
 # Bytes of the logits of one chunk of scored rows.
@@ -199,10 +199,11 @@ class Scorer:
             mine = order[first:last]
             row = torch.from_numpy(source[mine] - start).to(logits.device)
             tokens = torch.from_numpy(targets[mine]).to(logits.device)
-            log_probability[mine] = log_probabilities(logits, row, tokens).cpu().numpy()
+            (sums, largest), chosen = log_sums(logits), logits[row, tokens]
+            log_probability[mine] = (chosen - sums[row]).cpu().numpy()
             if not np.isfinite(log_probability[mine]).all():
                 raise not_finite(float(logits.abs().max()))
-            is_greedy[mine] = (logits[row, tokens] >= logits.amax(dim=1)[row]).cpu().numpy()
+            is_greedy[mine] = (chosen >= largest[row]).cpu().numpy()
         return TokenScores(log_probability, is_greedy)
 
 
@@ -217,21 +218,30 @@ def logits_of(network: Network, ids: Tensor) -> Tensor:
     require_ids([token for row in rows for token in row], network.config.vocabulary)
     if not ids.numel():
         return torch.empty(*ids.shape, network.config.vocabulary)
-    logits_of_rows: list[Tensor] = [torch.empty(0)] * len(rows)
+    logits = network.empty_logits(*ids.shape)
     with network.lock:
         for pack in packs(rows):
             hidden = network.hidden(pack, np.arange(len(pack.ids)))
-            logits = torch.cat([part for _, part in _projected(network, hidden)])
-            for member, path in zip(pack.members, pack.paths, strict=True):
-                logits_of_rows[member] = logits[torch.from_numpy(path).to(logits.device)]
-    return torch.stack(logits_of_rows)
+            owners: dict[int, int] = {}  # the first text with the branch that begins at a row
+            for member, end in zip(pack.members, pack.ends, strict=True):
+                for branch in [*end.ancestors(), end]:
+                    start = pack.positions[branch.first]
+                    part = slice(start, start + branch.last - branch.first)
+                    owner = owners.setdefault(branch.first, member)
+                    if owner == member:
+                        network.logits(hidden[branch.first : branch.last], logits[member, part])
+                    else:
+                        logits[member, part] = logits[owner, part]
+    return logits
 
 
 def _projected(network: Network, hidden: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield the logits of hidden states in chunks: (number of the first row, logits)."""
-    chunk = max(16, _LOGIT_BYTES // (4 * network.config.vocabulary))
+    """Yield the logits of hidden states in chunks: (number of the first row, logits), valid until the next."""
+    chunk = max(1, min(len(hidden), max(16, _LOGIT_BYTES // (4 * network.config.vocabulary))))
+    memory = network.empty_logits(1, chunk)[0]
     for start in range(0, len(hidden), chunk):
-        yield start, network.logits(hidden[start : start + chunk])
+        part = hidden[start : start + chunk]
+        yield start, network.logits(part, memory[: len(part)])
 
 
 def _joined(scores: Sequence[TokenScores]) -> TokenScores:

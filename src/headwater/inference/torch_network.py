@@ -122,9 +122,14 @@ class TorchNetwork:
         )
 
     @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
         """See Network."""
-        return self.output(hidden).float()
+        logits = self.output(hidden)
+        return logits.float() if out is None else out.copy_(logits)
+
+    def empty_logits(self, texts: int, rows: int) -> Tensor:
+        """See Network."""
+        return torch.empty(texts, rows, self.config.vocabulary, device=self.device)
 
     def runner(self, slots: int) -> TorchRunner:
         """See Network."""

@@ -1,6 +1,6 @@
 from .dispatch import available, check, chosen, extension, limits
 from .elementwise import AdamStep, Kernels, kernels
-from .matrix import PANEL, PackedMatrix, TorchMatrix, to_int8
+from .matrix import PANEL, PackedMatrix, TorchMatrix, allocate, to_int8
 from .transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Shape",
     "TorchMatrix",
     "TransformerWeights",
+    "allocate",
     "available",
     "check",
     "chosen",

@@ -1,7 +1,21 @@
 /* Attention of a few rows to the keys and values in the pages of their slot. See transformer.h. */
 #include "transformer.h"
 
-enum { ATTENDED_ROWS = 4 };
+enum { ATTENDED_ROWS = 4, MOST_ROWS = 16 }; /* MOST_ROWS: on tiles, and what `scratch` is for */
+
+/* The result of one head for one row: into the operand, or, if heads divide its groups, to `attended`. */
+void deliver_attended(const Target *to, int64_t row, int64_t head, const float *y) {
+    const Model *m = to->model;
+    if (m->head % GROUP) {
+        memcpy(m->attended + row * m->padded + head * m->head, y, (size_t)m->head * sizeof *y);
+        return;
+    }
+    for (int64_t d = 0; d < m->head; d += GROUP) {
+        Row64 part;
+        for (int c = 0; c < PARTS; c++) part.part[c] = load_floats(y + d + LANES * c);
+        store_operand_as(&to->out, m->kind, row, (head * m->head + d) / GROUP, &part);
+    }
+}
 
 /* The scores of R rows from `row` with one page of keys. */
 ALWAYS void score_page(const Target *to, int kind, const int R, int64_t row, int64_t head, int64_t start,
@@ -95,18 +109,7 @@ ALWAYS void attend(const Target *to, int kind, const int R, int64_t row, int64_t
     for (; first + 4 * LANES <= m->stride && (LANES == 16 || LANES == 4); first += 4 * LANES)
         mix_values(to, kind, R, 4, slot, head, last, first, scores, stride, inverse, mixed);
     for (; first < m->stride; first += PAGE) mix_values(to, kind, R, PAGE_PARTS, slot, head, last, first, scores, stride, inverse, mixed);
-    for (int r = 0; r < R; r++) {
-        const float *y = mixed + r * stride;
-        if (m->head % GROUP) {
-            memcpy(m->attended + (row + r) * m->padded + head * m->head, y, (size_t)m->head * sizeof *y);
-            continue;
-        }
-        for (int64_t d = 0; d < m->head; d += GROUP) {
-            Row64 part;
-            for (int c = 0; c < PARTS; c++) part.part[c] = load_floats(y + d + LANES * c);
-            store_operand_as(&to->out, m->kind, row + r, (head * m->head + d) / GROUP, &part);
-        }
-    }
+    for (int r = 0; r < R; r++) deliver_attended(to, row + r, head, mixed + r * stride);
 }
 
 ALWAYS void attend_kind(const Target *to, int kind, int64_t rows, int64_t row, int64_t head, float *scores) {
@@ -121,27 +124,35 @@ ALWAYS void attend_kind(const Target *to, int kind, int64_t rows, int64_t row, i
 static void attend_item(const void *task, int64_t item, int thread) {
     const Target *to = task;
     const Model *m = to->model;
-    float *scores = m->scratch + thread * ATTENDED_ROWS * (m->pages * PAGE + m->stride);
+    float *scores = m->scratch + thread * MOST_ROWS * (m->pages * PAGE + m->stride);
     const int64_t block = item / m->heads, head = item % m->heads;
     const int64_t row = m->blocks[block], rows = m->blocks[block + 1] - row;
     switch (m->kind) {
     case FP32: attend_kind(to, FP32, rows, row, head, scores); break;
-    default: attend_kind(to, BF16, rows, row, head, scores); break;
+    default:
+#if !TILES
+        attend_kind(to, BF16, rows, row, head, scores);
+#endif
+        break;
     }
 }
 
-/* Blocks of up to four consecutive positions of one slot, and of each block every head. */
+/* Blocks of some consecutive positions of one slot, and of each block every head. */
 void attention(Target *to, int64_t rows) {
     const Model *m = to->model;
+    const int on_tiles = TILES && m->kind != FP32;
     int64_t blocks = 0, start = 0;
     for (int64_t row = 0; row <= rows; row++) {
-        if (row > start && row < rows && row - start < ATTENDED_ROWS && to->slots[row] == to->slots[start] &&
+        if (row > start && row < rows && row - start < (on_tiles ? MOST_ROWS : ATTENDED_ROWS) && to->slots[row] == to->slots[start] &&
             to->positions[row] == to->positions[row - 1] + 1)
             continue;
         if (row > start) m->blocks[blocks++] = (int32_t)start;
         start = row;
     }
     m->blocks[blocks] = (int32_t)rows;
-    pool_run(attend_item, to, blocks * m->heads);
+#if TILES
+    if (on_tiles) attend_on_tiles(to, blocks);
+#endif
+    if (!on_tiles) pool_run(attend_item, to, blocks * m->heads);
     if (m->head % GROUP) round_rows(to, m->attended, rows);
 }

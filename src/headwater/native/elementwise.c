@@ -3,91 +3,7 @@
  * elementwise.py has the twins in torch. Elements are float32 or bfloat16 ("half"), arithmetic is float32. Threads are
  * those of the OpenMP library that torch has loaded; without one a kernel runs on the caller's thread.
  */
-#include "calls.h"
-#include "simd.h"
-
-/* ---- threads ---- */
-
-typedef void (*Work)(const void *task, int64_t first, int64_t last);
-typedef struct {
-    Work work;
-    const void *task;
-    int64_t items;
-} Division;
-
-extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned) __attribute__((weak));
-extern int omp_get_thread_num(void) __attribute__((weak));
-extern int omp_get_num_threads(void) __attribute__((weak));
-
-static void own_part(void *argument) {
-    const Division *d = argument;
-    const int64_t number = omp_get_thread_num(), count = omp_get_num_threads();
-    d->work(d->task, d->items * number / count, d->items * (number + 1) / count);
-}
-
-/* `items` divided among `threads`; each item's result is the same whoever computes it. */
-static int64_t divide(Work work, const void *task, int64_t items, int64_t threads) {
-    Division division = {work, task, items};
-    if (!calls_enter()) return CLOSED;
-    if (threads > 1 && items > 1 && GOMP_parallel && omp_get_thread_num && omp_get_num_threads)
-        GOMP_parallel(own_part, &division, (unsigned)threads, 0);
-    else
-        work(task, 0, items);
-    calls_leave();
-    return DONE;
-}
-
-/* ---- vectors ---- */
-
-ALWAYS Floats load(const void *from, int64_t at, int half) {
-    return half ? load_halves((const uint16_t *)from + at) : load_floats((const float *)from + at);
-}
-
-ALWAYS void store(void *to, int64_t at, int half, Floats x) {
-    if (half) store_halves((uint16_t *)to + at, x);
-    else store_floats((float *)to + at, x);
-}
-
-/* The last few of a row, followed by `fill`. */
-ALWAYS Floats load_some(const void *from, int64_t at, int half, int64_t count, float fill) {
-    Floats x = all(fill);
-    for (int64_t i = 0; i < count; i++) {
-        if (half) {
-            const uint32_t bits = (uint32_t)((const uint16_t *)from)[at + i] << 16;
-            float one;
-            memcpy(&one, &bits, sizeof one);
-            x[i] = one;
-        } else {
-            x[i] = ((const float *)from)[at + i];
-        }
-    }
-    return x;
-}
-
-ALWAYS void store_some(void *to, int64_t at, int half, int64_t count, Floats x) {
-    float line[LANES];
-    uint16_t halves[LANES];
-    store(line, 0, 0, x);
-    store(halves, 0, 1, x);
-    if (half) memcpy((uint16_t *)to + at, halves, (size_t)count * sizeof *halves);
-    else memcpy((float *)to + at, line, (size_t)count * sizeof *line);
-}
-
-/* The statements for `at` at every vector of [0, count), where the last may have only `some` elements. */
-#define EACH_VECTOR(count, ...)                                   \
-    do {                                                          \
-        int64_t at = 0;                                           \
-        for (; at + LANES <= (count); at += LANES) {              \
-            const int64_t some = LANES;                            \
-            __VA_ARGS__                                            \
-        }                                                         \
-        if (at < (count)) {                                       \
-            const int64_t some = (count) - at;                    \
-            __VA_ARGS__                                            \
-        }                                                         \
-    } while (0)
-#define LOAD(from, half, fill) (some == LANES ? load(from, at, half) : load_some(from, at, half, some, fill))
-#define STORE(to, half, x) (some == LANES ? store(to, at, half, x) : store_some(to, at, half, some, x))
+#include "elementwise.h"
 
 /* ---- GELU in its tanh form ---- */
 
@@ -129,47 +45,6 @@ static void gelu_work(const void *task, int64_t first, int64_t last) {
 EXPORT int64_t headwater_gelu(const void *x, const void *gradient, void *out, int64_t count, int64_t half, int64_t threads) {
     const Gelu g = {x, gradient, out, count, half};
     return divide(gelu_work, &g, (count + PIECE - 1) / PIECE, threads);
-}
-
-/* ---- softmax and cross-entropy ---- */
-
-typedef struct {
-    void *logits;
-    const int64_t *targets;
-    const float *weights;
-    float *losses;
-    int64_t columns, stride, half;
-} Loss;
-
-ALWAYS void loss_row(const Loss *l, int64_t row, int half) {
-    char *logits = (char *)l->logits + row * l->stride * (half ? 2 : 4);
-    Floats most = all(-INFINITY), sum = {0};
-    EACH_VECTOR(l->columns, most = larger(LOAD(logits, half, -INFINITY), most););
-    const float top = largest_of(most);
-    EACH_VECTOR(l->columns, sum += exponential(LOAD(logits, half, -INFINITY) - top);); /* after the end: 1e-38 */
-    const float total = sum_of(sum), weight = l->weights[row], factor = weight / total;
-    const int64_t target = l->targets[row];
-    const float chosen = load_some(logits, target, half, 1, 0)[0] - top;
-    l->losses[row] = weight * (logf(total) - chosen);
-    EACH_VECTOR(l->columns, STORE(logits, half, factor * exponential(LOAD(logits, half, 0) - top)););
-    store_some(logits, target, half, 1, all(factor * exponential(all(chosen))[0] - weight));
-}
-
-static void loss_work(const void *task, int64_t first, int64_t last) {
-    const Loss *l = task;
-    for (int64_t row = first; row < last; row++)
-        if (l->half) loss_row(l, row, 1);
-        else loss_row(l, row, 0);
-}
-
-/* Each row of logits becomes its gradient; losses[row] = weight · −log softmax(row)[target].
- * OUT_OF_RANGE, and nothing is written, if a target is not a column. */
-EXPORT int64_t headwater_loss(void *logits, const int64_t *targets, const float *weights, float *losses, int64_t rows,
-                    int64_t columns, int64_t stride, int64_t half, int64_t threads) {
-    const Loss l = {logits, targets, weights, losses, columns, stride, half};
-    for (int64_t row = 0; row < rows; row++)
-        if (targets[row] < 0 || targets[row] >= columns) return OUT_OF_RANGE;
-    return divide(loss_work, &l, rows, threads);
 }
 
 /* ---- causal softmax of attention ---- */

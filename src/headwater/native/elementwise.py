@@ -25,6 +25,7 @@ _POINTER, _COUNT, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS: dict[str, list[Any]] = {
     "gelu": [_POINTER] * 3 + [_COUNT] * 3,
     "loss": [_POINTER] * 4 + [_COUNT] * 5,
+    "log_sums": [_POINTER] * 3 + [_COUNT] * 4,
     "softmax": [_POINTER] * 2 + [_NUMBER] + [_COUNT] * 5,
     "norm": [_POINTER] * 3 + [_NUMBER] + [_POINTER] * 3 + [_COUNT] * 4,
     "norm_gradient": [_POINTER] * 7 + [_COUNT] * 5,
@@ -136,19 +137,20 @@ class Kernels:
 
         Raise IndexError, before anything is written, if a target is not a column.
         """
-        if logits.dim() != 2 or logits.dtype not in _EITHER or logits.device.type != "cpu":
-            raise ValueError(
-                f"logits are {_said(logits)}, expected (rows, vocabulary) float32 or bfloat16 on the CPU"
-            )
-        rows, columns = logits.shape
-        if columns < 1 or logits.stride(1) != 1 or (rows > 1 and logits.stride(0) < columns):
-            raise ValueError(f"logits have strides {logits.stride()}, expected rows one after the other")
+        rows, columns = _require_rows("logits", logits, _EITHER)
         _require("targets", targets, (torch.int64,), (rows,))
         _require("weights", weights, (_FLOAT,), (rows,))
         losses = torch.empty(rows)
         stride = logits.stride(0)
         self._call("loss", logits, targets, weights, losses, rows, columns, stride, _is_half(logits))
         return losses.sum()
+
+    def log_sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log Σ e^logit and the largest logit of each row of (rows, columns) float32."""
+        rows, columns = _require_rows("logits", logits, (_FLOAT,))
+        sums, largest = torch.empty(rows), torch.empty(rows)
+        self._call("log_sums", logits, sums, largest, rows, columns, logits.stride(0))
+        return sums, largest
 
     def sum_of_squares(self, x: Tensor) -> Tensor:
         """Return Σ x², float64."""
@@ -240,6 +242,10 @@ class TorchElementwise:
         logits.copy_(weights[:, None] * (probabilities.exp() - one_hot))
         return loss
 
+    def log_sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """See Kernels."""
+        return logits.logsumexp(1), logits.amax(1)
+
     def sum_of_squares(self, x: Tensor) -> Tensor:
         """See Kernels."""
         return x.double().square().sum()
@@ -274,6 +280,17 @@ def _require(
     if not right or (shape is not None and tuple(tensor.shape) != shape):
         wanted = " or ".join(str(dtype) for dtype in dtypes) + (f" of shape {shape}" if shape is not None else "")
         raise ValueError(f"{name} is {_said(tensor)}, expected contiguous {wanted} on the CPU")
+
+
+def _require_rows(name: str, x: Tensor, dtypes: tuple[torch.dtype, ...]) -> tuple[int, int]:
+    """Return the rows and columns of a matrix whose rows may be further apart than they are long."""
+    if x.dim() != 2 or x.dtype not in dtypes or x.device.type != "cpu":
+        wanted = " or ".join(str(dtype) for dtype in dtypes)
+        raise ValueError(f"{name} is {_said(x)}, expected (rows, columns) {wanted} on the CPU")
+    rows, columns = x.shape
+    if columns < 1 or x.stride(1) != 1 or (rows > 1 and x.stride(0) < columns):
+        raise ValueError(f"{name} has strides {x.stride()}, expected rows one after the other")
+    return rows, columns
 
 
 def _rows_of(x: Tensor) -> tuple[int, int]:

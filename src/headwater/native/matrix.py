@@ -66,19 +66,25 @@ def packed_bytes(outputs: int, inputs: int, kind: Kind) -> int:
     return weights // PART // PANEL * _PART_BYTES if kind == "int4" else weights * 4 // _TOGETHER[kind]
 
 
+def allocate(kernels: Kernels, size: int) -> Tensor:
+    """Return uninitialised bytes on huge pages, (size,) uint8; at least one."""
+    library = kernels.library
+    library.headwater_allocate.restype, library.headwater_allocate.argtypes = _POINTER, [_COUNT]
+    library.headwater_free.restype, library.headwater_free.argtypes = None, [_POINTER]
+    address = library.headwater_allocate(size)
+    if not address:
+        raise MemoryError(f"no memory for {size:,} bytes")
+    buffer = (ctypes.c_char * size).from_address(address)  # the tensor holds it
+    # Not at the interpreter's end: the system frees it then.
+    weakref.finalize(buffer, library.headwater_free, address).atexit = False
+    return torch.frombuffer(buffer, dtype=torch.uint8)
+
+
 class Arena:
     """One stretch of memory on huge pages, filled from its start."""
 
     def __init__(self, kernels: Kernels, size: int) -> None:
-        library = kernels.library
-        library.headwater_allocate.restype, library.headwater_allocate.argtypes = _POINTER, [_COUNT]
-        library.headwater_free.restype, library.headwater_free.argtypes = None, [_POINTER]
-        address = library.headwater_allocate(size)
-        if not address:
-            raise MemoryError(f"no {size:,} bytes for the weights")
-        # Not at the interpreter's end: the system frees it then.
-        weakref.finalize(self, library.headwater_free, address).atexit = False
-        self._bytes = torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
+        self._bytes = allocate(kernels, size)
         self._used, self._size = 0, size
 
     def put(self, source: Tensor) -> int:
@@ -109,7 +115,13 @@ class PackedMatrix:
         library = kernels.library
         self._product = library.headwater_product
         self._product.restype = _COUNT
-        self._product.argtypes = [ctypes.POINTER(MatrixStructure), _POINTER, _COUNT, *[_POINTER] * 4, _COUNT]
+        self._product.argtypes = [
+            ctypes.POINTER(MatrixStructure),
+            _POINTER,
+            _COUNT,
+            *[_POINTER] * 4,
+            *[_COUNT] * 3,
+        ]
         outputs, inputs = padded_size(self.outputs), padded_size(self.inputs)
         self._arena = arena or Arena(kernels, packed_bytes(outputs, inputs, kind))
         self._bias = (
@@ -117,7 +129,7 @@ class PackedMatrix:
             if bias is None
             else pad(bias.detach().float(), outputs).clone(memory_format=torch.contiguous_format)
         )
-        packed, scale = _packed(weight.detach(), kind, library.headwater_weight_zero())
+        packed, scale = _packed(weight.detach(), kind, library)
         self._scale = None if scale is None else pad(scale, outputs).contiguous()
         self.structure = MatrixStructure(
             weight=self._arena.put(packed),
@@ -128,20 +140,35 @@ class PackedMatrix:
             outputs=outputs,
         )
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """(rows, in) -> (rows, out) float32."""
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """(rows, in) -> (rows, out) float32, written to `out` if it is given."""
         if x.dim() != 2 or x.shape[1] != self.inputs or x.device.type != "cpu":
             raise ValueError(
                 f"x has shape {tuple(x.shape)} on {x.device}, expected (rows, {self.inputs}) on the CPU"
+            )
+        shape = (len(x), self.outputs)
+        if out is None:
+            out = torch.empty(shape)
+        elif tuple(out.shape) != shape or out.dtype != torch.float32 or not out.is_contiguous():
+            raise ValueError(
+                f"out is {out.dtype} of shape {tuple(out.shape)}, expected contiguous float32 {shape}"
             )
         rows, inputs = len(x), self.structure.inputs
         x = pad(x.float(), inputs).contiguous()
         values, scales = torch.empty(tile_rows(rows), inputs), torch.empty(rows, inputs // PANEL)
         sums = torch.empty(rows, inputs // PART, dtype=torch.int32)
-        y = torch.empty(rows, self.structure.outputs)
-        work = (part.data_ptr() for part in (values, scales, sums, y))
-        check(self._product(ctypes.byref(self.structure), x.data_ptr(), rows, *work, torch.get_num_threads()))
-        return y[:, : self.outputs]
+        work = (part.data_ptr() for part in (values, scales, sums, out))
+        check(
+            self._product(
+                ctypes.byref(self.structure),
+                x.data_ptr(),
+                rows,
+                *work,
+                *(self.outputs,) * 2,
+                torch.get_num_threads(),
+            )
+        )
+        return out
 
 
 class TorchMatrix:
@@ -200,8 +227,10 @@ def to_int4(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (parts / scale).nan_to_num_(0, 0, 0).round_().clamp_(-8, 7), scale
 
 
-def _packed(weight: Tensor, kind: Kind, zero: int) -> tuple[Tensor, Tensor | None]:
+def _packed(weight: Tensor, kind: Kind, library: ctypes.CDLL) -> tuple[Tensor, Tensor | None]:
     """Return the weights as transformer.h lays them out, and for int8 one scale an output."""
+    panel = library.headwater_bf16_panel() if kind == "bf16" else PANEL
+    zero = library.headwater_weight_zero()
     outputs, inputs = (padded_size(size) for size in weight.shape)
     if kind == "int4":
         return _packed_int4(pad(weight.float(), outputs, inputs)), None
@@ -216,7 +245,7 @@ def _packed(weight: Tensor, kind: Kind, zero: int) -> tuple[Tensor, Tensor | Non
     else:
         weight = pad(weight.float(), outputs, inputs)
     together = _TOGETHER[kind]
-    return weight.view(outputs // PANEL, PANEL, inputs // together, together).permute(0, 2, 1, 3), scale
+    return weight.view(outputs // panel, panel, inputs // together, together).permute(0, 2, 1, 3), scale
 
 
 def _packed_int4(weight: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ static void deliver_head(const Target *to, int64_t row, int64_t which, int64_t h
     const Model *m = to->model;
     if (which == 0) {
         const int64_t at = (row * m->heads + head) * m->stride + first;
-        if (m->kind == FP32 || !BF16_PRODUCTS) memcpy((float *)m->query + at, y, (size_t)count * sizeof *y);
+        if (m->kind == FP32 || !is_half(BF16)) memcpy((float *)m->query + at, y, (size_t)count * sizeof *y);
         else memcpy((uint16_t *)m->query + at, halves, (size_t)count * sizeof *halves);
         return;
     }
@@ -26,7 +26,10 @@ static void deliver_head(const Target *to, int64_t row, int64_t which, int64_t h
     if (which == 2) {
         const int64_t at = start + lane * m->stride + first;
         if (m->kind == FP32) memcpy((float *)to->layer->values + at, y, (size_t)count * sizeof *y);
-        else memcpy((uint16_t *)to->layer->values + at, halves, (size_t)count * sizeof *halves);
+        else if (TILES) {
+            uint16_t *values = (uint16_t *)to->layer->values + start + (lane / 2 * m->stride + first) * 2 + lane % 2;
+            for (int64_t i = 0; i < count; i++) values[2 * i] = halves[i];
+        } else memcpy((uint16_t *)to->layer->values + at, halves, (size_t)count * sizeof *halves);
     } else if (m->kind == FP32) {
         float *keys = (float *)to->layer->keys + start + first * PAGE + lane;
         for (int64_t i = 0; i < count; i++) keys[i * PAGE] = y[i];
@@ -42,17 +45,17 @@ static void deliver_head(const Target *to, int64_t row, int64_t which, int64_t h
 /* The 64 outputs of a panel for rows from `row`: each goes to the query, key or value of its head. */
 static void deliver_heads(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]) {
     const Model *m = to->model;
-    for (int64_t r = 0; r < rows; r++) {
-        uint16_t halves[GROUP];
-        for (int i = 0; i < GROUP && m->kind != FP32; i += LANES) store_halves(halves + i, load_floats(line[r] + i));
-        int64_t which = panel * GROUP / m->width, column = panel * GROUP % m->width;
-        int64_t head = column / m->head, first = column % m->head;
-        for (int64_t i = 0; i < GROUP && which < 3;) { /* the rest is padding */
-            const int64_t left = m->head - first, count = left < GROUP - i ? left : GROUP - i;
-            deliver_head(to, row + r, which, head, first, count, line[r] + i, halves + i);
-            i += count, first = 0;
-            if (++head == m->heads) which++, head = 0;
-        }
+    uint16_t halves[rows][GROUP];
+    for (int64_t r = 0; r < rows && m->kind != FP32; r++)
+        for (int i = 0; i < GROUP; i += LANES) store_halves(halves[r] + i, load_floats(line[r] + i));
+    int64_t which = panel * GROUP / m->width, column = panel * GROUP % m->width;
+    int64_t head = column / m->head, first = column % m->head;
+    for (int64_t i = 0; i < GROUP && which < 3;) { /* the rest is padding */
+        const int64_t left = m->head - first, count = left < GROUP - i ? left : GROUP - i;
+        for (int64_t r = 0; r < rows; r++)
+            deliver_head(to, row + r, which, head, first, count, line[r] + i, halves[r] + i);
+        i += count, first = 0;
+        if (++head == m->heads) which++, head = 0;
     }
 }
 
@@ -74,8 +77,11 @@ void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float l
         }
     }
     if (to->purpose == QUERY_KEY_VALUE) deliver_heads(to, row, rows, panel, line);
+    const int64_t columns = to->columns - panel * GROUP; /* the rest is padding */
     for (int64_t r = 0; r < rows; r++) {
-        if (to->purpose == LOGITS) memcpy(to->logits + (row + r) * a->outputs + panel * GROUP, line[r], sizeof line[r]);
+        if (to->purpose == LOGITS && columns > 0)
+            memcpy(to->logits + (row + r) * to->stride + panel * GROUP, line[r],
+                   (size_t)(columns < GROUP ? columns : GROUP) * sizeof **line);
         if (to->purpose == GELU) {
             Row64 y;
             memcpy(&y, line[r], sizeof y);
@@ -313,14 +319,15 @@ void round_rows(Target *to, const float *given, int64_t rows) {
 }
 
 EXPORT int64_t headwater_weight_zero(void) { return WEIGHT_ZERO; }
+EXPORT int64_t headwater_bf16_panel(void) { return BF16_PANEL; }
 
-/* y = x Wᵀ + b for (rows, inputs) float32 -> (rows, outputs), both padded. `values`, `scales` and `sums` are
- * workspace as a model's operands are. */
+/* y = x Wᵀ + b for (rows, inputs) float32, padded -> (rows, columns), `stride` apart. `values`, `scales` and `sums`
+ * are workspace as a model's operands are. */
 EXPORT int64_t headwater_product(const Matrix *a, const float *x, int64_t rows, void *values, float *scales,
-                                 int32_t *sums, float *y, int64_t threads) {
+                                 int32_t *sums, float *y, int64_t columns, int64_t stride, int64_t threads) {
     const Model m = {.kind = a->kind == INT4 ? INT8 : a->kind, .threads = threads};
     const Operand operand = {values, scales, sums, a->inputs};
-    Target to = {.model = &m, .out = operand, .logits = y};
+    Target to = {.model = &m, .out = operand, .logits = y, .columns = columns, .stride = stride};
     if (!pool_begin(threads)) return CLOSED;
     round_rows(&to, x, rows);
     if (rows) multiply(&to, LOGITS, a, &operand, rows);

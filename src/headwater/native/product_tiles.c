@@ -7,9 +7,9 @@
 
 #if TILES
 
-/* BLOCK: inputs of a block, ROUND: rows that pass over it together, STEP: bytes of one step of a panel, 16 × 64
- * weights in groups of 4 bytes. */
-enum { ITEM_ROWS = 256, BLOCK = 256, ROUND = 2 * TILE_ROWS, STEP = TILE_ROWS * 4 * GROUP, LINE = 4 * GROUP };
+/* BLOCK: inputs of a block, ROUND: rows that pass over it together, LINE: bytes of 64 weights of one input or more,
+ * HALF: of 32. */
+enum { ITEM_ROWS = 256, BLOCK = 256, ROUND = 2 * TILE_ROWS, LINE = 4 * GROUP, HALF = LINE / 2 };
 enum { INT4_PART = PART * GROUP / 2 + 2 * GROUP, TILE_PARTS = 16 / LANES };
 
 typedef float Line[GROUP];
@@ -36,11 +36,11 @@ static void add_round(const char *a, int64_t next, const char *w, Line *line, in
         tile_load(0, line[0], LINE); tile_load(1, line[0] + 16, LINE);
         tile_load(2, line[TILE_ROWS], LINE); tile_load(3, line[TILE_ROWS] + 16, LINE);
     }
-    for (int64_t step = 0; step < steps; step++, a += TILE_BYTES, w += STEP) {
+    for (int64_t step = 0; step < steps; step++, a += TILE_BYTES, w += TILE_ROWS * HALF) {
         prefetch(ahead);
         tile_load(4, a, TILE_LINE);
-        tile_load(6, w, LINE);
-        tile_load(7, w + TILE_LINE, LINE);
+        tile_load(6, w, HALF);
+        tile_load(7, w + TILE_LINE, HALF);
         tile_add_pairs(0, 4, 6);
         tile_add_pairs(1, 4, 7);
         tile_load(5, a + next, TILE_LINE);
@@ -51,24 +51,25 @@ static void add_round(const char *a, int64_t next, const char *w, Line *line, in
     tile_store(2, line[TILE_ROWS], LINE); tile_store(3, line[TILE_ROWS] + 16, LINE);
 }
 
-/* Up to 16 rows by 64 outputs. */
-static void add_few(const char *a, const char *w, Line *line, int64_t steps, int begins, Ahead *ahead) {
+/* Up to 16 rows by 64 outputs: `w` and `half` are weights of 32. */
+static void add_few(const char *a, const char *w, int64_t half, Line *line, int64_t steps, int begins, Ahead *ahead) {
     if (begins) {
         tile_zero(0); tile_zero(1); tile_zero(2); tile_zero(3);
     } else {
         tile_load(0, line[0], LINE); tile_load(1, line[0] + 16, LINE);
         tile_load(2, line[0] + 32, LINE); tile_load(3, line[0] + 48, LINE);
     }
-    for (int64_t step = 0; step < steps; step++, a += TILE_BYTES, w += STEP) {
-        prefetch(ahead);
+    for (int64_t step = 0; step < steps; step++, a += TILE_BYTES, w += TILE_ROWS * HALF) {
+        prefetch(&ahead[0]);
+        prefetch(&ahead[1]);
         tile_load(4, a, TILE_LINE);
-        tile_load(6, w, LINE);
+        tile_load(6, w, HALF);
         tile_add_pairs(0, 4, 6);
-        tile_load(7, w + TILE_LINE, LINE);
+        tile_load(7, w + TILE_LINE, HALF);
         tile_add_pairs(1, 4, 7);
-        tile_load(6, w + 2 * TILE_LINE, LINE);
+        tile_load(6, w + half, HALF);
         tile_add_pairs(2, 4, 6);
-        tile_load(7, w + 3 * TILE_LINE, LINE);
+        tile_load(7, w + half + TILE_LINE, HALF);
         tile_add_pairs(3, 4, 7);
     }
     tile_store(0, line[0], LINE); tile_store(1, line[0] + 16, LINE);
@@ -169,40 +170,54 @@ static void unpack(const char *from, int64_t parts, char *to) {
 
 static int64_t row_parts(int64_t rows) { return (rows + ITEM_ROWS - 1) / ITEM_ROWS; }
 
-/* Bytes of a panel for some inputs, a multiple of 32. */
-ALWAYS int64_t weight_bytes(int kind, int64_t inputs) {
-    return kind == BF16 ? 2 * GROUP * inputs : kind == INT8 ? GROUP * inputs : inputs / PART * INT4_PART;
+/* What a pass of `steps` steps prefetches: `bytes` from `at`. */
+ALWAYS Ahead ahead_of(const char *at, int64_t bytes, int64_t steps) {
+    return (Ahead){at, (bytes / 64 + steps - 1) / steps};
 }
 
-ALWAYS void tile_panel(const Target *to, int kind, int64_t panel, int64_t row, int64_t rows) {
-    const int64_t inputs = to->matrix->inputs, size = weight_bytes(kind, inputs), next = inputs / 32 * TILE_BYTES;
+static void bf16_panel(const Target *to, int64_t panel, int64_t row, int64_t rows) {
+    const int64_t inputs = to->matrix->inputs, half = inputs * HALF / 2, next = inputs / 32 * TILE_BYTES;
+    const char *w = (const char *)to->matrix->weight + panel * 2 * half;
+    const char *x = (const char *)to->in.values + row / TILE_ROWS * next;
+    Line line[ITEM_ROWS] __attribute__((aligned(64)));
+    for (int64_t done = 0; done < inputs; done += BLOCK) {
+        const int64_t left = inputs - done, count = left < BLOCK ? left : BLOCK, block = count * HALF / 2;
+        const int64_t steps = count / 32, rounds = rows > TILE_ROWS ? rows / ROUND + (rows % ROUND > TILE_ROWS) : 1;
+        /* After the last block: the thread's next panel, probably. */
+        const char *after = w + block + (count == left ? half + (to->model->threads - 1) * 2 * half : 0);
+        Ahead ahead[2] = {ahead_of(after, block, steps * rounds), ahead_of(after + half, block, steps * rounds)};
+        for (int64_t r = 0; r + TILE_ROWS < rows; r += ROUND)
+            add_round(x + r / TILE_ROWS * next, next, w, line + r, steps, done == 0, &ahead[0]);
+        for (int64_t r = 0; r < rows; r += ROUND) {
+            const int64_t some = rows - r < ROUND ? rows - r : ROUND;
+            const char *from = x + r / TILE_ROWS * next;
+            if (some > TILE_ROWS) add_round(from, next, w + half, (Line *)(line[r] + 32), steps, done == 0, &ahead[1]);
+            else add_few(from, w, half, line + r, steps, done == 0, ahead);
+            if (count == left) deliver(to, row + r, some, panel, line + r);
+        }
+        w += block, x += steps * TILE_BYTES;
+    }
+}
+
+ALWAYS void bytes_panel(const Target *to, int kind, int64_t panel, int64_t row, int64_t rows) {
+    const int64_t inputs = to->matrix->inputs;
+    const int64_t size = kind == INT8 ? inputs * GROUP : inputs / PART * INT4_PART;
     const char *w = (const char *)to->matrix->weight + panel * size;
     Line line[ITEM_ROWS] __attribute__((aligned(64)));
     char bytes[kind == INT4 ? BLOCK * GROUP : 1] __attribute__((aligned(64)));
-    if (kind != BF16) memset(line, 0, (size_t)rows * sizeof *line);
+    memset(line, 0, (size_t)rows * sizeof *line);
     for (int64_t done = 0; done < inputs; done += BLOCK) {
-        const int64_t left = inputs - done, count = left < BLOCK ? left : BLOCK, block = weight_bytes(kind, count);
-        const int64_t rounds = (rows + ROUND - 1) / ROUND, sixteens = (rows + TILE_ROWS - 1) / TILE_ROWS;
-        const int64_t steps = kind == BF16 ? count / 32 : kind == INT8 ? count / GROUP : count / PART;
-        const int64_t passes = rows <= TILE_ROWS ? 1 : kind == BF16 ? 2 * rounds : 4 * sixteens;
-        /* After the last block: the thread's next panel, probably. */
-        Ahead ahead = {w + block + (count == left ? (to->model->threads - 1) * size : 0),
-                       (block / 64 + steps * passes - 1) / (steps * passes)};
+        const int64_t left = inputs - done, count = left < BLOCK ? left : BLOCK;
+        const int64_t block = kind == INT8 ? count * GROUP : count / PART * INT4_PART;
+        const int64_t steps = count / (kind == INT8 ? GROUP : PART), sixteens = (rows + TILE_ROWS - 1) / TILE_ROWS;
+        Ahead ahead = ahead_of(w + block + (count == left ? (to->model->threads - 1) * size : 0), block,
+                               steps * (rows < TILE_ROWS ? 1 : 4 * sixteens));
         if (kind == INT4) unpack(w, count / PART, bytes);
         const Bytes b = {&to->in, kind == INT4 ? bytes : w, w + PART * GROUP / 2, done, count};
-        for (int64_t r = 0; r < rows; r += ROUND) {
-            const int64_t some = rows - r < ROUND ? rows - r : ROUND;
-            const char *x = (const char *)to->in.values + (row + r) / TILE_ROWS * next + done / 32 * TILE_BYTES;
-            if (kind == BF16 && some <= TILE_ROWS) {
-                add_few(x, w, line + r, steps, done == 0, &ahead);
-            } else if (kind == BF16) {
-                add_round(x, next, w, line + r, steps, done == 0, &ahead);
-                add_round(x, next, w + 2 * TILE_LINE, (Line *)(line[r] + 32), steps, done == 0, &ahead);
-            }
-            for (int64_t at = r; at < r + some && kind != BF16; at += TILE_ROWS) {
-                if (rows - at >= TILE_ROWS) add_sixteen(&b, kind, row + at, line + at, &ahead);
-                else add_fewer(&b, kind, row + at, rows - at, line + at, &ahead);
-            }
+        for (int64_t r = 0; r < rows; r += TILE_ROWS) {
+            const int64_t some = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
+            if (some == TILE_ROWS) add_sixteen(&b, kind, row + r, line + r, &ahead);
+            else add_fewer(&b, kind, row + r, some, line + r, &ahead);
             if (count == left) deliver(to, row + r, some, panel, line + r);
         }
         w += block;
@@ -212,16 +227,18 @@ ALWAYS void tile_panel(const Target *to, int kind, int64_t panel, int64_t row, i
 static void tile_item(const void *task, int64_t item, int thread) {
     (void)thread;
     const Target *to = task;
-    const int64_t parts = row_parts(to->rows), panel = item / parts, part = item % parts;
+    /* The panels of one part after the other: its inputs stay in the second cache. */
+    const int64_t parts = row_parts(to->rows), panels = to->matrix->outputs / GROUP;
+    const int64_t panel = item % panels, part = item / panels;
     const int64_t each = (to->rows + parts * ROUND - 1) / (parts * ROUND) * ROUND, row = part * each;
     const int64_t rows = to->rows - row < each ? to->rows - row : each;
     if (rows <= 0) return;
     const TileShapes shapes = tile_shapes(rows < TILE_ROWS ? (int)rows : TILE_ROWS, to->matrix->kind == INT4 ? PART : TILE_LINE);
     tile_begin(shapes);
     switch (to->matrix->kind) {
-    case BF16: tile_panel(to, BF16, panel, row, rows); break;
-    case INT8: tile_panel(to, INT8, panel, row, rows); break;
-    default: tile_panel(to, INT4, panel, row, rows); break;
+    case BF16: bf16_panel(to, panel, row, rows); break;
+    case INT8: bytes_panel(to, INT8, panel, row, rows); break;
+    default: bytes_panel(to, INT4, panel, row, rows); break;
     }
     tile_end();
 }

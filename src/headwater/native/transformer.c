@@ -114,22 +114,22 @@ EXPORT int64_t headwater_forward(const Model *m, const int32_t *tokens, const in
     }
     if (wanted > 0) {
         if (m->pre_norm || m->final_weight) normalise(&to, m->final_weight, m->final_bias, logits == NULL, wanted);
-        to.logits = logits;
+        to.logits = logits, to.columns = to.stride = m->output.outputs;
         if (logits) multiply(&to, LOGITS, &m->output, &narrow, wanted);
     }
     pool_end();
     return DONE;
 }
 
-/* `bytes` of zeros for weights, on huge pages where the system has them: half the time of a step goes into reading
- * them, and ordinary pages add their own lookups. NULL when there is no memory. */
+/* `bytes` on huge pages where the system has them. Half the time of a step goes into reading weights, and ordinary
+ * pages add their own lookups; and the first use of an ordinary page costs as much as writing it several times. NULL
+ * when there is no memory. */
 EXPORT void *headwater_allocate(int64_t bytes) {
     void *memory = NULL;
     if (posix_memalign(&memory, 2 << 20, (size_t)bytes)) return NULL;
 #ifdef __linux__
     madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
 #endif
-    memset(memory, 0, (size_t)bytes);
     return memory;
 }
 

@@ -8,7 +8,7 @@
  * Weights are in panels of 64 outputs, read front to back by the thread that has taken the panel. Inputs and outputs
  * are padded with zeros to a multiple of 64.
  *   float32   [panel][input][64]
- *   bfloat16  [panel][input / 2][64][2]
+ *   bfloat16  [panel][input / 2][64][2], or on tiles [panel][half][input / 2][32][2]
  *   int8      [panel][input / 4][64][4], a byte w + WEIGHT_ZERO; one scale an output
  *   int4      [panel][input / 32] of { [4][64][4], a byte (w + 8) of input i | (w + 8) of input i + 4 << 4,
  *             where a step has inputs i .. i + 7; [64] scales in bfloat16 }
@@ -17,7 +17,7 @@
  * Where products run on tiles, bfloat16 and int8 are in tiles: [row / 16][column · size / 64][16][64 bytes].
  * Keys and values are float32 or bfloat16, in pages of 16 positions; a head's dimensions are padded to `stride`:
  *   keys    [page][head][dimension (in pairs for bfloat16)][16]
- *   values  [page][head][16][dimension]
+ *   values  [page][head][16][dimension], or, bfloat16 on tiles, [page][head][16 / 2][dimension][2]
  * A slot is one text: a table of its pages in order. Texts that begin alike may share pages.
  */
 #ifndef HEADWATER_TRANSFORMER_H
@@ -30,6 +30,7 @@
 
 enum { FP32, BF16, INT8, INT4 };
 enum { QUERY_KEY_VALUE, RESIDUAL, GELU, LOGITS };
+enum { BF16_PANEL = TILES ? 32 : 64 };
 enum { GROUP = 64, PART = 32, PAGE = 16, PARTS = GROUP / LANES, PAGE_PARTS = PAGE / LANES };
 
 typedef struct {
@@ -63,7 +64,7 @@ typedef struct {
     float *operand_scale[2];   /* int8: (rows, inputs / 64) */
     int32_t *operand_sum[2];   /* int8: (rows, inputs / 32), of each 32 bytes */
     float *attended;           /* (rows, padded), if `head` is not a multiple of 64 */
-    float *scratch;            /* (threads, 4, 16 pages + stride) */
+    float *scratch;            /* (threads, 16, 16 pages + stride) */
     int32_t *blocks;           /* (rows + 1): where each block of rows for attention begins */
 } Model;
 
@@ -85,7 +86,8 @@ typedef struct {
     Operand in, out;
     const float *weight, *bias; /* of a norm */
     int embed, keep;
-    float *logits;      /* (rows, outputs) */
+    float *logits;      /* (rows, columns), `stride` apart */
+    int64_t columns, stride;
     const float *given; /* (rows, inputs), to be rounded */
 } Target;
 
@@ -164,8 +166,10 @@ void attention(Target *to, int64_t rows);
 
 /* The 64 outputs of a panel for rows from `row`: bias, and what else the purpose asks for. */
 void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]);
+void deliver_attended(const Target *to, int64_t row, int64_t head, const float *y);
 #if TILES
 void multiply_on_tiles(Target *to);
+void attend_on_tiles(Target *to, int64_t blocks);
 #endif
 
 #endif

@@ -33,7 +33,7 @@ from headwater.native.matrix import (
 PAGE = 16  # positions of a page of keys and values
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _OPERANDS: dict[Kind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 2}
-_SCRATCH_ROWS = 4  # rows that attention computes together
+_SCRATCH_ROWS = 16  # rows that attention computes together
 
 
 class _LayerStructure(ctypes.Structure):
