@@ -43,7 +43,7 @@ check: .venv/.ready-dev
 	$(BIN)/ruff format --check src papers tests benchmarks examples tools
 	$(BIN)/ruff check src papers tests benchmarks examples tools
 	$(BIN)/mypy
-	$(BIN)/python tools/tree.py --check
+	$(BIN)/python tools/public_names.py --check
 	$(BIN)/python tools/examples.py --check
 	$(BIN)/python tools/evaluation.py --check
 	$(BIN)/python tools/architecture.py --check
@@ -51,7 +51,7 @@ check: .venv/.ready-dev
 format: .venv/.ready-dev
 	$(BIN)/ruff format src papers tests benchmarks examples tools
 	$(BIN)/ruff check --fix src papers tests benchmarks examples tools
-	$(BIN)/python tools/tree.py --write
+	$(BIN)/python tools/public_names.py --write
 	$(BIN)/python tools/examples.py --write
 	$(BIN)/python tools/evaluation.py --write
 	$(BIN)/python tools/architecture.py --write

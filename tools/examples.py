@@ -27,7 +27,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = re.compile(r"^<!-- (examples/\S+) -->\n(?:```\w*\n.*?^```\n)?", re.M | re.S)
-OUTPUT, TREE = "<!-- output -->", "<!-- tree -->"
+OUTPUT = "<!-- output -->"
 OUTPUT_OF = re.compile(r"^<!-- output of (examples/\S+\.(?:sh|py)) -->\n(?:```text\n(.*?)^```\n)?", re.M | re.S)
 LINKED_LINE = re.compile(r"`([\w.]+)`\]\([^)]*#L(\d+)\)")
 LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml", ".slurm": "sh", ".patch": "diff"}
@@ -98,7 +98,7 @@ def strangers(text: str) -> Iterator[int]:
             continue
         start = token.map[0]
         before = lines[start - 1] if start else ""
-        named = before.startswith("<!-- examples/") or before == TREE
+        named = before.startswith("<!-- examples/")
         output = before == OUTPUT or OUTPUT_OF.match(f"{before}\n") is not None
         if token.type == "code_block" or not (named or (output and token.info == "text")):
             yield start + 1

@@ -49,7 +49,14 @@ NAVIGATION = {
         "results/index",
     ),
     "Reference": ("commands/index", "calls/index", "formats", "guarantees", "licences"),
-    "Extending": ("architecture", "extending/task", "extending/step", "extending/preset", "extending/command"),
+    "Extending": (
+        "architecture",
+        "public-names",
+        "extending/task",
+        "extending/step",
+        "extending/preset",
+        "extending/command",
+    ),
 }
 SOURCE = re.compile(r"^<!-- source (\S+)((?: \S+)+) -->\n(→ .*\n)?", re.M)
 

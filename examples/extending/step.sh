@@ -1,3 +1,3 @@
 cp examples/extending/shouting.py src/headwater/corpus/filters/
 patch -p1 < examples/extending/step.patch
-python tools/tree.py --write
+python tools/public_names.py --write

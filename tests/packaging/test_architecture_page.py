@@ -1,4 +1,4 @@
-"""The picture and the table of docs/architecture.md show the imports that the source has."""
+"""Generated pages of the architecture show what the source has."""
 
 from __future__ import annotations
 
@@ -6,9 +6,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-TOOL = Path(__file__).parents[2] / "tools" / "architecture.py"
+import public_names
+import pytest
+
+TOOLS = Path(__file__).parents[2] / "tools"
 
 
-def test_the_page_shows_the_real_imports() -> None:
-    checked = subprocess.run([sys.executable, TOOL, "--check"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("tool", ["architecture.py", "public_names.py"])
+def test_a_page_shows_what_the_source_has(tool: str) -> None:
+    checked = subprocess.run(
+        [sys.executable, TOOLS / tool, "--check"], capture_output=True, text=True, check=False
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_public_name_is_described() -> None:
+    names = {
+        (folder.name, name): text
+        for folder in public_names.packages()
+        for name, text in public_names.public(folder).items()
+    }
+    assert [name for name, text in names.items() if not text] == []

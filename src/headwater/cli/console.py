@@ -30,16 +30,20 @@ ModelTokenizer = Annotated[
     typer.Option("--tokenizer", help="Tokenizer folder, gpt2 or gpt1, for a model folder without a tokenizer."),
 ]
 DEVICE = typer.Option("--device", help="auto (a GPU if available), cpu, cuda, cuda:1 or mps.")
+# The option `--device`.
 Device = Annotated[str, DEVICE]
 ComputePrecision = Annotated[
     str,
     typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 if it is faster for this model)."),
 ]
+# The option `--seed`.
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.", min=0)]
+# The option `--set`: any configuration key.
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Set any configuration key (--keys lists them). Repeatable.", metavar="KEY=VALUE"),
 ]
+# The option `--json`.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
 Download = Annotated[
     bool,

@@ -295,6 +295,7 @@ CBT = Detokenizer(
     )
 )
 DetokenizerName = Literal["wikitext", "ptb", "1bw", "lambada", "cbt"]
+# The inverses of the data sets' tokenizers, by name.
 DETOKENIZERS: Mapping[DetokenizerName, Detokenizer] = {
     "wikitext": WIKITEXT,
     "ptb": PTB,

@@ -33,4 +33,5 @@ class FunctionWords:
         return text.strip().replace("’", "'") in _BEGINNINGS
 
 
+# The words that LAMBADA's stop-word filter excludes.
 FUNCTION_WORDS = FunctionWords()

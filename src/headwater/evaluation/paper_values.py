@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headwater.evaluation.paper_tables import PaperTable
 
+# GPT-2's tables whose numbers an evaluation prints, by name.
 PAPER_TABLES: dict[str, PaperTable] = PaperTable.read(Path(__file__).with_name("gpt2_tables.toml"))
 LABELS = ("117M", "345M", "762M", "1542M")  # in the tables, of SIZES
 SIZES = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")

@@ -64,6 +64,7 @@ class Generated(NamedTuple):
     log_probabilities: tuple[float, ...]
 
 
+# What a request is answered with.
 Answer = Scored | Generated
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 Part = TypeVar("Part", bound=Config)
+# The files that a fine-tuned model has in addition to its base.
 TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
 # Rows that are tokenized, sorted by length and predicted together: memory stays the same for any number of rows.
 _WINDOW = 2_048

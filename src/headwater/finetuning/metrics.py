@@ -96,7 +96,9 @@ def spearman(first: Floats, second: Floats) -> Floats:
     return pearson(rankdata(first), rankdata(second))
 
 
+# Metrics of a confusion matrix, by name.
 OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
+# Metrics of two columns of numbers, by name.
 OF_SCORES = {"pearson": pearson, "spearman": spearman}
 
 

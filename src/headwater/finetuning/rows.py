@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.finetuning.labels import Labels
 
 TaskName = Literal["classify", "entail", "similarity", "choice"]
+# The names of the tasks.
 TASK_NAMES: tuple[TaskName, ...] = ("classify", "entail", "similarity", "choice")
 Target = Literal["class", "score", "answer"]
 MetricName = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]

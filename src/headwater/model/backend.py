@@ -111,6 +111,7 @@ class Backend:
         return self.matmul == "onednn" and weight.dtype == torch.float32 and _is_eager_cpu(weight)
 
 
+# The backend that computes everything in torch.
 TORCH = Backend()
 
 

@@ -249,6 +249,7 @@ _LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropo
 # (0.2 % more).
 _BILSTM = _LSTM | {"architecture": "bilstm", "layers": 2}
 
+# Each preset: the keys in which it differs from the defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     "gpt1": _GPT1_FULL,
     "gpt2-small": {"layers": 12, "width": 768, "heads": 12},

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from headwater.errors import FolderError
 from headwater.reading import read_json
 
+# The kind of a folder with the results of an experiment.
 KIND = "reproduction"
 
 

@@ -15,6 +15,7 @@ from headwater.shipped.runs import CONFIG, find_checkpoint
 FOLDER = Path(__file__).parent
 DEFAULT = "gpt2-mini"  # of `generate` and `serve` if no model is named
 STARTS = (DEFAULT, "gpt2-mini-ko")  # a small text continues from the one whose tokenizer knows its language
+# What the cards say about the text of a shipped model.
 TRAINED_ON = "free text"
 
 

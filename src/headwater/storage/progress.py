@@ -43,6 +43,7 @@ class Progress:
         return texts
 
 
+# A progress display that shows nothing.
 SILENT = Progress()
 
 

@@ -30,6 +30,7 @@ _PAIRS = (
     ("encoder.json", "vocab.bpe"),
     ("encoder_bpe_40000.json", "vocab_40000.bpe"),
 )
+# The class names of transformers' tokenizers, by kind.
 TOKENIZER_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
 
 

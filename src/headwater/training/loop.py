@@ -34,6 +34,7 @@ _RANDOM_STATE = (
     threading.RLock()
 )  # held while torch's generators, which all threads share, have a training's state
 
+# (model, batch) -> the loss, and what to write into the journal by name.
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 TrainingPrecision = Literal["auto", "fp32", "bf16"]
 # Keys that change only rounding and dropout's masks of the result: a resumed run may change them.

@@ -29,6 +29,7 @@ from headwater.training.loop import TrainConfig, Trainer, UpdateResult
 from headwater.training.machine import matmul_rate
 from headwater.training.watch import SUSPECTS, Watch
 
+# The names in a run folder.
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
 
 

@@ -22,6 +22,7 @@ from headwater_papers.task_sets.benchmarks import READERS, SETS, Benchmark, SetF
 
 # A choice has a document, a question and at least two answers.
 _FEWEST_TEXTS = {"classify": 1, "entail": 2, "similarity": 2, "choice": 4}
+# GPT-1's sets by name.
 BY_NAME = {benchmark.name: benchmark for benchmark in SETS}
 # The shares of the rows of one file that becomes several parts.
 _VALIDATION, _TEST = 0.1, 0.3

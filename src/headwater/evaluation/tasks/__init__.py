@@ -22,6 +22,7 @@ def _tasks_of(path: Path) -> list[Task]:
 _FILES = sorted(
     path for path in Path(__file__).parent.iterdir() if path.suffix in (SUFFIX, ".py") and path.stem != "__init__"
 )
+# Every task by the name of its protocol.
 TASKS: dict[str, Task] = {task.protocol: task for path in _FILES for task in _tasks_of(path)}
 
 # The version of all protocols. Increase it with every change of what a protocol asks or how it scores, so that

@@ -16,6 +16,7 @@ from headwater.model.config import ModelConfig
 
 CLASS = "BertForMaskedLM"
 PREFIX = "bert."
+# The start of the names of a masked model's output tensors.
 OUTPUT = "cls.predictions."
 # Tensors of BERT's files that the model does not need: copies of tied ones, and heads for other uses.
 UNUSED = (f"{OUTPUT}decoder.", "bert.pooler.", "pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")

@@ -22,7 +22,9 @@ from headwater.errors import DataError, MismatchError
 from headwater.storage import SILENT, Progress, Stage, save_array
 from headwater.tokenizer import Tokenizer, token_dtype
 
+# The parts of a tokens folder.
 PARTS: tuple[Part, Part] = ("train", "validation")
+# The tokens of a shard that is full.
 SHARD_TOKENS = 100_000_000
 # A shorter last shard is appended to the previous one: no training window is longer.
 LAST_SHARD_TOKENS = 65_536
