@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 LAYERS = [
     {"errors", "intervals"},
-    {"reading"},
+    {"plugins", "reading"},
     {"config", "device", "shipped", "storage"},
     {"native"},
     {"model", "tokenizer", "corpus", "report"},

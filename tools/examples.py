@@ -51,7 +51,7 @@ def filled(text: str, page: Path) -> str:
     def links(match: re.Match[str]) -> str:
         name, wanted = match[1], match[2].split()
         written = {found: int(line) for found, line in LINKED_LINE.findall(match[3] or "")}
-        target = os.path.relpath(site.PACKAGE / name, page.parent)
+        target = os.path.relpath(site.source_file(name), page.parent)
         linked = []
         for one in wanted:
             first, last = site.source_range(name, one)

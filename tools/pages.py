@@ -111,7 +111,7 @@ def with_sources(markdown: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         code = "\n\n\n".join(source_lines(match[1], wanted) for wanted in match[2].split())
-        return f"```{{code-block}} python\n:caption: src/headwater/{match[1]}\n\n{code}\n```\n"
+        return f"```{{code-block}} python\n:caption: {source_file(match[1]).relative_to(ROOT)}\n\n{code}\n```\n"
 
     return SOURCE.sub(block, markdown)
 
@@ -123,10 +123,15 @@ def sources(markdown: str) -> Iterator[tuple[str, str]]:
             yield match[1], wanted
 
 
+def source_file(name: str) -> Path:
+    """Return the file that a source comment names: of headwater-papers, or below src/headwater/."""
+    return (ROOT / "papers" / "src" if name.startswith("headwater_papers/") else PACKAGE) / name
+
+
 def source_lines(name: str, wanted: str) -> str:
     """Return the source of an object, as `source_range`, with its docstring."""
     first, last = source_range(name, wanted)
-    lines = (PACKAGE / name).read_text(encoding="utf-8").splitlines()[first - 1 : last]
+    lines = source_file(name).read_text(encoding="utf-8").splitlines()[first - 1 : last]
     indent = len(lines[0]) - len(lines[0].lstrip())
     return "\n".join(line[indent:] for line in lines)
 
@@ -136,7 +141,7 @@ def source_range(name: str, wanted: str) -> tuple[int, int]:
 
     Raises KeyError if the file has no such object.
     """
-    text = (PACKAGE / name).read_text(encoding="utf-8")
+    text = source_file(name).read_text(encoding="utf-8")
     nodes: list[ast.stmt] = ast.parse(text).body
     found: ast.stmt | None = None
     for part in wanted.split("."):

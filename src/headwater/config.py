@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from pydantic.fields import FieldInfo
 
 from headwater.errors import UsageError, nearest
+from headwater.plugins import RECIPES, plugins
 from headwater.reading import read_text
 from headwater.storage import write_text
 
@@ -174,7 +175,8 @@ def read_recipe(name_or_file: str | Path) -> Layer:
                 repair='Set at least its preset, for example: preset = "gpt2-nano"',
             )
         return Layer(keys, str(path))
-    shipped = {recipe.stem: recipe for recipe in sorted(recipes_folder().glob("*.toml"))}
+    folders = [recipes_folder(), *(plugin.load() for plugin in plugins(RECIPES).values())]
+    shipped = {recipe.stem: recipe for folder in folders for recipe in sorted(folder.glob("*.toml"))}
     if str(name_or_file) not in shipped:
         raise UsageError(
             f"there is no recipe {str(name_or_file)!r}",

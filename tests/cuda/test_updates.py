@@ -14,7 +14,7 @@ from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
-from headwater.model.bilstm import both_directions
+from headwater_papers.relatives.bilstm import both_directions
 from headwater.model.config import PRESETS
 from headwater.model.loss import IGNORE
 from headwater.pretraining.objectives import l1, masked
@@ -32,6 +32,7 @@ FROZEN: dict[str, tuple[str, TaskModelName]] = {
 }
 ALIGNMENT = 16  # bytes
 # Every preset, and the models of the scales that need a GPU.
+preset("bilstm-mini")  # registers those of headwater-papers
 SHAPES = {name: preset(name) for name in PRESETS} | {
     f"{scale}, {name}": preset(plan.recipe["preset"], **plan.recipe.get("model", {}))
     for scale in ("small", "paper")

@@ -17,7 +17,7 @@ import pytest
 import evaluation
 import headwater
 from headwater.cli.main import COMMANDS
-from headwater.cli.plugins import plugins
+from headwater.plugins import plugins
 from headwater.corpus.web.links import COLUMNS
 from headwater.evaluation.results import Result, Results, Skipped
 from headwater.storage.provenance import Manifest

@@ -9,17 +9,19 @@ import pytest
 from headwater.cli.main import main
 from headwater.config import read_recipe
 from headwater.errors import UsageError
-from headwater.model import PRESETS, build_model
+from headwater.model import PRESETS, build_model, preset
 from headwater.pretraining.recipe import PretrainConfig
 
-RECIPES = Path(__file__).parents[2] / "src/headwater/recipes"
+ROOT = Path(__file__).parents[2]
+RECIPES = [*(ROOT / "src/headwater/recipes").glob("*.toml"), *ROOT.glob("papers/src/**/relatives/recipes/*.toml")]
 
 
 def test_there_is_a_recipe_for_every_preset() -> None:
-    assert {path.stem for path in RECIPES.glob("*.toml")} == set(PRESETS)
+    preset("bilstm-nano")  # registers those of headwater-papers
+    assert {path.stem for path in RECIPES} == set(PRESETS)
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(RECIPES), ids=lambda path: path.stem)
 def test_a_recipe_loads_and_trains_the_model_of_its_name(path: Path) -> None:
     config = PretrainConfig.load(path)
     assert config.preset == path.stem
@@ -30,7 +32,7 @@ def test_a_recipe_is_found_by_its_name_and_a_file_of_that_name_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert read_recipe("gpt2-nano") == read_recipe(RECIPES / "gpt2-nano.toml")
+    assert read_recipe("gpt2-nano") == read_recipe(ROOT / "src/headwater/recipes/gpt2-nano.toml")
     (tmp_path / "gpt2-nano").write_text("steps = 3\n")
     assert read_recipe("gpt2-nano") == {"steps": 3}
     for unknown in ("gpt2-nan", "recipes/gpt2-nan.toml"):
@@ -55,7 +57,7 @@ def test_a_recipe_is_found_by_its_name_and_a_file_of_that_name_wins(
     ],
 )
 def test_the_papers_sizes(name: str, parameters: int, sequences: int, context: int) -> None:
-    config = PretrainConfig.load(RECIPES / f"{name}.toml")
+    config = PretrainConfig.load(ROOT / f"src/headwater/recipes/{name}.toml")
     model = build_model(config.architecture, device="meta")
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     assert (config.batch_size, config.window) == (sequences, context)

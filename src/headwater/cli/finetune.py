@@ -23,7 +23,7 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
-from headwater.cli.plugins import TASK_SETS, not_installed, plugins
+from headwater.plugins import TASK_SETS, not_installed, plugins
 from headwater.errors import UsageError
 from headwater.shipped import DEFAULT
 

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from headwater.cli.console import stop_progress
-from headwater.cli.plugins import OPTIONAL, not_installed, plugins
+from headwater.plugins import OPTIONAL, not_installed, plugins
 from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
 from headwater.storage import say

@@ -2,10 +2,9 @@
 
 GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512, 40,478 rows. GPT-2 (Radford et al.
 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context 1,024,
-50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. ELMo (Peters et al. 2018, section
-3.1), `bilstm`: an LSTM in each direction, with about as many parameters as the GPT-1 of its size. The presets for
-small machines keep GPT-2's 64 dimensions per head and its width of 64 times the depth; their vocabulary is that of
-the tokenizer they are trained with.
+50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. The presets for small machines keep
+GPT-2's 64 dimensions per head and its width of 64 times the depth; their vocabulary is that of the tokenizer they
+are trained with. Other distributions can add kinds of models: see `register_architecture`.
 
 `faithful` decides where the authors' code differs from the papers: "code" follows the code, "paper" the papers'
 text and equations. Pre-training, fine-tuning and conversion have it as a key.
@@ -16,12 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import UsageError, suggest
+from headwater.plugins import ARCHITECTURES, plugins
 
 Faithful = Literal["code", "paper"]
 # GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, also in the softmax, and a softmax that
@@ -59,7 +60,6 @@ class Architecture:
 _ARCHITECTURES = {
     "transformer": Architecture("headwater.model.transformer:Transformer"),
     "lstm": Architecture("headwater.model.lstm:LSTM", is_recurrent=True, keeps_layers=False),
-    "bilstm": Architecture("headwater.model.bilstm:BiLSTM", is_recurrent=True, is_causal=False, directions=2),
 }
 
 
@@ -80,6 +80,13 @@ def register_architecture(
     """
     _ARCHITECTURES[name] = Architecture(module, is_recurrent, is_causal, directions, keeps_layers)
     PRESETS.update({preset: dict(shape) for preset, shape in (presets or {}).items()})
+
+
+@cache
+def register_plugins() -> None:
+    """Register the kinds of models of other distributions, once."""
+    for plugin in plugins(ARCHITECTURES).values():
+        plugin.load()()
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
@@ -138,6 +145,8 @@ class ModelConfig(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.architecture not in _ARCHITECTURES:
+            register_plugins()
         if self.architecture not in _ARCHITECTURES:
             kinds = ", ".join(_ARCHITECTURES)
             raise ValueError(f"architecture = {self.architecture} is not a kind of model: there are {kinds}")
@@ -244,10 +253,6 @@ _BERT = _MASKED | {
     **{"segments": 2, "embedding_norm": True, "output_transform": True},
 }
 _LSTM: dict[str, Any] = {"architecture": "lstm", "layers": 1, "heads": 1, "dropout": 0.1}
-# ELMo's two layers. Units are a multiple of 8: rows of bfloat16 then begin at a multiple of 16 bytes, which fast
-# matmuls on a GPU need. These units bring the parameters nearest to gpt1-nano's (1.4 % more) and gpt1-mini's
-# (0.2 % more).
-_BILSTM = _LSTM | {"architecture": "bilstm", "layers": 2}
 
 # Each preset: the keys in which it differs from the defaults.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -271,13 +276,13 @@ PRESETS: dict[str, dict[str, Any]] = {
     "bert-mini": _MASKED | _small(5, 5),
     "lstm-nano": _LSTM | _SMALL | {"width": 192, "units": 512},
     "lstm-mini": _LSTM | _SMALL | {"width": 320, "units": 896},
-    "bilstm-nano": _BILSTM | _SMALL | {"width": 192, "units": 200},
-    "bilstm-mini": _BILSTM | _SMALL | {"width": 320, "units": 456},
 }
 
 
 def preset(name: str, *, faithful: Faithful = "code", **changes: Any) -> ModelConfig:
     """Return the named preset with `changes`; raise UsageError naming the nearest for one that does not exist."""
+    if name not in PRESETS:
+        register_plugins()
     if name not in PRESETS:
         raise UsageError(f"there is no preset {name!r}", **suggest(name, PRESETS))
     config = ModelConfig.build(PRESETS[name], changes, source=f"preset {name}")

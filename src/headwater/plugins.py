@@ -1,8 +1,10 @@
-"""What other distributions add to the command line: entry points in the groups of `headwater`.
+"""What other distributions add: entry points in the groups of `headwater`.
 
 An entry point `name = "module:function"` of the group `headwater.commands` adds `headwater name`. The function is
 an ordinary Typer command, or a `typer.Typer` with commands of its own. The overview shows the one-line summary of
-the distribution. The entry point `run` of the group `headwater.task_sets` is what `finetune --task-set` calls.
+the distribution. The entry point `run` of the group `headwater.task_sets` is what `finetune --task-set` calls. One
+of `headwater.architectures` is a function that calls `register_architecture`: it is called when a configuration
+names a preset or a kind of model that is not known. One of `headwater.recipes` is a folder of recipes, a Path.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from headwater.errors import ResourceError
 
 GROUP = "headwater.commands"
 TASK_SETS = "headwater.task_sets"
+ARCHITECTURES = "headwater.architectures"
+RECIPES = "headwater.recipes"
 PAPERS = "headwater-papers"
 # The commands of headwater-papers.
 OPTIONAL = {"reproduce"}
@@ -25,19 +29,19 @@ OPTIONAL = {"reproduce"}
 
 @dataclass(frozen=True)
 class Plugin:
-    """A command of another distribution: where its function is, and the distribution's summary."""
+    """An entry point of another distribution: where its object is, and the distribution's summary."""
 
     target: str
     summary: str
 
     def load(self) -> Any:
-        """Import the command; raise ResourceError if its distribution is damaged."""
+        """Import the object; raise ResourceError if its distribution is damaged."""
         module, _, name = self.target.partition(":")
         try:
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise ResourceError(
-                f"the command's code {self.target} cannot be imported: {error}",
+                f"{self.target} cannot be imported: {error}",
                 repair="Install its distribution again",
             ) from error
 

@@ -12,7 +12,7 @@ from headwater.errors import UsageError
 from headwater.inference.language_model import load
 from headwater.model import build_model, preset
 from headwater.model.attention import padding_mask
-from headwater.model.bilstm import both_directions
+from headwater_papers.relatives.bilstm import both_directions
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretraining.tokens.sampler import TokenBatch

@@ -13,11 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwater.model.backend import default_backend
-from headwater.model.config import ModelConfig
-from headwater.model.loss import IGNORE, cross_entropy
-from headwater.model.lstm import Recurrent
-from headwater.model.transformer import Embeddings, Linear
+from headwater.model import IGNORE, Linear, ModelConfig, Recurrent, cross_entropy, default_backend
 
 
 class Direction(nn.Module):
@@ -62,7 +58,7 @@ class BiLSTM(Recurrent):
         ids: Tensor,
         *,
         mask: Tensor | None = None,
-        embeddings: Embeddings | None = None,
+        embeddings: Any | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
         """Return the input of heads, forward and backward: (batch, time) -> (batch, time, 2 · width) float32.
@@ -81,7 +77,7 @@ class BiLSTM(Recurrent):
         return outputs[-1]
 
     def predictors(
-        self, ids: Tensor, following: Tensor, embeddings: Embeddings | None = None
+        self, ids: Tensor, following: Tensor, embeddings: Any | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the states that predict `following` from `ids`, forward, and `ids` from `following`, backward.
 
@@ -92,7 +88,7 @@ class BiLSTM(Recurrent):
         backwards = self.backwards(self._rows(following.flip(1), embeddings))[-1].flip(1)
         return forwards, backwards
 
-    def _rows(self, ids: Tensor, embeddings: Embeddings | None) -> Tensor:
+    def _rows(self, ids: Tensor, embeddings: Any | None) -> Tensor:
         x = self.token_rows(ids, embeddings).float()
         if self.config.embedding_dropout == "sum":
             x = self.embedding_dropout(x)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
-from headwater.cli.plugins import GROUP, plugins
+from headwater.plugins import GROUP, plugins
 
 CODE = '''
 """A command for this test."""
@@ -50,7 +50,7 @@ def test_an_entry_point_adds_a_command(site: Path) -> None:
 def test_a_damaged_command_is_one_paragraph(site: Path) -> None:
     result = headwater(site, "broken")
     assert result.returncode == 1
-    assert result.stderr.startswith("Error: the command's code greetings:nothing cannot be imported")
+    assert result.stderr.startswith("Error: greetings:nothing cannot be imported")
 
 
 def test_entry_points_are_those_of_importlib(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

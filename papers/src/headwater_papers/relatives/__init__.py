@@ -1,0 +1,27 @@
+"""Relatives of GPT-1: ELMo's model, as an architecture of Headwater."""
+
+from pathlib import Path
+
+from headwater.model import register_architecture
+
+RECIPES = Path(__file__).parent / "recipes"
+_SHAPE = {"layers": 2, "heads": 1, "dropout": 0.1, "vocabulary": 4_096, "context": 256}
+# ELMo's two layers. Units are a multiple of 8: rows of bfloat16 then begin at a multiple of 16 bytes, which fast
+# matmuls on a GPU need. These units bring the parameters nearest to gpt1-nano's (1.4 % more) and gpt1-mini's
+# (0.2 % more).
+_PRESETS = {
+    name: {"architecture": "bilstm", **_SHAPE, "width": width, "units": units}
+    for name, width, units in (("bilstm-nano", 192, 200), ("bilstm-mini", 320, 456))
+}
+
+
+def register() -> None:
+    """Add the architecture `bilstm` and its presets."""
+    register_architecture(
+        "bilstm",
+        "headwater_papers.relatives.bilstm:BiLSTM",
+        is_recurrent=True,
+        is_causal=False,
+        directions=2,
+        presets=_PRESETS,
+    )
