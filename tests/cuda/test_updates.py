@@ -14,13 +14,13 @@ from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
-from headwater_papers.relatives.bilstm import both_directions
 from headwater.model.config import PRESETS
 from headwater.model.loss import IGNORE
 from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.training.loop import TrainConfig, Trainer
 from headwater.training.parallel import Ranks
+from headwater_papers.relatives.bilstm import both_directions
 from headwater_papers.scale import load_scale
 
 TRANSFORMERS = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large")

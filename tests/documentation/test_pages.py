@@ -17,9 +17,9 @@ import pytest
 import evaluation
 import headwater
 from headwater.cli.main import COMMANDS
-from headwater.plugins import plugins
 from headwater.corpus.web.links import COLUMNS
 from headwater.evaluation.results import Result, Results, Skipped
+from headwater.plugins import plugins
 from headwater.storage.provenance import Manifest
 
 ROOT = Path(__file__).parents[2]

@@ -24,7 +24,6 @@ from headwater.inference.engine import Engine
 from headwater.inference.request import Request
 from headwater.inference.torch_network import TorchNetwork, TorchRunner
 from headwater.model import build_model, preset
-from headwater_papers.relatives.bilstm import both_directions
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretraining.objectives import l1, masked
@@ -37,6 +36,7 @@ from headwater.training.compile import compile_checked
 from headwater.training.journal import read_journal
 from headwater.training.loop import TrainConfig, Trainer
 from headwater.training.parallel import Ranks
+from headwater_papers.relatives.bilstm import both_directions
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,10 +12,10 @@ from headwater.errors import UsageError
 from headwater.inference.language_model import load
 from headwater.model import build_model, preset
 from headwater.model.attention import padding_mask
-from headwater_papers.relatives.bilstm import both_directions
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.loss import IGNORE
 from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater_papers.relatives.bilstm import both_directions
 
 TINY = {"vocabulary": 50, "context": 16, "width": 8, "units": 12}
 

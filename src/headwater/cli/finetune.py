@@ -23,8 +23,8 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
-from headwater.plugins import TASK_SETS, not_installed, plugins
 from headwater.errors import UsageError
+from headwater.plugins import TASK_SETS, not_installed, plugins
 from headwater.shipped import DEFAULT
 
 if TYPE_CHECKING:

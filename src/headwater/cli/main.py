@@ -19,9 +19,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from headwater.cli.console import stop_progress
-from headwater.plugins import OPTIONAL, not_installed, plugins
 from headwater.cli.process import prepare
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
+from headwater.plugins import OPTIONAL, not_installed, plugins
 from headwater.storage import say
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes

@@ -76,9 +76,7 @@ class BiLSTM(Recurrent):
             layers += [torch.cat([rows, rows], dim=2), *outputs]
         return outputs[-1]
 
-    def predictors(
-        self, ids: Tensor, following: Tensor, embeddings: Any | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def predictors(self, ids: Tensor, following: Tensor, embeddings: Any | None = None) -> tuple[Tensor, Tensor]:
         """Return the states that predict `following` from `ids`, forward, and `ids` from `following`, backward.
 
         ids, following: (batch, time) int64, a window and the same one position later. Each result is (batch,
