@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self, TypeGuard, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from headwater.errors import UsageError, nearest
+from headwater.errors import HeadwaterError, UsageError, nearest
 from headwater.plugins import RECIPES, plugins
 from headwater.reading import read_text
 from headwater.storage import write_text
@@ -91,6 +91,10 @@ class Config(BaseModel):
         try:
             return cls.model_validate(merged)
         except ValidationError as error:
+            for detail in error.errors():
+                cause = detail.get("ctx", {}).get("error")
+                if isinstance(cause, HeadwaterError):  # names the value and the repair itself
+                    raise cause from None
             errors: list[dict[str, Any]] = [dict(one) for one in error.errors()]
             for one in errors:
                 if one["loc"][:1] == (cls.inline,):

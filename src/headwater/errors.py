@@ -105,8 +105,8 @@ class HeadwaterError(Exception):
         return partial(type(self), expected=self.expected, repair=self.repair, param=self.param), (self.seen,)
 
 
-class UsageError(HeadwaterError):
-    """A wrong option, value or configuration key."""
+class UsageError(HeadwaterError, ValueError):
+    """A wrong option, value or configuration key; a ValueError too, as scikit-learn expects."""
 
     exit_status = 2
 
@@ -115,8 +115,8 @@ class ContextError(UsageError):
     """A text, with the tokens to generate, that is longer than the model's context."""
 
 
-class DataError(HeadwaterError):
-    """Text or labelled data that cannot be used as it is."""
+class DataError(HeadwaterError, ValueError):
+    """Text or labelled data that cannot be used as it is; a ValueError too."""
 
 
 class FolderError(HeadwaterError):

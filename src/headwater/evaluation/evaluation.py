@@ -21,6 +21,7 @@ from headwater.device import choose_device
 from headwater.errors import (
     MALFORMED,
     DataError,
+    HeadwaterError,
     MismatchError,
     ResourceError,
     UsageError,
@@ -293,6 +294,8 @@ def read_examples(task: Task, places: Mapping[str, Path], reader: Reader) -> Seq
     """Return the examples of a protocol; raise DataError if a file has another format."""
     try:
         return task.read(places, reader)
+    except HeadwaterError:
+        raise
     except MALFORMED as error:
         raise DataError(
             f"{', '.join(map(str, places.values()))} has another format: {type(error).__name__}: {error}",

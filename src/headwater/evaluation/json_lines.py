@@ -36,6 +36,8 @@ def json_lines(path: Path, take: Callable[[Any], Taken], expected: str) -> list[
             continue
         try:
             found.append(take(parse_json(line)))
+        except DataError:
+            raise
         except MALFORMED as error:
             raise DataError(f"{path} line {number:,} has another format: {error!r}", expected=expected) from None
     return found

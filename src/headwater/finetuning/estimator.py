@@ -4,13 +4,12 @@
     clf.predict(texts); clf.predict_proba(texts); clf.save(folder); hw.Classifier.load(folder)
 
 Parameters are stored unchanged and learned attributes end in an underscore, so `clone`, `cross_val_score`,
-`GridSearchCV` and `Pipeline` work. scikit-learn is imported only when it asks for an estimator's tags. Texts are
-lists, NumPy arrays, pandas or polars columns.
+`GridSearchCV` and `Pipeline` work. Texts are lists, NumPy arrays, pandas or polars columns.
 """
 
 from __future__ import annotations
 
-import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -19,6 +18,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.utils.metaestimators import available_if
 
 from headwater import shipped
 from headwater.config import Config
@@ -37,7 +39,7 @@ from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import fingerprint, load_model
 from headwater.reading import read_json
-from headwater.storage import SILENT, PlainProgress, Stage, write_json
+from headwater.storage import SILENT, PlainProgress, Stage, has_manifest, read_manifest, write_json
 from headwater.training import OnUpdate, TrainingPrecision
 
 ESTIMATOR_FILE = "estimator.json"
@@ -52,7 +54,7 @@ class _Saved(Config):
 
 
 @dataclass(eq=False, repr=False)
-class Estimator:
+class Estimator(BaseEstimator):  # type: ignore[misc]
     """What the five estimators have in common. Use one of them.
 
     base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
@@ -92,9 +94,11 @@ class Estimator:
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
-        config, y = self._config(), as_list(y)
+        config, y = self._config(), _labels(y)
         names, rows = _checked_labels(y, self._target()), self._rows(X)
         _require_one_each(len(rows), len(names))
+        if len(rows) == 1:
+            raise DataError("there is only one sample", expected="rows to train on and rows to measure on")
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
         kept = usable(labelled, self.task, "X").rows
         labels, classes = self._learn_labels(kept, y)
@@ -177,14 +181,28 @@ class Estimator:
         chosen = decided.astype(np.int64)
         return chosen if self.classes_ is None or fine_tuned.labels.target == "answer" else self.classes_[chosen]
 
-    def score(self, X: Any, y: Any) -> float:
-        """Return the accuracy on labelled rows; Pearson's correlation for scores."""
-        predicted, truth = self.predict(X), _checked_labels(as_list(y), self._target())
+    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):  # an answer that a row does not have
+            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
+        return logarithms
+
+    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return (rows, classes) log-probabilities; of two classes (rows,) log-odds of the second."""
+        scores = self.predict_log_proba(X)
+        return scores[:, 1] - scores[:, 0] if self._target() == "class" and scores.shape[1] == 2 else scores
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row."""
+        predicted, truth = self.predict(X), _checked_labels(_labels(y), self._target())
         _require_one_each(len(predicted), len(truth))
+        weights = np.ones(len(truth)) if sample_weight is None else _checked_weights(sample_weight, len(truth))
         if self._target() == "score":
-            return float(pearson(np.array(truth, dtype=np.float64), predicted))
+            return float(pearson(np.array(truth, dtype=np.float64), predicted, weights))
         pairs = zip(map(class_name, predicted.tolist()), map(class_name, truth), strict=True)
-        return float(np.mean([one == other for one, other in pairs]))
+        return float(np.average([one == other for one, other in pairs], weights=weights))
 
     def save(self, folder: str | Path) -> None:
         """Write a fine-tuned model folder, which `load` and `headwater predict` open on any machine.
@@ -193,13 +211,14 @@ class Estimator:
         """
         fine_tuned = self._fitted()
         plain = self._config().to_dict()  # with NumPy's numbers inside tables as Python's
-        values = zip(self._parameter_names(), as_list(self.get_params().values()), strict=True)
+        values = zip(self.get_params(deep=False), as_list(self.get_params(deep=False).values()), strict=True)
         parameters = {name: plain.get(name, value) for name, value in values if name != "base"}
+        base = shipped.find(self.base) if isinstance(self.base, str | Path) else None
         stage = Stage(
             Path(folder),
             kind="model",
             config={"task": self.task, **parameters, "weights": fingerprint(fine_tuned.model).hex()},
-            inputs={"base": shipped.resolve(self.base)} if isinstance(self.base, str | Path) else {},
+            inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
             defaults={"task_model": "pooling"},
         )
@@ -214,7 +233,9 @@ class Estimator:
     def load(cls, folder: str | Path) -> Self:
         """Return the estimator that `save` wrote, or one around a folder of `headwater finetune`.
 
-        Its `base` is the folder. Raises MismatchError if the folder was fine-tuned for another task.
+        Its `base` is the model that the folder was fine-tuned from, so that `clone` and `cross_val_score` do not
+        start from weights that saw the rows; None if that is not recorded. Raises MismatchError if the folder was
+        fine-tuned for another task.
         """
         folder = Path(folder)
         fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
@@ -228,49 +249,39 @@ class Estimator:
         path = folder / ESTIMATOR_FILE
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
         target = {} if cls.fixed_target else {"target": labels.target}
-        estimator = cls(folder).set_params(**saved.parameters | target)
+        estimator = cls(_original_base(folder)).set_params(**saved.parameters | target)
         estimator.fine_tuned_ = fine_tuned
         classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
         estimator.classes_ = np.array(classes) if classes else None
         estimator.n_features_in_ = 1
         return estimator
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, unchanged."""
-        return {name: getattr(self, name) for name in self._parameter_names()}
-
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters by name; raise UsageError, naming the nearest, for one that does not exist."""
-        names = self._parameter_names()
-        for name, value in parameters.items():
+        names = self._get_param_names()
+        for name in parameters:
             if name not in names:
                 raise UsageError(f"{type(self).__name__} has no parameter {name!r}", **suggest(name, names))
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = [f"{k}={v!r}" for k, v in self.get_params().items() if v != defaults[k].default]
-        return f"{type(self).__name__}({', '.join(changed)})"
+        estimator: Self = super().set_params(**parameters)
+        return estimator
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted estimator that shares the parameters: a loaded base is never changed."""
-        return type(self)(**self.get_params())
+        return type(self)(**self.get_params(deep=False))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fine_tuned_")
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
+        from sklearn.utils import ClassifierTags, RegressorTags
 
-        scores = self._target() == "score"
-        return Tags(
-            estimator_type="regressor" if scores else "classifier",
-            target_tags=TargetTags(required=True),
-            classifier_tags=None if scores else ClassifierTags(),
-            regressor_tags=RegressorTags() if scores else None,
-            input_tags=InputTags(two_d_array=False, string=True),
-        )
+        tags, scores = super().__sklearn_tags__(), self._target() == "score"
+        tags.estimator_type = "regressor" if scores else "classifier"
+        tags.classifier_tags = None if scores else ClassifierTags()
+        tags.regressor_tags = RegressorTags() if scores else None
+        tags.target_tags.required = True
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         raise NotImplementedError
@@ -313,19 +324,17 @@ class Estimator:
         return self.base.model, self.base.tokenizer
 
     def _config(self) -> FinetuneConfig:
-        parameters = {k: v for k, v in self.get_params().items() if k not in {"base", "verbose"} and v is not None}
+        parameters = {
+            k: v for k, v in self.get_params(deep=False).items() if k not in {"base", "verbose"} and v is not None
+        }
         return FinetuneConfig.build(
             parameters | {"task": self.task, "target": self._target()}, source=type(self).__name__
         )
 
     def _fitted(self) -> FineTuned:
         if not self.__sklearn_is_fitted__():
-            raise _not_fitted(type(self).__name__)
+            raise NotFitted(f"this {type(self).__name__} is not fitted", repair="Call fit(X, y) first")
         return self.fine_tuned_
-
-    @classmethod
-    def _parameter_names(cls) -> list[str]:
-        return list(inspect.signature(cls).parameters)
 
 
 # What each kind of label is, in words and as a test.
@@ -341,10 +350,36 @@ def as_list(column: Any) -> list[Any]:
     """Return a list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
     if hasattr(column, "to_numpy"):
         column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
+    elif hasattr(column, "__array__"):
+        column = np.asarray(column)
     values = column.tolist() if hasattr(column, "tolist") else column
     if isinstance(values, str | bytes) or not np.iterable(values):
         raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
     return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _original_base(folder: Path) -> str | Path | None:
+    """Return the model that a fine-tuned folder was made from: a shipped model's name or a path; None if unknown."""
+    inputs = read_manifest(folder).inputs if has_manifest(folder) else []
+    base = next((entry.path_from(folder) for entry in inputs if entry.role in {"base", "model"}), None)
+    ships = base is not None and base.name in shipped.names() and base.resolve() == shipped.folder_of(base.name)
+    return base.name if base is not None and ships else base
+
+
+def _labels(y: Any) -> list[Any]:
+    """Return labels as a list; a table of one column is raveled, with scikit-learn's warning."""
+    if y is None:
+        raise UsageError(
+            "y is None, and fit requires y to be passed, but the target y is None", expected="a label for each row"
+        )
+    if len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected: it is raveled",
+            DataConversionWarning,
+            stacklevel=3,
+        )
+        y = np.asarray(y).ravel()
+    return as_list(y)
 
 
 def _require_one_each(rows: int, labels: int) -> None:
@@ -366,21 +401,30 @@ def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
         raise DataError(f"y mixes {' and '.join(kinds)} labels", expected="one kind")
     if (fractional := next((label for label in numbers if not float(label).is_integer()), None)) is not None:
         raise DataError(
-            f"y has the number {fractional!r}", expected="classes", repair="For scores use hw.Regressor"
+            f"y is continuous: it has the number {fractional!r}",
+            expected="classes",
+            repair="For scores use hw.Regressor",
         )
     return [class_name(label) for label in y]
+
+
+def _checked_weights(given: Any, count: int) -> npt.NDArray[np.float64]:
+    """Return a weight for each row; raise DataError unless they are numbers of 0 or more, not all 0."""
+    weights = np.array([number_of(weight) for weight in as_list(given)], dtype=np.float64)
+    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any():
+        raise DataError(
+            f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",
+            expected="a number of 0 or more for each row",
+        )
+    if not weights.any():
+        raise DataError("all weights in sample_weight are zero", expected="a weight above 0")
+    return weights
 
 
 def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
     if given is None:
         return None
-    weights = np.array([number_of(weight) for weight in as_list(given)], dtype=np.float64)
-    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise DataError(
-            f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",
-            expected="a number of 0 or more for each row, not all of them 0",
-        )
-    weights = weights[[row.row - 1 for row in kept]]
+    weights = _checked_weights(given, count)[[row.row - 1 for row in kept]]
     if not weights.any():
         raise DataError(
             "every row to train on has the weight 0: the rows with other weights are held out or have no text",
@@ -389,11 +433,5 @@ def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64]
     return weights
 
 
-def _not_fitted(name: str) -> Exception:
-    """Return an error that is both scikit-learn's NotFittedError and a UsageError."""
-    from sklearn.exceptions import NotFittedError
-
-    class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
-        pass
-
-    return NotFitted(f"this {name} is not fitted", repair="Call fit(X, y) first")
+class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
+    """An estimator was used before `fit`."""

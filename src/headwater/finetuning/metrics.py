@@ -80,12 +80,13 @@ def matthews(confusion: Floats) -> Floats:
     return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
 
 
-def pearson(first: Floats, second: Floats) -> Floats:
-    """Return the correlation along the last axis; 0 if one side is constant."""
-    first = first - first.mean(axis=-1, keepdims=True)
-    second = second - second.mean(axis=-1, keepdims=True)
-    scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
-    product = (first * second).sum(axis=-1)
+def pearson(first: Floats, second: Floats, weights: Floats | None = None) -> Floats:
+    """Return the correlation along the last axis, of examples with these weights; 0 if one side is constant."""
+    first = first - np.average(first, axis=-1, weights=weights, keepdims=True)
+    second = second - np.average(second, axis=-1, weights=weights, keepdims=True)
+    share = 1.0 if weights is None else weights
+    scale = np.sqrt((share * first**2).sum(axis=-1) * (share * second**2).sum(axis=-1))
+    product = (share * first * second).sum(axis=-1)
     return np.divide(product, scale, out=np.zeros_like(product), where=scale > 0)
 
 

@@ -182,6 +182,8 @@ def _rows(
                     raise ValueError(f"the next one has {counted(len(row.segments), 'text')}")
                 number += 1
                 yield Raw(row.segments, row.label, number)
+        except DataError:
+            raise
         except (OSError, *MALFORMED) as error:
             raise _unreadable(folder / name, number, error) from None
     if broken:
