@@ -18,8 +18,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.finetuning.arrays import as_list
 from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.estimator import as_list
 from headwater.finetuning.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from headwater.finetuning.stage import finetune
 from headwater.inference.language_model import load

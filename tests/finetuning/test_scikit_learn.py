@@ -6,10 +6,7 @@ numbers as its texts. A few updates of a tiny base are enough: no check here nee
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_array
 
 import headwater as hw
-from headwater.model import build_model, preset, save_model
+from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer
 
 FAST = {"epochs": 0.1, "lambda_lm": 0, "dropout": 0, "precision": "fp32", "learning_rate": 1e-3}
@@ -34,14 +31,9 @@ NOT_OF_TEXTS = {
 }
 
 
-def _base() -> str:
-    folder = Path(tempfile.mkdtemp(prefix="headwater-checks-")) / "model"
-    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    folder.mkdir()
-    tokenizer = Tokenizer.train(["a b c 0 1 2 3 4 5 6 7 8 9 . -" * 40], kind="gpt2", vocab_size=280)
-    shape = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, width=8, layers=1, heads=1, context=64)
-    save_model(build_model(shape, seed=1), folder, tokenizer=tokenizer)
-    return str(folder)
+@cache
+def _tokenizer() -> Tokenizer:
+    return Tokenizer.train(["a b c 0 1 2 3 4 5 6 7 8 9 . -" * 40], kind="gpt2", vocab_size=280)
 
 
 def _text(values: Any) -> str:
@@ -57,6 +49,10 @@ class OfNumbers:
 
     def texts_of(self, row: list[Any]) -> Any:
         return _text(row)
+
+    def _base(self) -> Any:
+        shape = {"vocabulary": _tokenizer().vocabulary_size, "width": 8, "layers": 1, "heads": 1, "context": 64}
+        return build_model(preset("gpt2-pico", **shape), seed=1), _tokenizer()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -75,6 +71,10 @@ class Regressor(OfNumbers, hw.Regressor):
     pass
 
 
+class OfTexts(Classifier):
+    _rows = hw.Classifier._rows
+
+
 class Pairs(OfNumbers):
     def texts_of(self, row: list[Any]) -> Any:
         return _text(row[:1]), _text(row[1:]) or "0"
@@ -88,8 +88,7 @@ class Similarity(Pairs, hw.Similarity):
     pass
 
 
-BASE = _base()
-ESTIMATORS = [cls(BASE, **FAST) for cls in (Classifier, Regressor, Entailment, Similarity)]
+ESTIMATORS = [cls("tiny", **FAST) for cls in (Classifier, Regressor, Entailment, Similarity)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -99,7 +98,7 @@ def test_scikit_learn_accepts(estimator: Any, check: Any) -> None:
 
 
 def test_weights_count_rows_in_the_score() -> None:
-    classifier = hw.Classifier(BASE, **FAST).fit(["a", "b", "c", "a a"] * 4, [0, 1, 0, 1] * 4)
+    classifier = OfTexts("tiny", **FAST).fit(["a", "b", "c", "a a"] * 4, [0, 1, 0, 1] * 4)
     predicted = classifier.predict(["a", "b"])
     truth = [predicted[0], 1 - predicted[1]]
     assert classifier.score(["a", "b"], truth) == 0.5
@@ -107,7 +106,7 @@ def test_weights_count_rows_in_the_score() -> None:
 
 
 def test_log_odds_follow_from_the_probabilities() -> None:
-    classifier = hw.Classifier(BASE, **FAST).fit(["a", "b", "c", "a a"] * 4, [0, 1, 0, 1] * 4)
+    classifier = OfTexts("tiny", **FAST).fit(["a", "b", "c", "a a"] * 4, [0, 1, 0, 1] * 4)
     probabilities = classifier.predict_proba(["a", "b"])
     odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
     assert np.allclose(classifier.decision_function(["a", "b"]), odds)

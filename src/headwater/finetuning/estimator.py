@@ -9,7 +9,6 @@ Parameters are stored unchanged and learned attributes end in an underscore, so 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 
 from headwater import shipped
@@ -27,11 +26,19 @@ from headwater.config import Config
 from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError, suggest
 from headwater.finetuning import baseline
+from headwater.finetuning.arrays import (
+    as_labels,
+    as_list,
+    checked_labels,
+    checked_weights,
+    require_one_each,
+    training_weights,
+)
 from headwater.finetuning.baseline import ClassWeight
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned, parse_part
 from headwater.finetuning.inputs import encode
-from headwater.finetuning.labels import Labels, learn_labels, number_of
+from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import pearson
 from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
 from headwater.finetuning.stage import load_tokenizer
@@ -94,9 +101,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
-        config, y = self._config(), _labels(y)
-        names, rows = _checked_labels(y, self._target()), self._rows(X)
-        _require_one_each(len(rows), len(names))
+        config, y = self._config(), as_labels(y)
+        names, rows = checked_labels(y, self._target()), self._rows(X)
+        require_one_each(len(rows), len(names))
         if len(rows) == 1:
             raise DataError("there is only one sample", expected="rows to train on and rows to measure on")
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
@@ -118,7 +125,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             parts[1],
             labels,
             PlainProgress() if self.verbose else SILENT,
-            sample_weight=_weights(sample_weight, len(rows), tables[0]),
+            sample_weight=training_weights(sample_weight, len(rows), tables[0]),
             on_update=on_update,
         )
         outcome.end_training()
@@ -196,9 +203,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row."""
-        predicted, truth = self.predict(X), _checked_labels(_labels(y), self._target())
-        _require_one_each(len(predicted), len(truth))
-        weights = np.ones(len(truth)) if sample_weight is None else _checked_weights(sample_weight, len(truth))
+        predicted, truth = self.predict(X), checked_labels(as_labels(y), self._target())
+        require_one_each(len(predicted), len(truth))
+        weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
         if self._target() == "score":
             return float(pearson(np.array(truth, dtype=np.float64), predicted, weights))
         pairs = zip(map(class_name, predicted.tolist()), map(class_name, truth), strict=True)
@@ -337,100 +344,15 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return self.fine_tuned_
 
 
-# What each kind of label is, in words and as a test.
-_FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
-    "answer": ("the right answer's number, from 0", lambda y: isinstance(y, int) and y >= 0),
-    "score": ("a number", lambda y: number_of(y) is not None),
-    "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and y == y),
-}
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
 
 
-def as_list(column: Any) -> list[Any]:
-    """Return a list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
-    if hasattr(column, "to_numpy"):
-        column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
-    elif hasattr(column, "__array__"):
-        column = np.asarray(column)
-    values = column.tolist() if hasattr(column, "tolist") else column
-    if isinstance(values, str | bytes) or not np.iterable(values):
-        raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
-
-
 def _original_base(folder: Path) -> str | Path | None:
-    """Return the model that a fine-tuned folder was made from: a shipped model's name or a path; None if unknown."""
+    """Return the model that a folder was fine-tuned from: a shipped model's name or a path; None if unknown."""
     inputs = read_manifest(folder).inputs if has_manifest(folder) else []
     base = next((entry.path_from(folder) for entry in inputs if entry.role in {"base", "model"}), None)
     ships = base is not None and base.name in shipped.names() and base.resolve() == shipped.folder_of(base.name)
     return base.name if base is not None and ships else base
-
-
-def _labels(y: Any) -> list[Any]:
-    """Return labels as a list; a table of one column is raveled, with scikit-learn's warning."""
-    if y is None:
-        raise UsageError(
-            "y is None, and fit requires y to be passed, but the target y is None", expected="a label for each row"
-        )
-    if len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected: it is raveled",
-            DataConversionWarning,
-            stacklevel=3,
-        )
-        y = np.asarray(y).ravel()
-    return as_list(y)
-
-
-def _require_one_each(rows: int, labels: int) -> None:
-    if not rows == labels > 0:
-        raise DataError(f"there are {rows:,} rows and {labels:,} labels", expected="one each, and at least one")
-
-
-def _checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
-    """Return labels as rows carry them; raise DataError naming the row of a label that does not fit the target."""
-    expected, fits = _FITTING[target]
-    for number, label in enumerate(y, 1):
-        if not fits(label):
-            raise DataError(f"y has {label!r} in row {number}", expected=expected)
-    if target != "class":
-        return y if target == "answer" else [float(label) for label in y]
-    numbers = [label for label in y if isinstance(label, int | float)]
-    if numbers and len(numbers) < len(y):
-        kinds = sorted({type(label).__name__ for label in y})
-        raise DataError(f"y mixes {' and '.join(kinds)} labels", expected="one kind")
-    if (fractional := next((label for label in numbers if not float(label).is_integer()), None)) is not None:
-        raise DataError(
-            f"y is continuous: it has the number {fractional!r}",
-            expected="classes",
-            repair="For scores use hw.Regressor",
-        )
-    return [class_name(label) for label in y]
-
-
-def _checked_weights(given: Any, count: int) -> npt.NDArray[np.float64]:
-    """Return a weight for each row; raise DataError unless they are numbers of 0 or more, not all 0."""
-    weights = np.array([number_of(weight) for weight in as_list(given)], dtype=np.float64)
-    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any():
-        raise DataError(
-            f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",
-            expected="a number of 0 or more for each row",
-        )
-    if not weights.any():
-        raise DataError("all weights in sample_weight are zero", expected="a weight above 0")
-    return weights
-
-
-def _weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
-    if given is None:
-        return None
-    weights = _checked_weights(given, count)[[row.row - 1 for row in kept]]
-    if not weights.any():
-        raise DataError(
-            "every row to train on has the weight 0: the rows with other weights are held out or have no text",
-            repair="Give more rows a weight, or choose another seed",
-        )
-    return weights
 
 
 class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]

@@ -1,0 +1,101 @@
+"""Columns of rows, labels and weights that a caller gives, as plain lists and arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import DataConversionWarning
+
+from headwater.errors import DataError, UsageError
+from headwater.finetuning.labels import number_of
+from headwater.finetuning.rows import Raw, Target, class_name
+
+# What each kind of label is, in words and as a test.
+_FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
+    "answer": ("the right answer's number, from 0", lambda y: isinstance(y, int) and y >= 0),
+    "score": ("a number", lambda y: number_of(y) is not None),
+    "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and y == y),
+}
+
+
+def as_list(column: Any) -> list[Any]:
+    """Return a list, array, or column of pandas or polars as a list of plain values; a table as a list of rows."""
+    if hasattr(column, "to_numpy"):
+        column = column.to_pylist() if hasattr(column, "to_pylist") else column.to_numpy()  # pyarrow has both
+    elif hasattr(column, "__array__"):
+        column = np.asarray(column)
+    values = column.tolist() if hasattr(column, "tolist") else column
+    if isinstance(values, str | bytes) or not np.iterable(values):
+        raise UsageError("a single value was given", expected="a column", repair="Put it in a list: [value]")
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def as_labels(y: Any) -> list[Any]:
+    """Return labels as a list; a table of one column is raveled, with scikit-learn's warning."""
+    if y is None:
+        raise UsageError("y should be a 1d array, and is None", expected="a label for each row")
+    if len(getattr(y, "shape", ())) == 2 and y.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected: it is raveled",
+            DataConversionWarning,
+            stacklevel=3,
+        )
+        y = np.asarray(y).ravel()
+    return as_list(y)
+
+
+def require_one_each(rows: int, labels: int) -> None:
+    """Raise DataError unless there is a label for each row, and a row."""
+    if not rows == labels > 0:
+        raise DataError(f"there are {rows:,} rows and {labels:,} labels", expected="one each, and at least one")
+
+
+def checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
+    """Return labels as rows carry them; raise DataError naming the row of a label that does not fit the target."""
+    expected, fits = _FITTING[target]
+    for number, label in enumerate(y, 1):
+        if not fits(label):
+            raise DataError(f"y has {label!r} in row {number}", expected=expected)
+    if target != "class":
+        return y if target == "answer" else [float(label) for label in y]
+    numbers = [label for label in y if isinstance(label, int | float)]
+    if numbers and len(numbers) < len(y):
+        kinds = sorted({type(label).__name__ for label in y})
+        raise DataError(f"y mixes {' and '.join(kinds)} labels", expected="one kind")
+    if (fractional := next((label for label in numbers if not float(label).is_integer()), None)) is not None:
+        raise DataError(
+            f"y is continuous: it has the number {fractional!r}",
+            expected="classes",
+            repair="For scores use hw.Regressor",
+        )
+    return [class_name(label) for label in y]
+
+
+def checked_weights(given: Any, count: int) -> npt.NDArray[np.float64]:
+    """Return a weight for each row; raise DataError unless they are numbers of 0 or more, not all 0."""
+    weights = np.array([number_of(weight) for weight in as_list(given)], dtype=np.float64)
+    if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any():
+        raise DataError(
+            f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",
+            expected="a number of 0 or more for each row",
+        )
+    if not weights.any():
+        raise DataError("all weights in sample_weight are zero", expected="a weight above 0")
+    return weights
+
+
+def training_weights(given: Any, count: int, kept: list[Raw]) -> npt.NDArray[np.float64] | None:
+    """Return the weights of the rows that are trained on; None if none were given."""
+    if given is None:
+        return None
+    weights = checked_weights(given, count)[[row.row - 1 for row in kept]]
+    if not weights.any():
+        raise DataError(
+            "every row to train on has the weight 0: the rows with other weights are held out or have no text",
+            repair="Give more rows a weight, or choose another seed",
+        )
+    return weights
