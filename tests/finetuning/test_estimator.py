@@ -121,6 +121,19 @@ def test_parameters_of_a_search_are_saved(base: Path, sentences: Any, tmp_path: 
     assert "class_weight={'bad': 2.0}" in repr(loaded)
 
 
+def test_a_row_without_text_has_no_prediction(base: Path, sentences: Any) -> None:
+    texts, labels = sentences(20)
+    missing: list[Any] = ["", None, float("nan")]
+    classifier = Classifier(base, **FAST).fit([*texts, *missing], [*labels, *labels[:3]])
+    assert classifier.n_without_text_ == 3
+    assert classifier.predict([*missing, texts[0]])[:3].tolist() == [None] * 3
+    assert np.isnan(classifier.predict_proba([*missing, texts[0]])).all(axis=1).tolist() == [True] * 3 + [False]
+    alone = classifier.score(texts, labels)
+    assert classifier.score([*texts, *missing], [*labels, *labels[:3]]) == alone
+    scores = Regressor(base, **FAST).fit(texts, list(range(20))).predict(["", texts[0]])
+    assert np.isnan(scores).tolist() == [True, False]
+
+
 def test_a_class_whose_rows_have_no_text_is_none_of_the_classes(base: Path, sentences: Any) -> None:
     texts, labels = sentences(20)
     classifier = Classifier(base, **FAST).fit(["", *texts], ["and", *labels])
@@ -173,7 +186,7 @@ def test_pairs_scores_and_choices(base: Path, sentences: Any, tmp_path: Path) ->
         (Entailment, [{"premise": "a", "hypothesis": "b"}] * 2, ["x", "y"], "row 1 is not a pair"),
         (MultipleChoice, [("a", "b", ["c", ""])], [0], "missing answer"),
         (Similarity, [("a", "b")] * 2, ["x", "y"], "expected a number"),
-        (Classifier, ["a", None], ["x", "y"], "X has None in row 2"),
+        (Classifier, ["a", None], ["x", "y"], "only one class"),
         (Classifier, ["a", "b"], [0.2, 0.7], r"0\.2.*hw\.Regressor"),
         (Classifier, ["a", "b"], [0.0, float("inf")], r"the number inf.*hw\.Regressor"),
         (Regressor, ["a", "b"], ["x", "y"], "expected a number"),

@@ -181,6 +181,13 @@ def test_what_is_said_before_training() -> None:
     assert figures["duplicates_within_training"] == 1
     assert any("row 1" in note and "also in training" in note for note in notes)
     assert any("1 row without text, 1 without a label" in note for note in notes)
+    assert any("only one training row: 'x'" in note for note in notes)
+
+
+def test_column_names_in_the_middle_of_a_table_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "two.csv", "text,label\ngood,1\ntext,label\nbad,0\n")
+    with pytest.raises(DataError, match=r"two\.csv row 2 repeats the names of the columns"):
+        rows(path)
 
 
 @pytest.mark.parametrize(

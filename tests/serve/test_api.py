@@ -226,6 +226,13 @@ def test_classify_says_how_much_it_cut(http: httpx.Client) -> None:
     assert found[1]["tokens_cut"] == tokens["count"] - (64 - 2)
 
 
+def test_a_row_without_text_is_not_classified(http: httpx.Client) -> None:
+    asked = {"model": "classes", "input": ["the river", " "], "explain": True}
+    found = http.post("/classify", json=asked).json()["data"]
+    assert found[0]["label"] is not None
+    assert (found[1]["label"], found[1]["probabilities"], found[1]["words"]) == (None, {}, None)
+
+
 def test_the_tokenizer_is_there_for_remote_clients(http: httpx.Client, lm: LanguageModel) -> None:
     text = "the river 日本"
     asked = {"model": "base", "prompt": text, "add_special_tokens": True, "return_token_strs": True}

@@ -37,7 +37,7 @@ def predict(
     )
     text = f"{summary['rows']:,} rows labelled: {out}"
     if "accuracy" in summary:
-        text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with a label"
+        text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with text and label"
     emit(summary, as_json=as_json, text=text)
 
 

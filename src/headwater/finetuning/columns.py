@@ -195,6 +195,8 @@ def task_rows(
     """
     for number, row in rows:
         where = f"{name} row {number:,}"
+        if len(row) > 1 and all(value == column for column, value in row.items()):
+            raise DataError(f"{where} repeats the names of the columns", repair="Remove that line")
         segments: list[str] = []
         for role in _ROLES[task]:
             column = getattr(columns, role)

@@ -24,7 +24,7 @@ from sklearn.utils.metaestimators import available_if
 from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
-from headwater.errors import DataError, MismatchError, UsageError, suggest
+from headwater.errors import DataError, MismatchError, UsageError, counted, suggest
 from headwater.finetuning import baseline
 from headwater.finetuning.arrays import (
     as_labels,
@@ -40,7 +40,7 @@ from headwater.finetuning.fine_tuned import FineTuned, parse_part
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import pearson
-from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
+from headwater.finetuning.rows import Raw, Target, TaskName, class_name, is_empty, split, usable
 from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
@@ -102,12 +102,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
         config, y = self._config(), as_labels(y)
+        progress = PlainProgress() if self.verbose else SILENT
         names, rows = checked_labels(y, self._target()), self._rows(X)
         require_one_each(len(rows), len(names))
         if len(rows) == 1:
             raise DataError("there is only one sample", expected="rows to train on and rows to measure on")
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
-        kept = usable(labelled, self.task, "X").rows
+        checked = usable(labelled, self.task, "X")
+        kept, self.n_without_text_ = checked.rows, checked.empty
+        if checked.empty:
+            progress.note(f"left out: {counted(checked.empty, 'row')} without text")
         labels, classes = self._learn_labels(kept, y)
         targets = labels.targets(kept, "X")
         sides = split(kept, targets, labels, share=config.validation_share, seed=config.training.seed, name="X")
@@ -124,7 +128,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             parts[0],
             parts[1],
             labels,
-            PlainProgress() if self.verbose else SILENT,
+            progress,
             sample_weight=training_weights(sample_weight, len(rows), tables[0]),
             on_update=on_update,
         )
@@ -173,20 +177,33 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         }
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return (rows, classes), as `classes_`; for scores (rows, levels); for choices (rows, most answers)."""
+        """Return (rows, classes), as `classes_`; for scores (rows, levels); for choices (rows, most answers).
+
+        They are NaN for a row without text.
+        """
         rows, fine_tuned = self._rows(X), self._fitted()
         if not rows:
             return np.zeros((0, fine_tuned.labels.outputs), dtype=np.float32)
-        return fine_tuned.probabilities(fine_tuned.encode(rows))
+        probabilities = fine_tuned.probabilities(fine_tuned.encode(rows))
+        probabilities[[is_empty(row, self.task) for row in rows]] = np.nan
+        return probabilities
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0."""
-        fine_tuned = self._fitted()
-        decided = fine_tuned.decide(self.predict_proba(X))
+        """Return (rows,): the most probable class, as in y; the expected score; or the answer's number, from 0.
+
+        A row without text has no prediction: None, or NaN for scores.
+        """
+        fine_tuned, probabilities = self._fitted(), self.predict_proba(X)
+        decided = fine_tuned.decide(probabilities)
         if fine_tuned.labels.target == "score":
             return decided
         chosen = decided.astype(np.int64)
-        return chosen if self.classes_ is None or fine_tuned.labels.target == "answer" else self.classes_[chosen]
+        by_class = self.classes_ is not None and fine_tuned.labels.target != "answer"
+        predicted: npt.NDArray[Any] = np.asarray(self.classes_)[chosen] if by_class else chosen
+        if (missing := np.isnan(probabilities).all(axis=1)).any():
+            predicted = predicted.astype(object)
+            predicted[missing] = None
+        return predicted
 
     @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
@@ -202,10 +219,17 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return scores[:, 1] - scores[:, 0] if self._target() == "class" and scores.shape[1] == 2 else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row."""
+        """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row.
+
+        Rows without text, which have no prediction, are not measured.
+        """
         predicted, truth = self.predict(X), checked_labels(as_labels(y), self._target())
         require_one_each(len(predicted), len(truth))
         weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
+        measured = [n for n, one in enumerate(predicted.tolist()) if one is not None and one == one]
+        if not measured:
+            raise DataError("no row of X has a text", expected="rows to measure on")
+        predicted, truth, weights = predicted[measured], [truth[n] for n in measured], weights[measured]
         if self._target() == "score":
             return float(pearson(np.array(truth, dtype=np.float64), predicted, weights))
         pairs = zip(map(class_name, predicted.tolist()), map(class_name, truth), strict=True)

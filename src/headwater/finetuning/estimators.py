@@ -73,7 +73,9 @@ class MultipleChoice(Estimator):
 
 
 def _text(value: Any, number: int) -> str:
+    """Return a text; empty for a missing value: None, or NaN as in pandas."""
+    if value is None or value != value or type(value).__name__ == "NAType":
+        return ""
     if not isinstance(value, str):
-        seen = "None" if value is None else f"a value of type {type(value).__name__}"
-        raise DataError(f"X has {seen} in row {number}", expected="text", repair="Leave that row out")
+        raise DataError(f"X has a value of type {type(value).__name__} in row {number}", expected="text")
     return value

@@ -26,7 +26,7 @@ from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.head import TaskModel
 from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels
-from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
+from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName, is_empty
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
@@ -47,11 +47,12 @@ _WINDOW = 2_048
 class Prediction:
     """One row's prediction. label: class name, score, or number of the right answer, counted as in training.
 
-    probabilities: by class name, level or answer. cut: tokens of the row that did not fit the context.
+    probabilities: by class name, level or answer. cut: tokens of the row that did not fit the context. A row
+    without text has no prediction: its label is None, and it has no probabilities.
     """
 
     row: int
-    label: str | int | float
+    label: str | int | float | None
     probabilities: dict[str, float]
     cut: int = 0
 
@@ -87,7 +88,8 @@ class FineTuned:
             found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), strict=True)
             for row, count, share, cut in found:
                 prediction = self.prediction(row.row, share[:count] if self.task == "choice" else share)
-                yield replace(prediction, cut=cut)
+                empty = is_empty(row, self.task)
+                yield Prediction(row.row, None, {}) if empty else replace(prediction, cut=cut)
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Return (examples,): the index of the most probable output, or the expected score."""

@@ -15,7 +15,7 @@ from headwater.device import choose_device
 from headwater.errors import DataError, UsageError, counted
 from headwater.finetuning.columns import Columns, find_columns, task_rows
 from headwater.finetuning.fine_tuned import FineTuned, Prediction
-from headwater.finetuning.rows import Raw, TaskName, is_empty
+from headwater.finetuning.rows import Raw, TaskName
 from headwater.reading import open_table, table_columns
 from headwater.storage import SILENT, OutputFile, Progress, to_json
 from headwater.training import choose_precision
@@ -82,11 +82,10 @@ def predict_file(
     with output.write() as handle:
         handle.write(table.header())
         for prediction, row in zip(fine_tuned.predict(rows), again, strict=True):
-            has_text = not is_empty(row, fine_tuned.task)
-            handle.write(table.line(row, prediction if has_text else None))
+            handle.write(table.line(row, prediction))
             done += 1
             shortened += prediction.cut > 0
-            if not has_text:
+            if prediction.label is None:
                 empty.append(row.row)
             elif row.label is not None and fine_tuned.labels.target != "score":
                 labelled += 1
@@ -117,10 +116,9 @@ class _Table:
     def header(self) -> bytes:
         return b"" if self.delimiter is None else self._separated([*self.columns, self.prediction, *self.shares])
 
-    def line(self, row: Raw, prediction: Prediction | None) -> bytes:
-        """Return one row's line; without a prediction its fields are empty."""
-        label = None if prediction is None else prediction.label
-        probabilities = None if prediction is None else prediction.probabilities
+    def line(self, row: Raw, prediction: Prediction) -> bytes:
+        """Return one row's line; its added fields are empty if it has no prediction."""
+        label, probabilities = prediction.label, prediction.probabilities or None
         if self.delimiter is None:
             added = {self.prediction: label, self.shares[0]: probabilities}
             return to_json(_finite({**(row.columns or {}), **added}), default=str)

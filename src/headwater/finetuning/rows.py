@@ -137,6 +137,11 @@ def report(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tup
         )
     if within:
         notes.append(f"{within:,} training rows repeat the text of another")
+    if single := [name for name, count in classes.items() if count == 1]:
+        few = ", ".join(map(repr, single[:5])) + (", …" if len(single) > 5 else "")
+        notes.append(
+            f"only one training row: {few}; such a class is hardly learned, and a part split off lacks it"
+        )
     for part, name in ((train, "training"), (validation, "validation")):
         if part.empty or part.unlabelled:
             notes.append(

@@ -201,7 +201,7 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
     else:
         rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
         async for p in _predicted(served, head, rows):
-            data.append({"index": p.row, "object": "score", "score": float(p.label)})
+            data.append({"index": p.row, "object": "score", "score": None if p.label is None else float(p.label)})
     return {
         "id": f"score-{secrets.token_hex(12)}",
         "object": "list",
@@ -265,7 +265,7 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
             "tokens_cut": prediction.cut,
             "words": None,
         }
-        if body.explain:
+        if body.explain and prediction.label is not None:
             values = list(prediction.probabilities.values())
             output = values.index(max(values))
             pieces = await served.compute(
