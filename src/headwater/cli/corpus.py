@@ -195,6 +195,10 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     for kind, count in funnel["duplicates"].items():
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
+    wrong = {name: pages for name, pages in funnel.get("encodings", {}).items() if "(" in name}
+    if wrong:
+        read = ", ".join(f"{pages:,} {name}" for name, pages in wrong.items())
+        lines.append(f"  pages in another encoding than declared: {read}")
     if funnel["set_aside"]:
         lines.append(f"  set aside: {funnel['set_aside']:,} (set-aside.jsonl names each page or file and why)")
     return "\n".join(lines)

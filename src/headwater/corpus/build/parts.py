@@ -195,7 +195,12 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, on_funnel: OnFu
     ):
         write_documents(kept(fingerprints, keys), work)
     funnel.notes += account.notes
-    found = {"funnel": funnel.to_dict(), "aside": account.aside, "details": account.details}
+    found = {
+        "funnel": funnel.to_dict(),
+        "aside": account.aside,
+        "details": account.details,
+        "encodings": account.encodings,
+    }
     files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
     write_sealed(work / ACCOUNT, {**found, "files": files})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -71,6 +72,7 @@ class Account:
     aside: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
+    encodings: Counter[str] = field(default_factory=Counter)  # pages of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +279,7 @@ def _extracted(
                         url=page.url,
                         date=page.date,
                     )
+        account.encodings += extractor.encodings
 
 
 def _text_page(path: AnyFile) -> Iterator[Page]:

@@ -1,8 +1,7 @@
 """Extract the text of a raw page.
 
 Resiliparse and `main_text`, or trafilatura on request, extract the main content of HTML (GPT-2, section 2.1, used
-Dragnet and Newspaper, which are no longer maintained). The encoding is the server's, else the one that HTML
-declares, else UTF-8 if the bytes are valid, else a guess. Wiki markup becomes prose.
+Dragnet and Newspaper, which are no longer maintained). `charset` decodes the bytes. Wiki markup becomes prose.
 
 Extractors are C code, and the web is hostile input: a page of 100,000 nested tags keeps one busy for minutes,
 another page crashes it. `Extractor` therefore uses a process of its own, which is ended when a page takes more
@@ -16,13 +15,13 @@ import html
 import re
 import signal
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any, Literal
 
+from headwater.corpus.extract.charset import Decoded, UndecidedError, decode_page
 from headwater.corpus.sources.pages import CHAPTER, Page
 from headwater.corpus.workers import WorkerDied, WorkerProcess
 from headwater.errors import ResourceError, require_extra
@@ -34,17 +33,19 @@ _PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits 
 MEMORY_BYTES = 4 * 1024**3  # address space of the extracting process
 _AHEAD = 16  # pages read before the first of their texts is awaited
 
-# The encodings of the web have more characters than Python's of the same name.
-_AS_ON_THE_WEB = {"euc_kr": "cp949", "shift_jis": "cp932", "gbk": "gb18030", "big5": "big5hkscs"}
 _PLAIN = (("\r\n", "\n"), ("\r", "\n"), ("\x00", ""), ("\xa0", " "), ("\ufeff", ""), ("\xad", ""))
 
 
 class Extractor:
-    """Extracts the texts of pages in another process; use it as a context manager."""
+    """Extracts the texts of pages in another process; use it as a context manager.
+
+    encodings: the number of pages of each encoding, as "cp949" or "cp949 (declared utf-8)".
+    """
 
     def __init__(self, name: ExtractorName = "resiliparse", seconds: float = SECONDS) -> None:
         _load(name)
         self.name, self.seconds = name, seconds
+        self.encodings: Counter[str] = Counter()
         self._worker: WorkerProcess | None = None
         self._thread = ThreadPoolExecutor(1)  # asks the worker while the caller reads pages and uses texts
 
@@ -61,17 +62,24 @@ class Extractor:
 
     def texts(self, pages: Iterable[tuple[str, Page]]) -> Iterator[tuple[str, Page, str, str]]:
         """Yield (file, page, text, reason) in the order of the pages; `reason` says why a page has no text."""
-        waiting: deque[tuple[str, Page, Future[tuple[str, str]]]] = deque()
+        waiting: deque[tuple[str, Page, Future[tuple[str, str, str]]]] = deque()
+
+        def oldest() -> tuple[str, Page, str, str]:
+            file, page, result = waiting.popleft()
+            text, reason, encoding = result.result()
+            if encoding:
+                self.encodings[encoding] += 1
+            return file, page, text, reason
+
         for file, page in pages:
             waiting.append((file, page, self._thread.submit(self._extract, page)))
             if len(waiting) >= _AHEAD:
-                first = waiting.popleft()
-                yield *first[:2], *first[2].result()
-        for file, page, result in waiting:
-            yield file, page, *result.result()
+                yield oldest()
+        while waiting:
+            yield oldest()
 
-    def _extract(self, page: Page) -> tuple[str, str]:
-        """Return (text, reason) of a page; start the worker if there is none, and stop one that failed."""
+    def _extract(self, page: Page) -> tuple[str, str, str]:
+        """Return (text, reason, encoding) of a page; start the worker if needed, and stop one that failed."""
         if self._worker is None:
             try:
                 self._worker = WorkerProcess("headwater.corpus.extract.page_text:_page_handler", self.name)
@@ -82,16 +90,16 @@ class Extractor:
                 ) from None
         seconds = self.seconds * (1 + len(page.data) // SHARE_BYTES)
         try:
-            text, reason = self._worker.ask((page, seconds), _PATIENCE * seconds)
-            return text, reason
+            text, reason, encoding = self._worker.ask((page, seconds), _PATIENCE * seconds)
+            return text, reason, encoding
         except WorkerDied as died:
             self._worker.stop()
             self._worker = None
             if died.timed_out:
-                return "", f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock"
+                return "", f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock", ""
             if _TIMER and died.status == -_TIMER:
-                return "", f"the extractor took longer than {seconds:g} s"
-            return "", "the extractor crashed on it"
+                return "", f"the extractor took longer than {seconds:g} s", ""
+            return "", "the extractor crashed on it", ""
 
 
 # The signal that ends the process when a page's processor time is used up; 0 on Windows, which has no such timer.
@@ -99,48 +107,27 @@ _TIMER: int = getattr(signal, "SIGPROF", 0)
 
 
 def extract_page(page: Page, name: str = "resiliparse") -> str:
-    """Return the text of a page, extracted in this process; empty if it has none."""
-    if page.kind == "html":
-        return tidy(_load(name)(decode(page.data, page.charset)))
+    """Return the text of a page, extracted in this process; empty if it has none.
+
+    Raises DataError if the encoding of the page cannot be decided.
+    """
+    return _text_and_encoding(page, name)[0]
+
+
+def _text_and_encoding(page: Page, name: str) -> tuple[str, str]:
+    """Return the text of a page and its encoding, which is empty for a book."""
     if page.kind == "book":
-        chapters = (decode(chapter, page.charset) for chapter in page.data.split(CHAPTER))
-        return tidy("\n\n".join(_whole_text(chapter) for chapter in chapters))
-    text = decode(page.data, page.charset, is_html=False)
-    return tidy(wiki_text(text) if page.kind == "wikitext" else text)
+        chapters = (decode_page(chapter, page.charset).text for chapter in page.data.split(CHAPTER))
+        return tidy("\n\n".join(_whole_text(chapter) for chapter in chapters)), ""
+    decoded = decode_page(page.data, page.charset, is_html=page.kind == "html")
+    if page.kind == "html":
+        return tidy(_load(name)(decoded.text)), _encoding_of(decoded)
+    text = wiki_text(decoded.text) if page.kind == "wikitext" else decoded.text
+    return tidy(text), _encoding_of(decoded)
 
 
-def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
-    """Decode a page by the given charset, else by what its HTML declares, else as UTF-8 or by a guess.
-
-    A page that was cut inside a character, or has a few other invalid bytes, is decoded without them.
-    """
-    from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
-
-    declared = map_encoding_to_html5(charset, False) if charset else None
-    if declared:
-        with suppress(UnicodeDecodeError, LookupError):
-            return data.decode(_AS_ON_THE_WEB.get(declared, declared)).removeprefix("\ufeff")
-    detect = partial(detect_encoding, data, html5_compatible=False)  # True detects cp949 as UTF-8
-    encoding = detect(from_html_meta=is_html) or "utf-8"
-    is_guess = not is_html or encoding == detect()
-    if (is_guess or "utf-8" in {declared, encoding}) and _is_utf8(data):
-        return data.decode("utf-8", "ignore").removeprefix("\ufeff")
-    encoding = map_encoding_to_html5(encoding, False) or encoding
-    # Windows-1252 decodes any bytes. As a fallback it would replace the detected encoding of a text with a few
-    # invalid bytes.
-    others = ["windows-1252"] if encoding == "utf-8" else []
-    text: str = bytes_to_str(data, _AS_ON_THE_WEB.get(encoding, encoding), fallback_encodings=others)
-    return text
-
-
-def _is_utf8(data: bytes) -> bool:
-    """Return whether data has non-ASCII characters, and fewer than a quarter of them are invalid UTF-8.
-
-    In other encodings, at least two thirds of them are invalid.
-    """
-    text = data.decode("utf-8", "replace")
-    beyond = len(text) - len(text.encode("ascii", "ignore"))
-    return 4 * (text.count("\ufffd") - data.count("\ufffd".encode())) < beyond
+def _encoding_of(decoded: Decoded) -> str:
+    return decoded.encoding + (f" (declared {decoded.contradicts})" if decoded.contradicts else "")
 
 
 def tidy(text: str) -> str:
@@ -231,18 +218,21 @@ def _whole_text(chapter: str) -> str:
     return text
 
 
-def _page_handler(name: str) -> Callable[[tuple[Page, float]], tuple[str, str]]:
-    """Return what the extracting process does with a page and its processor time: (text, reason)."""
+def _page_handler(name: str) -> Callable[[tuple[Page, float]], tuple[str, str, str]]:
+    """Return what the extracting process does with a page and its processor time: (text, reason, encoding)."""
     _limit_memory()
     extract_page(Page(name="", data=b"<p>load all that is needed</p>"), name)
 
-    def handle(request: tuple[Page, float]) -> tuple[str, str]:
+    def handle(request: tuple[Page, float]) -> tuple[str, str, str]:
         page, seconds = request
         _set_timer(seconds)
         try:
-            return extract_page(page, name).encode("utf-8", "replace").decode(), ""
+            text, encoding = _text_and_encoding(page, name)
+            return text.encode("utf-8", "replace").decode(), "", encoding
+        except UndecidedError as error:
+            return "", error.seen, ""
         except Exception as error:  # whatever a page provokes in an extractor is its reason
-            return "", f"the extractor failed: {type(error).__name__}: {error}"[:500]
+            return "", f"the extractor failed: {type(error).__name__}: {error}"[:500], ""
         finally:
             _set_timer(0)
 

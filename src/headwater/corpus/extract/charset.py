@@ -1,0 +1,199 @@
+"""Decode the bytes of a page, whatever encoding they are in and whatever encoding the page declares.
+
+The order of trust is:
+
+1. a byte-order mark;
+2. UTF-8, if the bytes are valid, or nearly: texts in other encodings are not, unless they are very short;
+3. the encoding of the server or of the HTML, decoded strictly. A single-byte encoding accepts nearly any bytes,
+   and Chinese encodings accept Korean and Japanese bytes, so the detected encoding must not contradict these;
+4. the encoding that the bytes have (uchardet, by resiliparse), decoded strictly;
+5. the same ones for a page with a few broken characters, such as a page that was cut;
+6. windows-1252, if the result reads like text of the Latin alphabet.
+
+A page for which nothing of this holds has no text: `UndecidedError`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from headwater.errors import DataError
+
+# The encodings of the web have more characters than Python's of the same name.
+_AS_ON_THE_WEB = {
+    **{"euc_kr": "cp949", "shift_jis": "cp932", "gbk": "gb18030", "gb2312": "gb18030", "big5": "big5hkscs"},
+    **{"iso8859_1": "cp1252", "iso_8859_1": "cp1252", "iso8859_9": "cp1254", "iso_8859_9": "cp1254"},
+}
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_ESCAPE = b"\x1b$"  # to the characters of two bytes of ISO-2022-JP
+_CHINESE = {"gb18030", "big5hkscs"}
+_META = re.compile(rb"<meta[^>]{0,400}charset", re.IGNORECASE)
+_HANGUL = re.compile("[가-힣ㄱ-ㆎ]")
+_KANA = re.compile("[ぁ-ヺ]")
+_BEYOND = re.compile(r"[^\x00-\x7f]")
+_TEXTUAL = re.compile(r"[^\W\d_]|[‘’‚“”„–—…«»€£§©®°·¿¡ªº\xa0\xad]")
+_LATIN = {
+    *("cp1250", "cp1252", "cp1254", "cp1257"),
+    *("iso8859-1", "iso8859-2", "iso8859-3", "iso8859-4", "iso8859-9", "iso8859-10", "iso8859-13", "iso8859-15"),
+}
+ENOUGH = 4  # characters beyond ASCII for UTF-8 to be certain against a declared encoding of several bytes
+LONG = 20  # characters beyond ASCII for the detection to be trusted against a declaration
+KANA_SHARE = 0.1  # of the characters beyond ASCII of a Japanese text
+HANGUL_SHARE = 0.5  # of a Korean one
+BROKEN_SHARE = 0.25  # of the characters beyond ASCII that may be invalid; in a wrong encoding, most are
+LATIN_RUN_SHARE = 0.5  # of letters beyond ASCII that may follow another one; in a wrong encoding, most do
+
+
+class Decoded(NamedTuple):
+    """Text of a page, its encoding, and the encoding that was declared if it is another one."""
+
+    text: str
+    encoding: str
+    contradicts: str = ""
+
+
+class UndecidedError(DataError):
+    """No encoding gives a text that can be trusted."""
+
+
+def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
+    """Return the text of a page; `charset` is what its server declares. Raises UndecidedError."""
+    return decode_page(data, charset, is_html=is_html).text
+
+
+def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Decoded:
+    """Return the text of a page and its encoding; `charset` is what its server declares. Raises UndecidedError."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return Decoded(data[len(mark) :].decode(encoding, "ignore"), encoding)
+    declared = list(_declared(data, charset, is_html=is_html))
+    first = declared[0] if declared else ""
+
+    def decoded(text: str, encoding: str) -> Decoded:
+        contradicts = first if first not in {"", encoding} and not text.isascii() else ""
+        return Decoded(text, encoding, contradicts)
+
+    if data.isascii():
+        text = _strict(data, "iso2022_jp") if _ESCAPE in data else None
+        return decoded(text, "iso2022_jp") if text else Decoded(data.decode("ascii"), "utf-8")
+    utf8 = _strict(data, "utf-8")
+    many = utf8 is not None and len(_BEYOND.findall(utf8)) >= ENOUGH
+    if utf8 is not None and (many or not any(_is_multibyte(name) and _strict(data, name) for name in declared)):
+        return decoded(utf8, "utf-8")
+    if utf8 is None and (text := _nearly(data, "utf-8")) is not None:
+        return decoded(text, "utf-8")
+    found = _detected(data)
+    for encoding in (*declared, found):
+        text = _strict(data, encoding) if encoding and encoding != "utf-8" else None
+        if text is None or (encoding in declared and _contradicted(text, encoding, data, found)):
+            continue
+        if encoding in declared or _trusted(text, encoding):
+            return decoded(text, encoding)
+    if utf8 is not None:
+        return decoded(utf8, "utf-8")
+    for encoding in (*declared, found):
+        if encoding and encoding not in _LATIN and (text := _nearly(data, encoding)) is not None:
+            return decoded(text, encoding)
+    text = data.decode("cp1252", "replace")
+    if _reads_latin(text):
+        return decoded(text.replace("\ufffd", ""), "cp1252")
+    raise UndecidedError("its encoding cannot be decided")
+
+
+def _declared(data: bytes, charset: str, *, is_html: bool) -> Iterator[str]:
+    """Yield the known encodings that the server and the HTML declare, without repetition."""
+    from resiliparse.parse.encoding import detect_encoding
+
+    names: list[str | None] = [charset]
+    if is_html:
+        guessed = detect_encoding(data, html5_compatible=False)
+        declared = detect_encoding(data, html5_compatible=False, from_html_meta=True)
+        names.append(declared if declared != guessed or _META.search(data[:4096]) else "")
+    seen: set[str] = set()
+    for name in names:
+        encoding = _canonical(name or "")
+        if encoding and encoding not in seen:
+            seen.add(encoding)
+            yield encoding
+
+
+def _canonical(name: str) -> str:
+    """Return Python's name of an encoding as the web understands it; empty if there is none."""
+    from resiliparse.parse.encoding import map_encoding_to_html5
+
+    with suppress(LookupError):
+        known = map_encoding_to_html5(name, False) or name
+        known = _AS_ON_THE_WEB.get(known.lower().replace("-", "_"), known)
+        return codecs.lookup(known).name if known else ""
+    return ""
+
+
+def _detected(data: bytes) -> str:
+    from resiliparse.parse.encoding import detect_encoding
+
+    return _canonical(detect_encoding(data, html5_compatible=False) or "")
+
+
+def _strict(data: bytes, encoding: str) -> str | None:
+    with suppress(UnicodeDecodeError, LookupError):
+        return data.decode(encoding)
+    return None
+
+
+def _nearly(data: bytes, encoding: str) -> str | None:
+    """Return the text without its broken characters; None if there are too many of them."""
+    text = data.decode(encoding, "replace")
+    beyond = len(_BEYOND.findall(text))
+    broken = text.count("\ufffd") - data.count("\ufffd".encode())
+    return data.decode(encoding, "ignore") if beyond and broken < BROKEN_SHARE * beyond else None
+
+
+def _is_multibyte(encoding: str) -> bool:
+    return encoding in _CHINESE or encoding.startswith(("cp9", "euc", "iso2022", "shift"))
+
+
+def _contradicted(text: str, encoding: str, data: bytes, found: str) -> bool:
+    """Return whether the detected encoding is more plausible than this declared one; both decode the bytes."""
+    if not found or found == encoding or found == "ascii":
+        return False
+    other = _strict(data, found)
+    if other is None or not _trusted(other, found):
+        return False
+    if encoding in _LATIN:
+        return found not in _LATIN and not _reads_latin(text)
+    if not _is_multibyte(encoding):
+        return _is_multibyte(found)
+    if encoding in _CHINESE:
+        if not _is_multibyte(found):
+            return _reads_latin(data.decode("latin-1"))
+        return len(_BEYOND.findall(other)) >= LONG
+    return _is_multibyte(found) and not _trusted(text, encoding)
+
+
+def _trusted(text: str, encoding: str) -> bool:
+    """Return whether a text has the script that its encoding is for: Hangul or kana."""
+    beyond = len(_BEYOND.findall(text))
+    if encoding in {"cp949", "iso2022_kr"}:
+        return len(_HANGUL.findall(text)) >= HANGUL_SHARE * beyond
+    if encoding.startswith(("cp932", "euc_j", "shift", "iso2022_jp")):
+        return len(_KANA.findall(text)) >= KANA_SHARE * beyond
+    return True
+
+
+def _reads_latin(text: str) -> bool:
+    """Return whether the characters beyond ASCII are mostly letters and marks next to ASCII letters."""
+    beyond = _BEYOND.findall(text)
+    textual = _TEXTUAL.findall(text)
+    if not beyond:
+        return True
+    textual_beyond = sum(1 for character in textual if character > "\x7f")
+    runs = len(re.findall(r"(?<=[^\x00-\x7f])[^\x00-\x7f]", text))
+    return 2 * textual_beyond >= len(beyond) and runs <= LATIN_RUN_SHARE * len(beyond)

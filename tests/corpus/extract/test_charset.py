@@ -1,0 +1,82 @@
+"""A page is read in the encoding that it has, whatever it or its server declares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("resiliparse")
+
+from headwater.corpus import Page, build_corpus, load_recipe, read_documents, read_funnel
+from headwater.corpus.extract.charset import UndecidedError, decode, decode_page
+from headwater.corpus.extract.page_text import Extractor
+
+TEXTS = {
+    "cp949": "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다. 사람들은 강가에 모여 이야기를 나눈다.",
+    "cp932": "河は北の山から流れ、町は岸にある。今日は天気がよいので、人々は川辺に集まる。",
+    "euc_jp": "河は北の山から流れ、町は岸にある。今日は天気がよいので、人々は川辺に集まる。",
+    "iso2022_jp": "河は北の山から流れ、町は岸にある。今日は天気がよいので、人々は川辺に集まる。",
+    "gb18030": "河流从北方的山中流出，城市坐落在岸边。今天天气很好，人们聚集在河边聊天。",
+    "big5": "河流從北方的山中流出，城市坐落在岸邊。今天天氣很好，人們聚集在河邊聊天。",
+    "cp1251": "Река течёт с северных гор к южному морю. Сегодня хорошая погода, и люди собираются.",
+    "koi8_r": "Река течёт с северных гор к южному морю. Сегодня хорошая погода, и люди собираются.",
+    "cp1252": "La rivière coule du nord vers la mer. L'été, les élèves se réunissent à la plage.",
+    "utf-8": "河流从北方的山中流出，城市坐落在岸边。강물은 흐른다. Река течёт.",
+}
+DECLARATIONS = {
+    "none": ("", ""),
+    "right": ("{}", ""),
+    "right header": ("", "{}"),
+    "wrong meta": ("utf-8", ""),
+    "wrong header": ("", "utf-8"),
+    "Latin header": ("", "iso-8859-1"),
+    "Latin header, right meta": ("{}", "iso-8859-1"),
+    "Chinese meta": ("gb2312", ""),
+    "no such charset": ("utf-42", "latin-99"),
+}
+
+
+def page_in(encoding: str, meta: str) -> str:
+    head = f"<meta charset={meta}>" if meta else ""
+    return f"<html><head>{head}<title>page</title></head><body><p class=text>{TEXTS[encoding]}</p></body></html>"
+
+
+@pytest.mark.parametrize("declaration", DECLARATIONS)
+@pytest.mark.parametrize("encoding", TEXTS)
+def test_a_page_is_read_whatever_it_declares(encoding: str, declaration: str) -> None:
+    meta, header = (name.format(encoding) for name in DECLARATIONS[declaration])
+    page = page_in(encoding, meta)
+    assert decode(page.encode(encoding), header) == page
+
+
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_decides(mark: str) -> None:
+    assert decode("강물이 흐른다".encode(mark), "euc-kr") == "강물이 흐른다"
+
+
+def test_another_encoding_than_declared_is_reported() -> None:
+    assert decode_page(page_in("cp949", "utf-8").encode("cp949"))[1:] == ("cp949", "utf-8")
+    assert decode_page(page_in("cp949", "euc-kr").encode("cp949"))[1:] == ("cp949", "")
+    assert decode_page(b"<meta charset=euc-kr><p>ascii")[1:] == ("utf-8", "")
+
+
+def test_bytes_that_are_no_text_are_undecided() -> None:
+    noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\x00", b"")
+    with pytest.raises(UndecidedError, match="encoding cannot be decided"):
+        decode(b"<p>" + noise)
+    with Extractor() as extractor:
+        [(_, _, text, reason)] = extractor.texts([("a.html", Page("a", b"<p>" + noise))])
+    assert (text, reason) == ("", "its encoding cannot be decided")
+
+
+def test_a_corpus_counts_the_encodings_of_its_pages(tmp_path: Path) -> None:
+    source = tmp_path / "pages"
+    source.mkdir()
+    for number, (encoding, meta) in enumerate((("cp949", "euc-kr"), ("cp949", "utf-8"), ("utf-8", "gb2312"))):
+        content = page_in(encoding, meta).replace("page", f"page {number}").replace("흐른다", f"흐른다 {number}")
+        (source / f"{number}.html").write_bytes(content.encode(encoding))
+    build_corpus([source], tmp_path / "corpus", load_recipe("plain"))
+    counted = read_funnel(tmp_path / "corpus")["encodings"]
+    assert counted == {"cp949": 1, "cp949 (declared utf-8)": 1, "utf-8 (declared gb18030)": 1}
+    assert all("흐른다" in document.text for document in read_documents(tmp_path / "corpus"))
