@@ -1,5 +1,5 @@
 from .compressed import CompressedFile
-from .encoding import decode_text, without_surrogates
+from .encoding import compose, decode_text, without_surrogates
 from .files import (
     check_name,
     file_error,
@@ -20,6 +20,7 @@ __all__ = [
     "CompressedFile",
     "byte_blocks",
     "check_name",
+    "compose",
     "cut_text",
     "decode_text",
     "file_at",

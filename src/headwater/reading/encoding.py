@@ -1,9 +1,10 @@
-"""Decode text that users give, and say why it is not UTF-8."""
+"""Decode text that users give, say why it is not UTF-8, and bring it into one Unicode form."""
 
 from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 
 from headwater.errors import DataError
 from headwater.reading.remote import AnyFile
@@ -63,3 +64,11 @@ def without_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def compose(text: str) -> str:
+    """Return a text in Unicode's composed form, NFC: Hangul as syllables, é as one character.
+
+    macOS and some editors write the decomposed form, which looks the same and has other characters and tokens.
+    """
+    return unicodedata.normalize("NFC", text)
