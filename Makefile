@@ -1,6 +1,7 @@
 # make quickstart    a model and a report from scratch, in minutes
 # make test          the tests, in minutes; make test-all: with those that take longer
 # make results       the papers' experiments at the scale mini, into papers/results; complete ones are kept
+# make benchmark     every speed that this machine and its peers allow, into benchmarks/results and the pages
 # make check         format, lint, types, the list of modules, the code in the pages
 # make docs          the pages as a site: build/site/index.html
 # Each target sets up what it needs in .venv, once.
@@ -11,7 +12,7 @@ NATIVE := setup.py $(wildcard src/headwater/native/*.[ch])  # compiled by pip: a
 DATA := $(abspath $(wildcard ../shared/data))
 export HEADWATER_DATA ?= $(DATA)
 
-.PHONY: quickstart test test-gpu sanitize test-all results check format docs clean
+.PHONY: quickstart test benchmark benchmark-peers test-gpu sanitize test-all results check format docs clean
 
 quickstart: .venv/.ready-quickstart
 	$(BIN)/headwater quickstart $(ARGS)
@@ -34,6 +35,23 @@ test-gpu: .venv/.ready-dev
 	$(BIN)/python benchmarks/pretrain.py --device cuda --nanogpt "$(NANOGPT)" --llmc "$(LLMC)"
 	$(BIN)/python benchmarks/generate.py --device cuda --batches 1 8 64 --peer-python $(or $(PEER_PYTHON),$(BIN)/python)
 
+# Resumes where it stopped. On a machine without other work.
+benchmark: .venv/.ready-dev
+	$(BIN)/python benchmarks/everything.py $(ARGS)
+
+# llama.cpp takes ten minutes. nanoGPT is a checkout of its repository: put it at benchmarks/peers/nanoGPT.
+benchmark-peers: .venv/.ready-dev
+	$(BIN)/pip download --no-deps --no-binary llama-cpp-python --dest benchmarks/peers llama-cpp-python==0.3.36
+	tar -xzf benchmarks/peers/llama_cpp_python-0.3.36.tar.gz -C benchmarks/peers
+	$(BIN)/pip install cmake ninja
+	$(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+		-DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+		-DLLAMA_BUILD_WEBUI=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+		-S benchmarks/peers/llama_cpp_python-0.3.36/vendor/llama.cpp -B benchmarks/peers/llama.cpp
+	$(BIN)/ninja -C benchmarks/peers/llama.cpp llama-batched-bench llama-quantize llama-server
+	$(PYTHON) -m venv benchmarks/peers/venv
+	benchmarks/peers/venv/bin/pip install torch==2.13.0 transformers==5.23.0 lm_eval ctranslate2 onnxruntime
+
 # The folder of the run is kept, so that an interrupted one resumes; papers/results gets its pages and figures.
 results: .venv/.ready-dev
 	$(BIN)/headwater reproduce all --scale mini --out reproduction $(ARGS)
@@ -47,6 +65,7 @@ check: .venv/.ready-dev
 	$(BIN)/python tools/examples.py --check
 	$(BIN)/python tools/evaluation.py --check
 	$(BIN)/python tools/architecture.py --check
+	$(BIN)/python benchmarks/everything.py --check
 
 format: .venv/.ready-dev
 	$(BIN)/ruff format src papers tests benchmarks examples tools
@@ -55,6 +74,7 @@ format: .venv/.ready-dev
 	$(BIN)/python tools/examples.py --write
 	$(BIN)/python tools/evaluation.py --write
 	$(BIN)/python tools/architecture.py --write
+	$(BIN)/python benchmarks/everything.py --write
 
 docs: .venv/.ready-docs
 	$(BIN)/python tools/pages.py build/pages

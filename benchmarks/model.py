@@ -1,10 +1,11 @@
-"""Compare loading a model, its forward pass and its loss with `transformers` and the plain computation.
+"""Compare loading, the forward pass, logits and the loss with `transformers` and the plain computation.
 
 Both sides alternate in one run, so that a busy machine slows them alike; the median of the rounds' ratios is
 printed. A ratio of times below 1 means that Headwater is faster.
 
     python benchmarks/model.py load --preset gpt2-small
     python benchmarks/model.py forward --batch 4 --time 1024 --dtype bf16
+    python benchmarks/model.py logits --batch 1 --time 512 --dtype bf16     # as `lm.logits`
     python benchmarks/model.py loss --positions 4096 --vocabulary 50257 --width 768
 """
 
@@ -135,6 +136,37 @@ def forward(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
+def logits(options: argparse.Namespace) -> dict[str, object]:
+    """Measure `lm.logits` and the peer's logits of the same ids, in the same precision."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    import headwater as hw
+
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
+    with tempfile.TemporaryDirectory() as folder:
+        save_preset(options.preset, Path(folder))
+        hw.Tokenizer.load(options.tokenizer).save(Path(folder))
+        lm = hw.load(folder, precision=options.dtype, device=options.device)
+        theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+    theirs = theirs.to(options.device).eval()
+    ids = torch.randint(0, lm.config.vocabulary, (options.batch, options.time))
+    on_device = ids.to(options.device)
+    with torch.inference_mode():
+        lm.logits(ids), theirs(on_device, use_cache=False)
+        result = alternate(
+            lambda: timed(lambda: lm.logits(ids), options.device),
+            lambda: timed(lambda: theirs(on_device, use_cache=False).logits, options.device),
+            options.rounds,
+        )
+    tokens = options.batch * options.time
+    return {
+        **result,
+        "tokens_per_second": tokens / result["ours_seconds"],
+        "theirs_tokens_per_second": tokens / result["theirs_seconds"],
+    }
+
+
 def loss(options: argparse.Namespace) -> dict[str, object]:
     """Measure the chunked loss with its gradients, and the plain one."""
     import torch
@@ -171,7 +203,7 @@ def loss(options: argparse.Namespace) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["load", "forward", "loss"])
+    parser.add_argument("what", choices=["load", "forward", "logits", "loss"])
     parser.add_argument("--preset", default="gpt2-small")
     parser.add_argument("--tokenizer", default="gpt2", help="a name or a folder")
     parser.add_argument("--rounds", type=int, default=5)
@@ -185,7 +217,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=768)
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    result = {"load": load, "forward": forward, "loss": loss}[options.what](options)
+    result = {"load": load, "forward": forward, "logits": logits, "loss": loss}[options.what](options)
     print(json.dumps({"benchmark": f"model {options.what}", **vars(options), **result}, indent=2))
 
 

@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--only", nargs="+", help="other contenders than headwater")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -74,7 +75,8 @@ def write_text(options: argparse.Namespace) -> None:
     joined = "\n".join(path.read_text(encoding="utf-8") for path in options.text).replace("<|endoftext|>", "\n")
     data = joined.encode()
     if len(data) < wanted:
-        print(f"{len(data) / 1e6:.1f} MB of distinct text, repeated to {options.megabytes:g} MB")
+        note = f"{len(data) / 1e6:.1f} MB of distinct text, repeated to {options.megabytes:g} MB"
+        print(note, file=sys.stderr)
     with options.file.open("wb") as handle:
         while wanted > len(data):
             wanted -= handle.write(data + b"\n")
@@ -90,6 +92,11 @@ def compete(options: argparse.Namespace, contenders: tuple[str, ...], many: bool
     for turn in range(options.rounds):
         for name in present[turn % len(present) :] + present[: turn % len(present)]:
             results[name].append(run_worker(options, name, many))
+    if options.json:
+        sound = {name: rounds for name, rounds in results.items() if not any("error" in r for r in rounds)}
+        seconds_of = {name: [r["seconds"] for r in rounds] for name, rounds in sound.items()}
+        print(json.dumps({"what": options.what, "many": many, "seconds": seconds_of}))
+        return
     form = "many documents" if many else "one document" if options.what != "train" else "one file"
     print(f"\n{options.what}, {options.megabytes:g} MB, {form}, {options.threads} thread(s)")
     print(f"{'':14}{'seconds':>9}{'MB/s':>9}{'peak MB':>9}{'headwater is':>14}  ids")

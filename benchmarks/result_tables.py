@@ -1,0 +1,181 @@
+"""The tables of the pages, written from `benchmarks/results`: a column for each class of processors."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+
+# What each row is called in English and in Korean; the tables have this order.
+ROWS = {
+    "logits-512-bf16": ("logits of 512 tokens, gpt2-small, bf16", "토큰 512개의 로짓(logit), gpt2-small, bf16"),
+    "logits-512-fp32": ("the same, fp32", "같은 작업, fp32"),
+    "prefill-bf16": ("read a prompt of 512 tokens, bf16", "토큰 512개짜리 프롬프트 읽기, bf16"),
+    "prefill-fp32": ("the same, fp32", "같은 작업, fp32"),
+    "prefill-int8": ("the same, int8", "같은 작업, int8"),
+    "prefill-int4": ("the same, int4", "같은 작업, int4"),
+    "decode-1-bf16": ("generate, one text, bf16", "글 하나 생성, bf16"),
+    "decode-1-fp32": ("the same, fp32", "같은 작업, fp32"),
+    "decode-1-int8": ("the same, int8", "같은 작업, int8"),
+    "decode-1-int4": ("the same, int4", "같은 작업, int4"),
+    "decode-8-bf16": ("generate, eight texts, bf16", "글 여덟 개 생성, bf16"),
+    "decode-8-fp32": ("the same, fp32", "같은 작업, fp32"),
+    "decode-8-int8": ("the same, int8", "같은 작업, int8"),
+    "decode-8-int4": ("the same, int4", "같은 작업, int4"),
+    "requests-bf16": ("score requests of 20–600 tokens, bf16", "토큰 20–600개짜리 요청 채점, bf16"),
+    "requests-fp32": ("the same, fp32", "같은 작업, fp32"),
+    "pretrain-small-1024-bf16": (
+        "pre-train gpt2-small, 1 × 1,024, bf16",
+        "gpt2-small 사전 학습, 1 × 1,024, bf16",
+    ),
+    "pretrain-small-1024-fp32": ("the same, fp32", "같은 작업, fp32"),
+    "pretrain-midi-4k-bf16": (
+        "pre-train 6 layers × 384, 4,096 entries, bf16",
+        "층 6개 × 384, 어휘 4,096개 사전 학습, bf16",
+    ),
+    "finetune-train-0.5-bf16": ("fine-tune at GPT-1's size, λ = 0.5, bf16", "GPT-1 크기 미세 조정, λ = 0.5, bf16"),
+    "finetune-predict-bf16": ("predict classes at GPT-1's size, bf16", "GPT-1 크기로 분류 예측, bf16"),
+    "serve-1-bf16": ("serve one client, bf16, streamed", "클라이언트 하나에 서빙, bf16, 스트리밍(streaming)"),
+    "serve-8-bf16": ("serve 8 clients, bf16, streamed", "클라이언트 8개에 서빙, bf16, 스트리밍"),
+    "serve-32-bf16": ("serve 32 clients, bf16, streamed", "클라이언트 32개에 서빙, bf16, 스트리밍"),
+    "tokenizer-encode-one": (
+        "encode 20 MB with GPT-2's vocabulary, one document",
+        "GPT-2 어휘(vocabulary)로 20 MB 인코딩(encoding), 문서 하나",
+    ),
+    "tokenizer-encode-many": ("the same, many documents", "같은 작업, 문서 여러 개"),
+    "tokenizer-train": ("learn 32,000 entries from 40 MB", "40 MB에서 어휘 32,000개 학습"),
+}
+SHORT = (
+    "logits-512-bf16",
+    "prefill-bf16",
+    "decode-1-bf16",
+    "decode-8-bf16",
+    "requests-bf16",
+    "pretrain-small-1024-bf16",
+    "finetune-train-0.5-bf16",
+    "serve-32-bf16",
+    "tokenizer-encode-one",
+    "tokenizer-train",
+)
+CLASSES = {
+    "amx": ("AMX", "AMX"),
+    "avx512_bf16": ("AVX-512 with bf16", "AVX-512(bf16)"),
+    "avx512": ("AVX-512", "AVX-512"),
+    "avx2_vnni": ("AVX2 with VNNI", "AVX2(VNNI)"),
+    "avx2": ("AVX2", "AVX2"),
+    "neon": ("Arm", "Arm"),
+    "neon_bf16": ("Arm with bf16", "Arm(bf16)"),
+}
+
+
+def opened() -> dict[str, dict[str, Any]]:
+    """Return the results of every class that was measured, best class first."""
+    found = {name: RESULTS / f"{name}.json" for name in CLASSES}
+    return {name: json.loads(path.read_text("utf-8")) for name, path in found.items() if path.is_file()}
+
+
+def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: row for one in results["measurements"].values() for name, row in one["rows"].items()}
+
+
+def summary(language: int, names: tuple[str, ...] = SHORT) -> str:
+    """Return the table of ratios for a front page: English (0) or Korean (1)."""
+    classes = opened()
+    heads = [CLASSES[name][language] for name in classes]
+    first = ("what", "하는 일")[language]
+    lines = [f"| {first} | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for name in names:
+        cells = [rows_of(results).get(name) for results in classes.values()]
+        if any(cells):
+            shown = [f"{cell['ratio']:.2f} × {cell['best_peer']}" if cell else "–" for cell in cells]
+            lines.append(f"| {_label(name, language)} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _label(name: str, language: int) -> str:
+    """Return a row's name; "the same" is written out where the row before is not shown."""
+    text = ROWS[name][language]
+    if not text.startswith(("the same", "같은 작업")):
+        return text
+    names = list(ROWS)
+    whole = next(
+        ROWS[other][language] for other in reversed(names[: names.index(name)]) if _starts(other, language)
+    )
+    return f"{whole.rpartition(', ')[0]}, {text.partition(', ')[2]}"
+
+
+def _starts(name: str, language: int) -> bool:
+    return not ROWS[name][language].startswith(("the same", "같은 작업"))
+
+
+def details() -> str:
+    """Return every row of every class with all peers, limits, machine, commit and date."""
+    parts = []
+    for name, results in opened().items():
+        machine = results["machine"]
+        limits = ", ".join(f"`{key}={value}`" for key, value in machine["limited"].items())
+        parts.append(
+            f"### {CLASSES[name][0]}\n\n{machine['processor']}, {machine['threads']} threads, "
+            f"{machine['memory_gib']} GiB, {machine['system']}{', limited by ' + limits if limits else ''}. "
+            "Nothing else ran.\n"
+        )
+        parts.append("| case | headwater | peers | times as fast as the best | of the limit | commit, date |")
+        parts.append("|---|---|---|---|---|---|")
+        measured = {row: one for one in results["measurements"].values() for row in one["rows"]}
+        for row_name in ROWS:
+            if row_name not in measured:
+                continue
+            one = measured[row_name]
+            row = one["rows"][row_name]
+            peers = "; ".join(f"{peer} {rate:,.{_digits(rate)}f}" for peer, rate in row["peers"].items())
+            ratio = f"{row['ratio']:.2f}"
+            ratio += f" ({row['lowest']:.2f} to {row['highest']:.2f})" if "lowest" in row else ""
+            limit = f"{row['share_of_limit']:.0%} of {row['limit']}" if "share_of_limit" in row else "–"
+            ours = f"{row['headwater']:,.{_digits(row['headwater'])}f} {row['unit']}"
+            when = f"{one['commit'][:8]}, {one['date']}"
+            parts.append(f"| {_label(row_name, 0)} | {ours} | {peers} | {ratio} | {limit} | {when} |")
+        newest = max(results["measurements"].values(), key=lambda one: str(one["date"]))
+        versions = ", ".join(f"{key} {value}" for key, value in sorted(newest["versions"].items()))
+        parts.append(f"\nVersions: {versions}.\n")
+    return "\n".join(parts).strip()
+
+
+def _digits(value: float) -> int:
+    return 0 if value >= 100 else 1 if value >= 10 else 2
+
+
+PAGES = {
+    ROOT / "README.md": {"speed": lambda: summary(0)},
+    ROOT / "README.ko.md": {"speed": lambda: summary(1)},
+    ROOT / "benchmarks" / "README.md": {"results": details},
+}
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every page with its tables written again."""
+    texts = {}
+    for path, tables in PAGES.items():
+        text = path.read_text(encoding="utf-8")
+        for name, make in tables.items():
+            pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+            if not pattern.search(text):
+                sys.exit(f"{path} has no table <!-- {name} -->")
+            text = pattern.sub(lambda match, make=make: f"{match[1]}\n{make()}\n\n{match[2]}", text)
+        texts[path] = text
+    return texts
+
+
+def write() -> None:
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+
+
+def check() -> str | None:
+    """Return what is wrong, or None."""
+    wrong = [str(p.relative_to(ROOT)) for p, text in pages().items() if p.read_text(encoding="utf-8") != text]
+    return f"{', '.join(wrong)} differ from benchmarks/results: run make format" if wrong else None
