@@ -35,7 +35,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from corpus_data import (
     half_of,
@@ -120,12 +120,12 @@ def checkouts(options: argparse.Namespace, folder: Path) -> None:
 
     Of trafilatura's chunks the scores count over all pages; white space and soft hyphens are not compared.
     """
-    from headwater.corpus import ExtractorName, Page, extract_page
+    from headwater.corpus import Page, extract_page
 
     def normal(text: str) -> str:
         return " ".join(text.replace("\xad", "").split())
 
-    for name in get_args(ExtractorName):
+    for name in ("resiliparse", "trafilatura"):
         counts: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         for url, html, wanted, unwanted in read_chunks(options.trafilatura) if options.trafilatura else ():
             text = normal(extract_page(Page("", html), name))

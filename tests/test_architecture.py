@@ -147,6 +147,18 @@ def test_a_package_is_used_through_its_public_names() -> None:
     assert [line for line in past if "headwater.cli.main" not in line] == []
 
 
+def test_every_imported_public_name_exists() -> None:
+    known = {f"headwater.{package}": {*public_names(package)} for package in packages()}
+    absent = []
+    for path in USERS:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in known:
+                modules = {child.stem for child in (PACKAGE / node.module.split(".")[1]).iterdir()}
+                names = {alias.name for alias in node.names} - known[node.module] - modules
+                absent += [f"{path.relative_to(ROOT)}: {node.module}.{name}" for name in names]
+    assert absent == []
+
+
 def test_a_package_has_few_public_names() -> None:
     counts = {package: len(public_names(package)) for package in packages()}
     assert {package: count for package, count in counts.items() if count > WIDE.get(package, MOST_NAMES)} == {}

@@ -1,5 +1,6 @@
 from .console import AsJson, Device, Out, Seed, Settings, emit, local_model, terminal_progress
 from .keys import keys_option
+from .process import prepare
 
 __all__ = [
     "AsJson",
@@ -10,5 +11,6 @@ __all__ = [
     "emit",
     "keys_option",
     "local_model",
+    "prepare",
     "terminal_progress",
 ]
