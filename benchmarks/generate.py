@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", help="as headwater:bf16; default: all")
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--llama", type=Path, default=Path(), help="folder of llama.cpp's programs")
+    parser.add_argument("--llama-second", type=Path, default=Path(), help="another build, where the first crashes")
     parser.add_argument("--work", type=Path, help="where the models are kept; default: a temporary folder")
     parser.add_argument("--device", default="cpu", help="cpu or cuda: headwater, transformers and vLLM")
     parser.add_argument("--json", action="store_true")
@@ -165,8 +166,8 @@ class Side:
         self.kind = kind
         own = name in ("headwater", "transformers", "llama.cpp")
         command = [sys.executable if own else arguments.peer_python, __file__, "--side", name, precision]
-        for option in ("preset", "prompt", "new", "long", "threads", "work", "llama", "device"):
-            command += [f"--{option}", str(getattr(arguments, option))]
+        for option in ("preset", "prompt", "new", "long", "threads", "work", "llama", "llama_second", "device"):
+            command += [f"--{option.replace('_', '-')}", str(getattr(arguments, option))]
         command += ["--batches", *map(str, arguments.batches), *["--cpu-time"] * arguments.cpu_time]
         environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads), "TOKENIZERS_PARALLELISM": "false"}
         pipe = subprocess.PIPE

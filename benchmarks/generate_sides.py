@@ -128,21 +128,23 @@ def make_gguf(arguments: argparse.Namespace, precision: str) -> None:
 
 
 def llama_cpp(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
-    program = arguments.llama / "llama-batched-bench"
-    if not program.exists():
-        raise ImportError(f"{program} does not exist: --llama names the folder")
+    """Measure with the first build of --llama and --llama-second that does not crash with these weights."""
+    programs = [folder / "llama-batched-bench" for folder in (arguments.llama, arguments.llama_second)]
+    programs = [program for program in programs if program.exists()]
+    if not programs:
+        raise ImportError("llama-batched-bench does not exist: --llama names its folder")
     path = arguments.work / f"{precision}.gguf"
 
     def run(case: str) -> tuple[int, float]:
         ids, new = prompts(arguments, case)
         sizes = {"npp": len(ids[0]), "ntg": new, "npl": len(ids), "c": 1_024 * len(ids), "t": arguments.threads}
-        command = [
-            program,
-            "-m",
-            path,
-            *(word for name, size in sizes.items() for word in (f"-{name}", str(size))),
-        ]
-        done = subprocess.run([*command, "--output-format", "jsonl"], check=True, capture_output=True, text=True)
+        options = [word for name, size in sizes.items() for word in (f"-{name}", str(size))]
+        command = [programs[0], "-m", path, *options, "--output-format", "jsonl"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode < 0 and len(programs) > 1:
+            print(f"{programs.pop(0)} crashes with {precision}", file=sys.stderr)
+            return run(case)
+        done.check_returncode()
         found = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
         return counted(case, ids, new), float(found["t"])
 

@@ -107,7 +107,9 @@ def _generation(output: str) -> dict[str, Row]:
 def _generate_command(peers: Peers, threads: int) -> list[str]:
     command = ["generate.py", "--rounds", "3", "--threads", str(threads), "--json"]
     command += ["--peer-python", str(peers.python)] if peers.python.exists() else []
-    return command + (["--llama", str(peers.llama)] if peers.llama.is_dir() else [])
+    command += ["--llama", str(peers.llama)] if peers.llama.is_dir() else []
+    second = peers.folder / "llama.cpp-noamx" / "bin"
+    return command + (["--llama-second", str(second)] if second.is_dir() else [])
 
 
 def _requests(precision: str) -> Measurement:
