@@ -111,22 +111,15 @@ def compare(arguments: argparse.Namespace, case: str) -> dict[str, Any]:
     }
 
 
+MICRO_TOKENS = 1_280  # of a micro-batch, for transformers as for Headwater on a CPU
+
+
 def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
     """Seconds of an epoch: the whole model with and without L1, and both task models over kept outputs."""
     import torch
 
-    from headwater.finetuning import (
-        CPU_TOKENS,
-        ExampleSampler,
-        FinetuneConfig,
-        FrozenTaskModel,
-        Labels,
-        TaskModel,
-        l3,
-        with_outputs,
-    )
+    from headwater.finetuning import FinetuneConfig, FrozenTaskModel, Labels, TaskModel, build_trainer
     from headwater.model import build_model
-    from headwater.training import Trainer
 
     torch.set_num_threads(arguments.threads)
     clock = time.process_time if arguments.threads == 1 else time.perf_counter
@@ -144,14 +137,12 @@ def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
         model = make(build_model(shape_of(arguments, "gpt1"), seed=1))
         lambda_lm = 0.5 if name.endswith("0.5") else 0.0
         precision = "fp32" if name.startswith("frozen") else arguments.precision  # as `train_task` has it
-        config = FinetuneConfig(precision=precision, lambda_lm=lambda_lm, steps=100_000)
-        trainer = Trainer(
-            model, l3(lambda_lm), config.resolve(width=arguments.width, examples=len(plain)).training
+        config = FinetuneConfig().with_keys(
+            precision=precision, lambda_lm=lambda_lm, steps=100_000, batch_size=arguments.batch
         )
-        encoded = with_outputs(model, plain) if isinstance(model, FrozenTaskModel) else plain
-        source = ExampleSampler(
-            encoded, labels.probabilities(encoded), batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS
-        )
+        encoded = model.with_outputs(plain) if isinstance(model, FrozenTaskModel) else plain
+        config = config.resolve(width=arguments.width, examples=len(plain))
+        trainer, source = build_trainer(config, model, encoded, labels)
         found[name] = []
         for epoch in range(arguments.rounds + 1):
             started = clock()
@@ -218,18 +209,17 @@ def shape_of(arguments: argparse.Namespace, name: str) -> Any:
 
 def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
     """Return what chooses the examples of each update: of similar length, the same for both sides."""
-    from headwater.finetuning import CPU_TOKENS, ExampleSampler, Labels
+    from headwater.finetuning import ExampleSampler, Labels
 
     targets = Labels(target="class", names=["0", "1"]).probabilities(encoded)
-    return ExampleSampler(encoded, targets, batch_size=arguments.batch, seed=1, most_tokens=CPU_TOKENS)
+    return ExampleSampler(encoded, targets, batch_size=arguments.batch, seed=1, most_tokens=MICRO_TOKENS)
 
 
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
-    from headwater.finetuning import FinetuneConfig, Labels, TaskModel, l3, predict_and_measure
+    from headwater.finetuning import FinetuneConfig, Labels, TaskModel, build_trainer
     from headwater.model import build_model
-    from headwater.training import Trainer
 
     texts = sequences(arguments)
     encoded = encode(texts)
@@ -250,15 +240,17 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
                 first = state["start"]
                 chosen = np.arange(first, first + window) % len(texts)
                 state["start"] = (first + window) % len(texts)
-                predict_and_measure(model, _select(encoded, chosen), labels)
+                model.predict(_select(encoded, chosen), labels)
             state["done"] = (state["done"] + 1) % arguments.updates
             return arguments.batch
 
         return step
     lambda_lm = 0.0 if case == "masked" else float(case.removeprefix("train-"))
-    config = FinetuneConfig(precision=arguments.precision, lambda_lm=lambda_lm, steps=100_000)
-    trainer = Trainer(model, l3(lambda_lm), config.resolve(width=arguments.width, examples=len(encoded)).training)
-    source = sampler(arguments, encoded)
+    config = FinetuneConfig().with_keys(
+        precision=arguments.precision, lambda_lm=lambda_lm, steps=100_000, batch_size=arguments.batch
+    )
+    config = config.resolve(width=arguments.width, examples=len(encoded))
+    trainer, source = build_trainer(config, model, encoded, labels)
 
     def update() -> int:
         parts = source.micro_batches(trainer.step)

@@ -58,18 +58,15 @@ def fine_tune_one(
 
     A part of these rows chooses the epoch. `limit` is the most rows to test.
     """
-    from headwater.finetuning import BASELINE_ROWS, FinetuneConfig, default_epochs
+    from headwater.finetuning import FinetuneConfig
     from headwater.model import load_config
     from headwater.storage import PlainProgress
     from headwater_papers.task_sets import run_one
 
     found = chatbot(data) if name == CHATBOT else published(name, data)
     ((test, tested),) = found.tests.items()
-    if all_rows and not ROWS < len(found.train) <= BASELINE_ROWS:
-        raise SystemExit(
-            f"{name} has {len(found.train):,} rows to train on; --all-rows needs more than {ROWS:,}, "
-            f"and at most the {BASELINE_ROWS:,} that the baseline reads: leave {name} out of it"
-        )
+    if all_rows and len(found.train) <= ROWS:
+        raise SystemExit(f"{name} has {len(found.train):,} rows to train on; --all-rows needs more than {ROWS:,}")
     rows = found.train if all_rows else drawn(found.train, ROWS)
     found = replace(found, train=rows, tests={test: drawn(tested, limit)})
     runs = [
@@ -82,7 +79,7 @@ def fine_tune_one(
     return {
         "name": name,
         "rows": len(found.train),
-        "epochs": default_epochs(runs[0]["counts"]["train"], settings.training.batch_size),
+        "epochs": settings.epochs_for(runs[0]["counts"]["train"]),
         "learning_rate": settings.peak_rate(load_config(model).width),
         "tested": measured[0]["labelled"],
         "metric": metric,

@@ -16,7 +16,7 @@ from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning import stage as run
 from headwater.finetuning.columns import read_table
 from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned, predict_and_measure
+from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.predict import predict_file
@@ -170,7 +170,7 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
     assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
     saved = FineTuned.load(tmp_path / "m")
     encoded = saved.encode(read_table(table, "classify", saved.columns)[1], saved.labels, "it")
-    loss = predict_and_measure(saved.model, encoded, saved.labels)[1]
+    loss = saved.model.predict(encoded, saved.labels)[1]
     assert [loss == pytest.approx(point["validation_loss"], abs=1e-5) for point in metrics["curve"]] == [
         point["step"] == metrics["best_step"] for point in metrics["curve"]
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, MismatchError, ResourceError, UsageError
-from headwater.evaluation import Asker, DataFiles, reader_of, run_task, select
+from headwater.evaluation import DataFiles, run_task, select
 from headwater.inference import LanguageModel
 from headwater.model import ModelConfig
 from headwater.pretraining import tokenizer_of
@@ -64,12 +64,11 @@ class Follower:
         training = model.training
         precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
         lm = LanguageModel(model, tokenizer_of(model.config, self._tokens), precision=precision)
-        reader = reader_of(lm.tokenizer, lm.config)
         figures = {}
         try:
             for task, places in list(self._tasks):
                 try:
-                    results = run_task(task, places, Asker(lm), reader, limit=EXAMPLES).results
+                    results = run_task(task, places, lm, limit=EXAMPLES).results
                 except (DataError, MismatchError, ResourceError) as error:
                     self._tasks.remove((task, places))
                     self._progress.note(f"{task.protocol} is not evaluated any more: {error}")

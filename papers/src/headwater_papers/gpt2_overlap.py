@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus import texts_of, training_grams
-from headwater.evaluation import TASKS, VERSION, Asker, Figure, reader_of, run_task
-from headwater.finetuning import Floats
+from headwater.evaluation import TASKS, VERSION, Figure, run_task
 from headwater.inference import load
 from headwater_papers.claims import CLAIMS, Finding, judge, judge_count
 from headwater_papers.experiment import Experiment, Findings, Row, files_missing
 from headwater_papers.figures import grouped_bars
 from headwater_papers.gpt2_ladder import PREFIX, rungs, text_of
-from headwater_papers.items import ItemValues
+from headwater_papers.items import Floats, ItemValues
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale, trainings
@@ -143,8 +142,7 @@ def _log_probabilities(laboratory: Laboratory, rung: str, seed: int) -> dict[str
 
     def measure() -> dict[str, float]:
         lm = load(model, device=laboratory.device)
-        reader = reader_of(lm.tokenizer, lm.config)
-        outcome = run_task(TASKS[PROTOCOL], {"test": test}, Asker(lm), reader, progress=laboratory.progress)
+        outcome = run_task(TASKS[PROTOCOL], {"test": test}, lm, progress=laboratory.progress)
         return {record["id"]: record["log_probability"] for record in outcome.records}
 
     return laboratory.measured(

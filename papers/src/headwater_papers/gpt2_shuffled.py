@@ -9,6 +9,7 @@ itself, so both texts have the same tokens, and only the context changes the bit
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,6 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.corpus import read_documents
 from headwater.errors import DataError
-from headwater.evaluation import sentences
 from headwater.inference import LanguageModel, load
 from headwater_papers.claims import CLAIMS, judge
 from headwater_papers.experiment import Experiment, Findings, Row
@@ -33,6 +33,8 @@ from headwater_papers.statistics import Measured, differences
 
 ORDERS = ("in order", "shuffled")
 _SHORTEST = 16  # tokens of context, then twice as many each time up to the model's
+
+_END = re.compile(r"(?<=[.!?])[\"')]*\s+|\n+")  # of a sentence
 
 
 class ShuffledSettings(Config):
@@ -125,11 +127,16 @@ def _scores(laboratory: Laboratory, rung: str, seed: int, settings: ShuffledSett
     )
 
 
+def _sentences(text: str) -> list[str]:
+    """Split a text into sentences after . ! ? and at line breaks."""
+    return [part.strip() for part in _END.split(text) if part.strip()]
+
+
 def choose_passages(texts: Sequence[str], settings: ShuffledSettings) -> list[list[str]]:
     """Return evenly spaced runs of consecutive sentences, each within one document."""
     runs = []
     for text in texts:
-        found = sentences(text)
+        found = _sentences(text)
         starts = range(0, len(found) - settings.sentences + 1, settings.sentences)
         runs += [found[start : start + settings.sentences] for start in starts]
     if len(runs) < settings.passages:

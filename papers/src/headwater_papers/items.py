@@ -14,8 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from headwater.finetuning import Floats, confusion_matrix
+from headwater.finetuning import confusion_matrix
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

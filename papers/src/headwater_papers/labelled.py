@@ -20,15 +20,12 @@ from headwater.device import choose_device
 from headwater.errors import DataError, UsageError, suggest
 from headwater.evaluation import json_lines
 from headwater.finetuning import (
-    OF_CONFUSION,
-    OF_SCORES,
+    METRICS,
     FinetuneConfig,
     FineTuned,
     Raw,
-    Tables,
     TaskName,
     arrange_parts,
-    is_empty,
     measure_probabilities,
     run_stage,
 )
@@ -234,18 +231,18 @@ def _items(name: str, rows: Sequence[Mapping[str, Any]], metric: str) -> Items |
     ids = tuple(str(row["row"]) for row in rows)
     if metric == "accuracy":
         values = np.array([float(str(row["label"]) == str(row["prediction"])) for row in rows])
-    elif metric in OF_SCORES:
-        score = OF_SCORES[metric]
+    elif metric in ("pearson", "spearman"):
+        score = METRICS[metric]
         truth, predicted = (np.array([float(row[key]) for row in rows]) for key in ("label", "prediction"))
         values = pseudo_values(truth, predicted, lambda a, b: float(score(a, b)))
     else:
         names = sorted({str(row[key]) for row in rows for key in ("label", "prediction")})
-        if metric not in OF_CONFUSION or len(names) != 2:  # F1 is that of the second of two classes
+        if metric not in METRICS or len(names) != 2:  # F1 is that of the second of two classes
             return None
         truth, predicted = (
             np.array([float(names.index(str(row[key]))) for row in rows]) for key in ("label", "prediction")
         )
-        values = pseudo_values(truth, predicted, of_two_classes(OF_CONFUSION[metric]))
+        values = pseudo_values(truth, predicted, of_two_classes(METRICS[metric]))
     return {name: ItemValues(ids, values[None])}
 
 
@@ -255,7 +252,7 @@ def _predictions(folder: Path, part: str, task: TaskName) -> list[dict[str, Any]
         path = folder / f"predictions-{name}.jsonl"
         rows = json_lines(path, dict, "predictions") if path.exists() else []
         measured = [
-            row for row in rows if row["label"] is not None and not is_empty(Raw(tuple(row["texts"])), task)
+            row for row in rows if row["label"] is not None and not Raw(tuple(row["texts"])).is_empty(task)
         ]
         if measured:
             return measured
@@ -363,7 +360,7 @@ def constant_score(labels: Sequence[str], metric: str) -> float:
     return 2 * positive / (1 + positive)
 
 
-def _tables(rows: Path) -> Tables:
+def _tables(rows: Path) -> dict[str, tuple[str, Iterator[Raw]]]:
     benchmark = open_folder(rows).config["set"]
     parts = {path.stem.removeprefix("test-"): path for path in sorted(rows.glob("*.jsonl"))}
     return {part: (f"{benchmark} {part}", _read(path)) for part, path in parts.items()}

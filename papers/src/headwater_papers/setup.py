@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from headwater.corpus import measure
 from headwater.errors import counted
-from headwater.finetuning import FinetuneConfig, default_epochs
+from headwater.finetuning import FinetuneConfig
 from headwater.model import load_config
 from headwater.pretraining import PretrainConfig, training_flops_per_token
 from headwater.storage import open_folder
@@ -128,7 +128,7 @@ def describe_work(scale: Scale, pieces: Iterable[tuple[str, str]], pretraining: 
             whole.add(benchmark)
             continue
         shape = shape_of(scale, models.get(name.partition(",")[0], FULL.model))
-        epochs = settings.epochs or default_epochs(rows, settings.training.batch_size)
+        epochs = settings.epochs_for(rows)
         sequences = rows * epochs * _SEQUENCES.get(BY_NAME[benchmark].task, 1)
         flops += sequences * shape.context * training_flops_per_token(shape, shape.context)
     if not tuned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -180,10 +180,11 @@ def _sets_folder(data: Path | None) -> Path:
 
 def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
     """Raise UsageError for options of the user's `own` rows with --task-set, and for options of `sets` without."""
-    from headwater.finetuning import TASK_NAMES
+    from headwater.finetuning import TaskName
 
-    if own["task"] is not None and own["task"] not in (*TASK_NAMES, _REGRESS):
-        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join([*TASK_NAMES, _REGRESS]))
+    names = [*get_args(TaskName), _REGRESS]
+    if own["task"] is not None and own["task"] not in names:
+        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join(names))
     given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
     if task_set is not None and given:
         raise UsageError("--task-set has its own tasks and files", repair=f"Leave {given[0]} out")

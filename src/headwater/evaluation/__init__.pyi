@@ -1,4 +1,3 @@
-from .asker import Asker
 from .comparison import compare
 from .data_files import DataFiles, Source
 from .detokenize import DETOKENIZERS
@@ -17,11 +16,10 @@ from .protocols import (
     Task,
 )
 from .questions import read_questions
-from .reader import ContinuationRequest, Reader, reader_of
+from .reader import ContinuationRequest, Reader
 from .results import Result, Results, read_examples
 from .tab_lines import tab_separated
 from .tasks import TASKS, VERSION
-from .tasks.summaries import sentences
 
 __all__ = [
     "DETOKENIZERS",
@@ -30,7 +28,6 @@ __all__ = [
     "TASKS",
     "VERSION",
     "Answer",
-    "Asker",
     "ContinuationRequest",
     "DataFiles",
     "EvaluateConfig",
@@ -51,10 +48,8 @@ __all__ = [
     "published",
     "read_examples",
     "read_questions",
-    "reader_of",
     "run_task",
     "select",
-    "sentences",
     "tab_separated",
     "text_of",
 ]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Request, Scored
-from headwater.evaluation.reader import ContinuationRequest
+from headwater.evaluation.reader import ContinuationRequest, reader_of
 from headwater.inference import LanguageModel
 
 # Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
@@ -19,13 +18,21 @@ _WRITTEN_TOGETHER = 32
 _NEVER = -1e9  # added to a logit
 
 
-@dataclass
 class Asker:
-    """Answers requests with a model, each once, and stores the answers in a cache."""
+    """Answers requests with a model, each once, and stores the answers in a cache.
 
-    lm: LanguageModel
-    cache: AnswerCache | None = None
-    seconds: float = field(default=0.0, init=False)
+    reader: encodes texts for the model, with this window and stride.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        cache: AnswerCache | None = None,
+        window: int | None = None,
+        stride: int | None = None,
+    ) -> None:
+        self.lm, self.cache, self.seconds = lm, cache, 0.0
+        self.reader = reader_of(lm.tokenizer, lm.config, window, stride)
 
     def ask(self, requests: Sequence[Request]) -> dict[Request, Answer]:
         """Return an answer for each request, from the cache if it has it."""

@@ -44,7 +44,7 @@ from headwater.evaluation.results import (
     write_results,
 )
 from headwater.evaluation.tasks import TASKS, VERSION
-from headwater.inference import load
+from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
 from headwater.shipped import hub_name
 from headwater.storage import SILENT, Progress, Stage, identity_of
@@ -162,7 +162,7 @@ def evaluate(
         progress.note(f"{out} is complete already")
         return Results.read(out)
     lm = load(model, precision=config.precision, device=device)
-    reader = reader_of(lm.tokenizer, lm.config, config.window, config.stride)
+    reader_of(lm.tokenizer, lm.config, config.window, config.stride)  # its error comes first
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(
@@ -174,9 +174,9 @@ def evaluate(
                 continue
             try:
                 require_fit(task, lm.config)
-                asker = Asker(lm, cache)
+                asker = Asker(lm, cache, config.window, config.stride)
                 outcome = run_task(
-                    task, found[task.protocol], asker, reader, training=training, limit=limit, progress=progress
+                    task, found[task.protocol], asker, training=training, limit=limit, progress=progress
                 )
             except (DataError, MismatchError, ResourceError) as error:
                 skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
@@ -223,14 +223,15 @@ def require_fit(task: Task, config: ModelConfig) -> None:
 def run_task(
     task: Task,
     places: Mapping[str, Path],
-    asker: Asker,
-    reader: Reader,
+    asker: Asker | LanguageModel,
     *,
     training: TrainingGrams | None = None,
     limit: int | None = None,
     progress: Progress = SILENT,
 ) -> ProtocolOutcome:
-    """Evaluate one protocol; raise DataError if its files are damaged or no example can be asked."""
+    """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked."""
+    asker = asker if isinstance(asker, Asker) else Asker(asker)
+    reader = asker.reader
     examples = task.limited(read_examples(task, places, reader), limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds

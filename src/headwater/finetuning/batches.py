@@ -25,6 +25,8 @@ from headwater.model import IGNORE
 
 # An update's examples are drawn from a window of this many updates, sorted by length within it.
 WINDOW_UPDATES = 16
+# Tokens of a micro-batch: on a CPU more cost memory and are hardly faster, on a GPU they are.
+CPU_TOKENS, DEVICE_TOKENS = 1_280, 16_384
 # For inference: the most tokens of a batch, padding included. A batch with enough tokens for efficient matmuls
 # takes no sequence that is shorter than this share of its longest.
 _MOST_TOKENS, _ENOUGH_TOKENS, _SHORTEST = 4_096, 256, 0.85

@@ -114,6 +114,10 @@ class FinetuneConfig(Config):
         """Return the keys that decide the result, which a resumed run must not change, as plain values."""
         return {key: value for key, value in self.to_dict().items() if key not in CHANGEABLE}
 
+    def epochs_for(self, examples: int) -> float:
+        """Return the epochs for a number of training examples, by default the paper's or more for few."""
+        return self.epochs or default_epochs(examples, self.training.batch_size)
+
     def resolve(self, *, width: int, examples: int) -> FinetuneConfig:
         """Return this with the updates, warm-up and learning rate for the model's width and the examples."""
         batch = self.training.batch_size

@@ -40,7 +40,7 @@ from headwater.finetuning.fine_tuned import FineTuned, parse_part
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import pearson
-from headwater.finetuning.rows import Raw, Target, TaskName, class_name, is_empty, split, usable
+from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
 from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
@@ -185,7 +185,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if not rows:
             return np.zeros((0, fine_tuned.labels.outputs), dtype=np.float32)
         probabilities = fine_tuned.probabilities(fine_tuned.encode(rows))
-        probabilities[[is_empty(row, self.task) for row in rows]] = np.nan
+        probabilities[[row.is_empty(self.task) for row in rows]] = np.nan
         return probabilities
 
     def predict(self, X: Any) -> npt.NDArray[Any]:

@@ -109,34 +109,33 @@ class FrozenTaskModel(TaskModel):
             spans = [(start, between), (between + 1, end)]
         return self.head.reader(mixed, spans, self.summary(mixed, batch))
 
+    def with_outputs(self, encoded: Encoded, path: Path | None = None) -> Encoded:
+        """Return `encoded` with every layer's output at every token, from one pass over the base.
 
-def with_outputs(model: FrozenTaskModel, encoded: Encoded, path: Path | None = None) -> Encoded:
-    """Return `encoded` with every layer's output at every token, from one pass over the base.
-
-    They are kept in memory, or memory-mapped in the file `path`, which is reused if it is complete. Raises
-    StorageError if the disk has too little free space.
-    """
-    shape = (len(encoded.ids), len(model.head.mixture), model.model.config.output_width)
-    if path is None:
-        store: npt.NDArray[np.float16] = np.empty(shape, dtype=np.float16)
-        _fill(model, encoded, store)
-        return replace(encoded, outputs=store)
-    with storage_errors(path):
-        if (kept := _kept(path, shape)) is None:
-            path.parent.mkdir(exist_ok=True)
-            needed, free = 2 * int(np.prod(shape)), shutil.disk_usage(path.parent).free
-            if needed > free:
-                raise StorageError(
-                    f"the frozen base's outputs need {needed:,} bytes and {path.parent} has {free:,} free",
-                    repair="Free some space, take fewer rows (--limit), or fine-tune without --freeze",
-                )
-            partial = path.with_name(path.name + ".partial")
-            mapped = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float16, shape=shape)
-            _fill(model, encoded, mapped)
-            mapped.flush()
-            partial.replace(path)
-            kept = _kept(path, shape)
-    return replace(encoded, outputs=kept)
+        They are kept in memory, or memory-mapped in the file `path`, which is reused if it is complete. Raises
+        StorageError if the disk has too little free space.
+        """
+        shape = (len(encoded.ids), len(self.head.mixture), self.model.config.output_width)
+        if path is None:
+            store: npt.NDArray[np.float16] = np.empty(shape, dtype=np.float16)
+            _fill(self, encoded, store)
+            return replace(encoded, outputs=store)
+        with storage_errors(path):
+            if (kept := _kept(path, shape)) is None:
+                path.parent.mkdir(exist_ok=True)
+                needed, free = 2 * int(np.prod(shape)), shutil.disk_usage(path.parent).free
+                if needed > free:
+                    raise StorageError(
+                        f"the frozen base's outputs need {needed:,} bytes and {path.parent} has {free:,} free",
+                        repair="Free some space, take fewer rows (--limit), or fine-tune without --freeze",
+                    )
+                partial = path.with_name(path.name + ".partial")
+                mapped = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float16, shape=shape)
+                _fill(self, encoded, mapped)
+                mapped.flush()
+                partial.replace(path)
+                kept = _kept(path, shape)
+        return replace(encoded, outputs=kept)
 
 
 def _fill(model: FrozenTaskModel, encoded: Encoded, store: npt.NDArray[np.float16]) -> None:

@@ -20,13 +20,12 @@ import torch
 from headwater import shipped
 from headwater.config import Config
 from headwater.errors import FolderError, UsageError
-from headwater.finetuning.batches import inference_batches
 from headwater.finetuning.columns import Columns
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.head import TaskModel
 from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels
-from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName, is_empty
+from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
@@ -77,7 +76,7 @@ class FineTuned:
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return P(y | x), (examples, outputs or most answers); 0 for an answer that an example does not have."""
-        return predict_and_measure(self.model, encoded, self.labels)[0]
+        return self.model.predict(encoded, self.labels)[0]
 
     def predict(self, rows: Iterable[Raw]) -> Iterator[Prediction]:
         """Yield the rows' predictions in order, in constant memory."""
@@ -88,7 +87,7 @@ class FineTuned:
             found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), strict=True)
             for row, count, share, cut in found:
                 prediction = self.prediction(row.row, share[:count] if self.task == "choice" else share)
-                empty = is_empty(row, self.task)
+                empty = row.is_empty(self.task)
                 yield Prediction(row.row, None, {}) if empty else replace(prediction, cut=cut)
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
@@ -127,12 +126,17 @@ class FineTuned:
             "frozen": isinstance(self.model, FrozenTaskModel),
         } | ({"task_model": self.model.reader} if isinstance(self.model, FrozenTaskModel) else {})
 
+    @staticmethod
+    def is_in(folder: Path) -> bool:
+        """Return whether a folder has a fine-tuned model."""
+        return (folder / TASK_FILE).is_file()
+
     @classmethod
     def load(
         cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> FineTuned:
         """Open a folder that `save` or `headwater finetune` wrote; raise FolderError for any other."""
-        if not (folder / TASK_FILE).is_file():
+        if not cls.is_in(folder):
             if has_manifest(folder):
                 open_folder(folder)  # names an unfinished training
             there = shipped.find(folder).is_dir()
@@ -195,24 +199,3 @@ def parse_part(kind: type[Part], described: Any, path: Path) -> Part:
         return kind.build(described, source=str(path))
     except (UsageError, AttributeError, TypeError, ValueError) as error:
         raise FolderError(f"{path} is damaged: {error}") from None
-
-
-@torch.no_grad()
-def predict_and_measure(
-    model: TaskModel, encoded: Encoded, labels: Labels
-) -> tuple[npt.NDArray[np.float32], float]:
-    """Return (examples, outputs or most answers) probabilities, and L2 over the examples with a known label."""
-    targets = labels.probabilities(encoded)
-    probabilities = np.zeros_like(targets)
-    device = model.head.weight.device
-    loss = 0.0
-    training = model.training
-    model.eval()
-    for chosen, batch in inference_batches(encoded, targets):
-        logits = model(batch.to(device)).logits.cpu()
-        log_probabilities = logits.log_softmax(dim=1)
-        probabilities[chosen] = log_probabilities.exp().numpy()
-        loss -= float((log_probabilities * batch.targets).sum())
-    model.train(training)
-    known = int(np.isfinite(encoded.targets).sum())
-    return probabilities, loss / max(1, known)

@@ -16,16 +16,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwater.finetuning.batches import Batch
+from headwater.finetuning.batches import Batch, inference_batches
+from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.rows import TaskName
 from headwater.model import Backend, cross_entropy, padding_mask
 from headwater.training import Objective
 
 if TYPE_CHECKING:
+    from headwater.finetuning.labels import Labels
     from headwater.model import Model
 
 # Logit of an answer that an example does not have.
@@ -74,6 +78,24 @@ class TaskModel(nn.Module):
         hidden = self.read(batch, embeddings=embeddings)  # (sequences, time, width)
         logits = self.classify(self.summary(hidden, batch), batch)
         return TaskOutput(logits, hidden, self.model.output_matrix(embeddings) if with_matrix else None)
+
+    @torch.no_grad()
+    def predict(self, encoded: Encoded, labels: Labels) -> tuple[npt.NDArray[np.float32], float]:
+        """Return probabilities (examples, outputs or most answers), and L2 over the examples with a label."""
+        targets = labels.probabilities(encoded)
+        probabilities = np.zeros_like(targets)
+        device = self.head.weight.device
+        loss = 0.0
+        training = self.training
+        self.eval()
+        for chosen, batch in inference_batches(encoded, targets):
+            logits = self(batch.to(device)).logits.cpu()
+            log_probabilities = logits.log_softmax(dim=1)
+            probabilities[chosen] = log_probabilities.exp().numpy()
+            loss -= float((log_probabilities * batch.targets).sum())
+        self.train(training)
+        known = int(np.isfinite(encoded.targets).sum())
+        return probabilities, loss / max(1, known)
 
     def read(self, batch: Batch, **options: Any) -> Tensor:
         """Return the model's hidden states, (sequences, time, width); with padding and segments as needed."""

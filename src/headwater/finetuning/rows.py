@@ -38,6 +38,12 @@ class Raw:
     row: int = 0
     columns: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
+    def is_empty(self, task: TaskName) -> bool:
+        """Return whether the row has no text at all, or only one text of a pair."""
+        texts = self.segments[:2] if task == "choice" else self.segments
+        missing = [not text.strip() for text in texts]
+        return any(missing) if task in {"entail", "similarity"} else all(missing)
+
 
 def class_name(label: str | int | float | None) -> str:
     """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged; True is "true"."""
@@ -59,7 +65,7 @@ def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
     """Skip rows without text or label; raise DataError if none is left."""
     kept, empty, unlabelled = [], 0, 0
     for row in rows:
-        if is_empty(row, task):
+        if row.is_empty(task):
             empty += 1
         elif row.label is None:
             unlabelled += 1
@@ -71,13 +77,6 @@ def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
             expected="rows with a text and a label",
         )
     return Usable(kept, empty, unlabelled)
-
-
-def is_empty(row: Raw, task: TaskName) -> bool:
-    """Return whether a row has no text at all, or only one text of a pair."""
-    texts = row.segments[:2] if task == "choice" else row.segments
-    missing = [not text.strip() for text in texts]
-    return any(missing) if task in {"entail", "similarity"} else all(missing)
 
 
 def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:

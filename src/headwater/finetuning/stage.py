@@ -29,7 +29,7 @@ from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import by_class, confusion_matrix
 from headwater.finetuning.page import page
-from headwater.finetuning.rows import Raw, Usable, balance, is_empty, report, split, usable
+from headwater.finetuning.rows import Raw, Usable, balance, report, split, usable
 from headwater.finetuning.training import (
     OUTPUTS,
     TrainingOutcome,
@@ -340,7 +340,7 @@ def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:
     tests = {part: list(rows) for part, rows in unread.items()}
     for part, rows in tests.items():
         targets[part] = labels.targets(rows, names[part])
-        targets[part][[is_empty(row, config.task) for row in rows]] = np.nan
+        targets[part][[row.is_empty(config.task) for row in rows]] = np.nan
     return Parts(train, validation, tests, labels, targets, split_off, names)
 
 

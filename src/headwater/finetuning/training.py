@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import UsageError
-from headwater.finetuning.batches import ExampleSampler
+from headwater.finetuning.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
 from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.features import FrozenTaskModel, with_outputs
-from headwater.finetuning.fine_tuned import FineTuned, build_task_model, predict_and_measure
-from headwater.finetuning.head import l3
+from headwater.finetuning.features import FrozenTaskModel
+from headwater.finetuning.fine_tuned import FineTuned, build_task_model
+from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.metrics import measure_classes, measure_scores
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 # A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
-# Tokens of a micro-batch: on a CPU more cost memory and are hardly faster, on a GPU they are.
-CPU_TOKENS, DEVICE_TOKENS = 1_280, 16_384
 # The run's folder for a frozen base's outputs, during training.
 OUTPUTS = "base-outputs"
 
@@ -103,26 +101,18 @@ def train_task(
             "the auxiliary objective needs a model that reads from left to right: this model is trained without it"
         )
         config = config.model_copy(update={"lambda_lm": 0.0})
-    trainer = Trainer(model.to(device), l3(config.lambda_lm), training, ranks=Ranks(device=device))
     fine_tuned = FineTuned(model, tokenizer, config.task, labels)
     if isinstance(model, FrozenTaskModel):
         progress.note("computing the frozen base's outputs, once for all epochs")
         train, validation = (
-            with_outputs(model, part, out / OUTPUTS / f"{name}.npy" if out is not None else None)
+            model.with_outputs(part, out / OUTPUTS / f"{name}.npy" if out is not None else None)
             for name, part in (("train", train), ("validation", validation))
         )
-    source = ExampleSampler(
-        train,
-        labels.probabilities(train) * _weights(config, train, labels, sample_weight)[:, None],
-        batch_size=training.batch_size,
-        seed=training.seed,
-        micro_batch=training.micro_batch,
-        most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
-    )
+    trainer, source = build_trainer(config, model.to(device), train, labels, sample_weight)
     probabilities: dict[int, npt.NDArray[np.float32]] = {}  # of the best state so far, by step
 
     def validate() -> Measurement:
-        outputs, loss = predict_and_measure(model, validation, labels)
+        outputs, loss = model.predict(validation, labels)
         figures = measure_probabilities(fine_tuned, validation.targets, outputs)
         value = figures[metric]["value"]
         progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
@@ -155,6 +145,27 @@ def train_task(
         probabilities[best_step] = fine_tuned.probabilities(validation)
     curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
     return TrainingOutcome(fine_tuned, trainer, metric, best_step, training.steps, curve, probabilities[best_step])
+
+
+def build_trainer(
+    config: FinetuneConfig,
+    model: TaskModel,
+    train: Encoded,
+    labels: Labels,
+    sample_weight: npt.NDArray[np.float64] | None = None,
+) -> tuple[Trainer, ExampleSampler]:
+    """Return the trainer of a resolved configuration, and the examples of every update."""
+    training, device = config.training, model.head.weight.device
+    trainer = Trainer(model, l3(config.lambda_lm), training, ranks=Ranks(device=device))
+    source = ExampleSampler(
+        train,
+        labels.probabilities(train) * _weights(config, train, labels, sample_weight)[:, None],
+        batch_size=training.batch_size,
+        seed=training.seed,
+        micro_batch=training.micro_batch,
+        most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
+    )
+    return trainer, source
 
 
 def _weights(

@@ -9,7 +9,7 @@ from pathlib import Path
 from headwater import shipped
 from headwater.device import available_memory, choose_device
 from headwater.errors import UsageError, counted
-from headwater.finetuning import TASK_FILE, FineTuned
+from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
 from headwater.serve.served import Served
@@ -101,7 +101,7 @@ def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
 
 def _open(name: str, source: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
     folder = shipped.resolve(source)
-    if not (folder / TASK_FILE).is_file():
+    if not FineTuned.is_in(folder):
         lm = load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
         return Served(name, lm, language=language_of(folder, lm.tokenizer))
     fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
