@@ -21,7 +21,7 @@ _NEVER = -1e9  # added to a logit
 class Asker:
     """Answers requests with a model, each once, and stores the answers in a cache.
 
-    reader: encodes texts for the model, with this window and stride.
+    reader: encodes texts for the model.
     """
 
     def __init__(

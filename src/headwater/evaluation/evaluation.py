@@ -34,7 +34,7 @@ from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.own_tasks import is_own, load_tasks, source_hashes
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Request, Scored, Task
-from headwater.evaluation.reader import Reader, reader_of
+from headwater.evaluation.reader import Reader
 from headwater.evaluation.results import (
     KIND,
     Result,
@@ -162,19 +162,18 @@ def evaluate(
         progress.note(f"{out} is complete already")
         return Results.read(out)
     lm = load(model, precision=config.precision, device=device)
-    reader_of(lm.tokenizer, lm.config, config.window, config.stride)  # its error comes first
     results: list[Result] = []
     training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(
         out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision, progress.note
     )
+    asker = Asker(lm, cache, config.window, config.stride)
     with stage.write() as work, cache:
         for task in chosen:
             if task.protocol not in found:
                 continue
             try:
                 require_fit(task, lm.config)
-                asker = Asker(lm, cache, config.window, config.stride)
                 outcome = run_task(
                     task, found[task.protocol], asker, training=training, limit=limit, progress=progress
                 )
