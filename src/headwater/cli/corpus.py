@@ -10,7 +10,7 @@ import typer
 
 from headwater.cli.console import AsJson, Out, Seed, Settings, emit, refuse_unused, terminal_progress
 from headwater.cli.keys import keys_option
-from headwater.errors import UsageError
+from headwater.errors import UsageError, counted
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus, or inspect one.")
 RULES_SHOWN = 8  # for each step
@@ -199,6 +199,8 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     if wrong:
         read = ", ".join(f"{pages:,} {name}" for name, pages in wrong.items())
         lines.append(f"  pages in another encoding than declared: {read}")
+    if composed := funnel.get("composed"):
+        lines.append(f"  brought into Unicode's composed form (NFC): {counted(composed, 'document')}")
     if funnel["set_aside"]:
         lines.append(f"  set aside: {funnel['set_aside']:,} (set-aside.jsonl names each page or file and why)")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import unicodedata
 from pathlib import Path
 
 import pyarrow.parquet
@@ -17,6 +18,7 @@ from headwater.corpus.build.recipes import load_recipe
 from headwater.corpus.folder import Document, read_documents, write_documents
 from headwater.errors import DataError, FolderError
 from headwater.storage.progress import Progress
+from headwater.storage.provenance import read_manifest
 from headwater.storage.stage import Stage
 
 
@@ -102,6 +104,19 @@ def test_corpora_can_be_joined(tmp_path: Path) -> None:
     assert list(read_documents(tmp_path / "corpus"))[-1] == labelled
 
 
+def test_a_text_in_two_unicode_forms_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "긍정적인 평가가 많았다. " * 3
+    (tmp_path / "a.txt").write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    (tmp_path / "b.txt").write_text(text, encoding="utf-8")
+    sources = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    assert main(["corpus", "build", *sources, "--out", str(tmp_path / "corpus")]) == 0
+    assert "composed form (NFC): 1 document\n" in capsys.readouterr().out
+    assert [document.text for document in read_documents(tmp_path / "corpus")] == [text]
+    assert read_manifest(tmp_path / "corpus").config["compose"] is True
+    build_corpus(sources[:1], tmp_path / "given", load_recipe("plain", {"compose": False}))
+    assert [d.text for d in read_documents(tmp_path / "given")] == [unicodedata.normalize("NFD", text)]
+
+
 def test_a_source_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
     first, _ = write_sources(tmp_path)
     bad = tmp_path / "bad.txt"
@@ -181,18 +196,18 @@ def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Pat
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/empty.txt").write_text("")
     with pytest.raises(DataError, match=r"texts is empty: it has no text"):
-        pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
+        pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus")
     (tmp_path / "texts/latin.txt").write_bytes(b"un caf\xe9")
     with pytest.raises(
         DataError,
         match=r"not UTF-8: byte 0xe9 in line 1\. .* corpus build --set any_encoding=true",
     ):
-        pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
+        pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus")
     any_encoding = load_recipe("plain", {"any_encoding": True})
-    pipeline.build([tmp_path / "texts"], tmp_path / "corpus", any_encoding)
+    pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus", any_encoding)
     (tmp_path / "texts/latin.txt").unlink()
     (tmp_path / "texts/packed.txt.gz").write_bytes(gzip.compress(b"un caf\xe9"))
-    pipeline.build([tmp_path / "texts"], tmp_path / "packed", any_encoding)
+    pipeline.build_corpus([tmp_path / "texts"], tmp_path / "packed", any_encoding)
     [document] = read_documents(tmp_path / "packed")
     assert document.text == "un café"
 
@@ -209,7 +224,7 @@ def test_a_repair_is_one_that_can_help(tmp_path: Path, name: str, content: bytes
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_bytes(content)
     with pytest.raises(DataError) as raised:
-        pipeline.build([tmp_path / "in"], tmp_path / "out", load_recipe("plain", {"any_encoding": True}))
+        pipeline.build_corpus([tmp_path / "in"], tmp_path / "out", load_recipe("plain", {"any_encoding": True}))
     assert raised.value.repair == repair
 
 
@@ -217,12 +232,12 @@ def test_a_file_of_pages_without_a_usable_one_says_why(tmp_path: Path, monkeypat
     monkeypatch.setattr("headwater.corpus.sources.pages.PAGE_BYTES", 4_000)
     (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
     with pytest.raises(DataError, match=r"a\.html is larger than 4,000 bytes"):
-        pipeline.build([tmp_path / "a.html"], tmp_path / "corpus")
+        pipeline.build_corpus([tmp_path / "a.html"], tmp_path / "corpus")
     (tmp_path / "feed.xml").write_text("<rss><channel><title>River</title></channel></rss>")
     with pytest.raises(DataError, match=r"feed\.xml gave no text: it has no usable page"):
-        pipeline.build([tmp_path / "feed.xml"], tmp_path / "corpus")
+        pipeline.build_corpus([tmp_path / "feed.xml"], tmp_path / "corpus")
     (tmp_path / "river.txt").write_text("The river flows to the sea.")
-    pipeline.build([tmp_path], tmp_path / "out" / "corpus")
+    pipeline.build_corpus([tmp_path], tmp_path / "out" / "corpus")
     aside = map(json.loads, (tmp_path / "out" / "corpus/set-aside.jsonl").read_text().splitlines())
     assert [Path(row["source"]).name for row in aside] == ["a.html", "feed.xml"]
 
@@ -235,7 +250,7 @@ def test_linked_folders_and_broken_links_are_named(tmp_path: Path) -> None:
     (tmp_path / "texts/linked").symlink_to(tmp_path / "more", target_is_directory=True)
     (tmp_path / "texts/gone.txt").symlink_to(tmp_path / "nothing.txt")
     (tmp_path / "texts/itself.txt").symlink_to(tmp_path / "texts/itself.txt")
-    pipeline.build([tmp_path / "texts"], tmp_path / "corpus")
+    pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus")
     [source] = pipeline.read_funnel(tmp_path / "corpus")["sources"]
     assert (source["documents"], source["left_out"]) == (1, ["circle/", "gone.txt", "itself.txt", "linked/"])
 
@@ -252,7 +267,7 @@ def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
         def note(self, text: str) -> None:
             notes.append(text)
 
-    pipeline.build([tmp_path / "texts"], tmp_path / "corpus", progress=Notes())
+    pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus", progress=Notes())
     first = ", ".join(f"picture{number}.png" for number in range(8))
     assert f"{tmp_path / 'texts'}: skipped 10 items of other kinds: {first}, …" in notes
     [aside] = map(json.loads, (tmp_path / "corpus/set-aside.jsonl").read_text().splitlines())

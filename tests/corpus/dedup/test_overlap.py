@@ -82,7 +82,7 @@ SPACELESS = (
 def slow_words(text: str) -> list[str]:
     """One character after the other."""
     words = [""]
-    for character in text.lower():
+    for character in unicodedata.normalize("NFC", text).lower():
         if re.match(SPACELESS, character):
             words += [character, ""]
         elif character.isalnum() or (words[-1] and unicodedata.category(character)[0] == "M"):
@@ -103,6 +103,11 @@ def test_every_mark_belongs_to_the_word_before_it() -> None:
     marks = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code))[0] == "M"]
     text = "\n".join(f"a{mark}" for mark in marks)
     assert [word if isinstance(word, str) else word.decode() for word in split_words(text)] == slow_words(text)
+
+
+def test_both_unicode_forms_of_a_word_are_equal() -> None:
+    text = "긍정 평가, Café"
+    assert split_words(unicodedata.normalize("NFD", text)) == split_words(text)
 
 
 def test_words_of_any_language_are_found() -> None:

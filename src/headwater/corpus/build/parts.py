@@ -200,6 +200,7 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, on_funnel: OnFu
         "aside": account.aside,
         "details": account.details,
         "encodings": account.encodings,
+        "composed": account.composed,
     }
     files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
     write_sealed(work / ACCOUNT, {**found, "files": files})

@@ -49,6 +49,8 @@ class BuildConfig(Config):
     """Field or column of JSON, CSV and Parquet that has the text."""
     extractor: ExtractorName = "resiliparse"
     """Which package extracts the main text of a web page."""
+    compose: bool = True
+    """Bring the text into Unicode's composed form, NFC: Hangul as syllables, é as one character."""
     any_encoding: bool = False
     """Detect the encoding of text files."""
     gutenberg: bool = False

@@ -10,7 +10,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -34,6 +34,7 @@ from headwater.reading import (
     AnyFile,
     byte_blocks,
     check_name,
+    compose,
     file_at,
     file_error,
     is_remote,
@@ -73,6 +74,7 @@ class Account:
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     encodings: Counter[str] = field(default_factory=Counter)  # pages of each
+    composed: int = 0  # documents that had another Unicode form
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +171,22 @@ def _text_files(source: Path) -> tuple[list[Path], list[str]]:
 
 
 def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
-    """Stream the documents of a task; `account` is filled on the way.
+    """Stream the documents of a task, of a user's source in composed form; `account` is filled on the way.
 
     Raises ResourceError for a local file that is not on this machine, DataError for one that cannot be used.
     """
+    documents = _read(task, config, account)
+    if not config.compose or task.kind == "python-docs":
+        yield from documents
+        return
+    for document in documents:
+        if (text := compose(document.text)) != document.text:
+            account.composed += 1
+            document = replace(document, text=text)
+        yield document
+
+
+def _read(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
     paths = [(name, file_at(task.root, name)) for name in task.files]
     for _, path in paths:
         if isinstance(path, Path) and not path.exists():

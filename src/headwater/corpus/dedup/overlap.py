@@ -1,8 +1,8 @@
 """Overlap of a test text with a training text: 8-grams in a Bloom filter (GPT-2, section 4, table 6).
 
-Words are runs of letters and digits in lower case; n-grams do not cross documents. In scripts without spaces
-(Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a word. The filter has the paper's bound on false
-positives, 1e-8, and its actual rate is reported.
+Words are runs of letters and digits in lower case and in Unicode's composed form; n-grams do not cross documents.
+In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a word. The filter has
+the paper's bound on false positives, 1e-8, and its actual rate is reported.
 
 The paper reports "the percentage of 8-grams from that dataset that are also found in the training set". Here every
 occurrence of an 8-gram in the test text counts.
@@ -25,7 +25,7 @@ from headwater.corpus.dedup.bloom import BloomFilter, Hashes
 from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, UsageError
-from headwater.reading import cut_text
+from headwater.reading import compose, cut_text
 from headwater.storage import SILENT, Progress
 
 WORDS = 8
@@ -138,7 +138,7 @@ def split_words(text: str) -> list[Any]:
         if line.isascii():
             words += line.encode().translate(_ASCII_WORDS).split()
         else:
-            line = line.lower()
+            line = compose(line).lower()
             found = (_word_pattern() if _SPECIAL.search(line) else _PLAIN_WORD).findall(line)
             words += [word.encode() if word.isascii() else word for word in found]
     return words
