@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import struct
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ def test_a_completion_is_what_the_model_generates(client: openai.OpenAI, lm: Lan
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
     assert answer.usage is not None
     assert answer.usage.prompt_tokens == 2 * sum(len(lm.tokenizer.encode(t)) for t in ("the river", "a stone")) / 2
+
+
+def test_both_unicode_forms_of_a_text_have_the_same_answer(client: openai.OpenAI) -> None:
+    texts = [unicodedata.normalize(form, "긍정 é") for form in ("NFC", "NFD")]
+    one, other = client.embeddings.create(model="base", input=texts).data
+    assert one.embedding == other.embedding
+    options: dict[str, Any] = {"model": "base", "max_tokens": 8, "seed": 1, "echo": True, "logprobs": 1}
+    answer = client.completions.create(prompt=texts, **options)
+    assert answer.choices[0].logprobs == answer.choices[1].logprobs
+    assert answer.choices[1].text.startswith(texts[0])
 
 
 def test_a_top_p_of_zero_takes_the_most_probable_token(client: openai.OpenAI) -> None:

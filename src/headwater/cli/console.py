@@ -49,6 +49,10 @@ Download = Annotated[
     bool,
     typer.Option("--download", help="Download the model or tokenizer if it is not on this machine."),
 ]
+Compose = Annotated[
+    bool,
+    typer.Option("--compose/--no-compose", help="Read text in Unicode's composed form (NFC), or as it is."),
+]
 TokenizerDownload = Annotated[
     bool, typer.Option("--download", help="Download a tokenizer that is not on this machine.")
 ]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Download, ModelTokenizer, emit
+from headwater.cli.console import AsJson, Compose, Device, Download, ModelTokenizer, emit
 
 
 def fill(
@@ -15,13 +15,15 @@ def fill(
     download: Download = False,
     tokenizer: ModelTokenizer = None,
     top: Annotated[int, typer.Option(help="Tokens to list for each blank.", min=1)] = 5,
+    compose: Compose = True,
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Fill each [MASK] of a text with the most probable tokens."""
     from headwater.inference import load
 
-    found = load(model, tokenizer=tokenizer, device=device, download=download).fill(text, top=top)
+    lm = load(model, tokenizer=tokenizer, device=device, download=download, compose=compose)
+    found = lm.fill(text, top=top)
     blanks = [[{"text": word, "probability": probability} for word, probability in blank] for blank in found]
     lines = []
     for number, blank in enumerate(found, 1):

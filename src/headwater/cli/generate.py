@@ -10,6 +10,7 @@ import typer
 
 from headwater.cli.console import (
     AsJson,
+    Compose,
     ComputePrecision,
     Device,
     Download,
@@ -74,6 +75,7 @@ def generate(
             help="Above 1: beam search for the most probable continuation as a whole, without sampling.", min=1
         ),
     ] = 1,
+    compose: Compose = True,
     precision: ComputePrecision = "auto",
     device: Device = "auto",
     color: Annotated[
@@ -104,7 +106,10 @@ def generate(
     import headwater
     from headwater.inference import fresh_seed
 
-    lm = headwater.load(model, tokenizer=tokenizer, precision=precision, device=device, download=download)
+    lm = headwater.load(
+        model, tokenizer=tokenizer, precision=precision, device=device, download=download, compose=compose
+    )
+    prompt = lm.as_read(prompt)
     seed = fresh_seed() if seed is None else seed
     options: Options = {
         "max_tokens": max_tokens,
@@ -292,7 +297,7 @@ def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> No
         except EOFError:
             say("")
             return
-        ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), line))
+        ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), lm.as_read(line)))
         # Each turn has random numbers of its own, and the same turns give the same text.
         request = lm.request(ids or lm.encode_prompts([""])[0], **(options | {"sample": turn}))
         generation = lm.engine.submit(request)

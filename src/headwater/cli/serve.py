@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from headwater.cli.console import (
+    Compose,
     ComputePrecision,
     Device,
     Download,
@@ -53,6 +54,7 @@ def serve(
             min=1,
         ),
     ] = None,
+    compose: Compose = True,
     precision: ComputePrecision = "auto",
     device: Device = "auto",
     log: Annotated[bool, typer.Option("--log", help="Print a line for each request on stderr.")] = False,
@@ -87,6 +89,7 @@ def serve(
         api_key_file=api_key_file,
         max_concurrency=max_concurrency,
         precision=precision,
+        compose=compose,
         limits=limits,
         progress=terminal_progress(),
         ready=lambda _: settle(),

@@ -51,6 +51,8 @@ class FinetuneConfig(Config):
     metric: MetricName | None = None
     """Metric that chooses the best state; by default accuracy, or Pearson's correlation for scores."""
     columns: Columns = Columns()
+    compose: bool = True
+    """Bring texts and labels of tables into Unicode's composed form, NFC, here and in predictions."""
     faithful: Faithful = "code"
     """Whether dropout and the softmax of L1 follow the authors' code, for a base with GPT-1's norm."""
     class_weight: Literal["balanced"] | dict[ClassName, Annotated[float, Field(gt=0)]] | None = None

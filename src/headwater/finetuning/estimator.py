@@ -45,7 +45,7 @@ from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import fingerprint, load_model
-from headwater.reading import read_json
+from headwater.reading import compose, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, has_manifest, read_manifest, write_json
 from headwater.training import OnUpdate, TrainingPrecision
 
@@ -69,7 +69,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     None chooses by the model's width; see `learning_rate_`. validation_share: the share of the rows that choose
     the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers. task_model:
     what reads that mixture: "pooling", or "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`.
-    class_weight: "balanced", or weights by class. verbose: print the progress on stderr.
+    class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed form, so
+    that both forms of 각 or é are the same. verbose: print the progress on stderr.
     """
 
     task: ClassVar[TaskName]
@@ -88,6 +89,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     task_model: TaskModelName = "pooling"
     from_scratch: bool = False
     class_weight: ClassWeight = None
+    compose: bool = True
     precision: TrainingPrecision = "auto"
     device: str = "auto"
     verbose: bool = False
@@ -108,6 +110,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if len(rows) == 1:
             raise DataError("there is only one sample", expected="rows to train on and rows to measure on")
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
+        labelled = [row.composed() for row in labelled] if self.compose else labelled
         checked = usable(labelled, self.task, "X")
         kept, self.n_without_text_ = checked.rows, checked.empty
         if checked.empty:
@@ -140,6 +143,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         )
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
+        self.fine_tuned_.compose = self.compose
         self.learning_rate_ = config.peak_rate(model.config.width)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
@@ -233,7 +237,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if self._target() == "score":
             return float(pearson(np.array(truth, dtype=np.float64), predicted, weights))
         pairs = zip(map(class_name, predicted.tolist()), map(class_name, truth), strict=True)
-        return float(np.average([one == other for one, other in pairs], weights=weights))
+        return float(np.average([one == self._name(other) for one, other in pairs], weights=weights))
 
     def save(self, folder: str | Path) -> None:
         """Write a fine-tuned model folder, which `load` and `headwater predict` open on any machine.
@@ -251,7 +255,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             config={"task": self.task, **parameters, "weights": fingerprint(fine_tuned.model).hex()},
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
-            defaults={"task_model": "pooling"},
+            defaults={"task_model": "pooling", "compose": False},
         )
         if stage.is_complete():
             return
@@ -279,8 +283,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             )
         path = folder / ESTIMATOR_FILE
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
-        target = {} if cls.fixed_target else {"target": labels.target}
-        estimator = cls(_original_base(folder)).set_params(**saved.parameters | target)
+        known = {"compose": fine_tuned.compose} | ({} if cls.fixed_target else {"target": labels.target})
+        estimator = cls(_original_base(folder)).set_params(**saved.parameters | known)
         estimator.fine_tuned_ = fine_tuned
         classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
         estimator.classes_ = np.array(classes) if classes else None
@@ -331,9 +335,14 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         labels = learn_labels(rows, self.task, target, "y")
         if target == "score":
             return labels, None
-        by_name = {class_name(label): label for label in y}
+        whole = [compose(label) if self.compose and isinstance(label, str) else label for label in y]
+        by_name = {class_name(label): label for label in whole}
         classes, order = np.unique([by_name[name] for name in labels.names], return_index=True)
         return labels.model_copy(update={"names": [labels.names[at] for at in order]}), classes
+
+    def _name(self, label: Any) -> str:
+        """Return the name of a label's class, in composed form unless `compose` is off."""
+        return compose(class_name(label)) if self.compose else class_name(label)
 
     def _rows(self, X: Any) -> list[Raw]:
         return [Raw(self._segments(row, number), None, number) for number, row in enumerate(as_list(X), 1)]

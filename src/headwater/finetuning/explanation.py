@@ -36,12 +36,14 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
 
     Only the chosen answer of a choice is explained.
     """
+    (row,) = fine_tuned.as_read([Raw(tuple(segments))])
+    segments = row.segments
     explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
-    whole = fine_tuned.encode([Raw(tuple(segments))])
+    whole = fine_tuned.encode([row])
     most = max(_FEWEST_PARTS, min(_MOST_PARTS, _TOKENS // int(whole.lengths.sum())))
     parts = _parts(segments, explained, most)
     variants = [_without(segments, parts, place) for place in range(len(parts))]
-    encoded = fine_tuned.encode(Raw(variant) for variant in [tuple(segments), *variants])
+    encoded = fine_tuned.encode(Raw(variant) for variant in [segments, *variants])
     probabilities = fine_tuned.probabilities(encoded)
     if fine_tuned.labels.target == "score":
         values = fine_tuned.decide(probabilities)

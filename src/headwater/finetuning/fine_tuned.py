@@ -65,10 +65,16 @@ class FineTuned:
     task: TaskName
     labels: Labels
     columns: Columns = field(default_factory=Columns)  # of the training rows
+    compose: bool = False  # whether rows are brought into Unicode's composed form, as those of the training were
+
+    def as_read(self, rows: Iterable[Raw]) -> Iterable[Raw]:
+        """Return rows in the Unicode form of the training."""
+        return map(Raw.composed, rows) if self.compose else rows
 
     def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
         """Encode rows for this model, with their targets if `labels` are given; see `inputs.encode`."""
         context, targets = self.model.model.config.context, None
+        rows = self.as_read(rows)
         if labels is not None:
             rows = list(rows)
             targets = labels.targets(rows, name)
@@ -124,6 +130,7 @@ class FineTuned:
             "columns": self.columns.to_dict(),
             "classifier_dropout": self.model.dropout,
             "frozen": isinstance(self.model, FrozenTaskModel),
+            "compose": self.compose,
         } | ({"task_model": self.model.reader} if isinstance(self.model, FrozenTaskModel) else {})
 
     @staticmethod
@@ -173,7 +180,9 @@ class FineTuned:
         except (OSError, RuntimeError) as error:
             raise FolderError(f"{folder / HEAD_FILE} is missing or damaged: {error}") from None
         model.head.to(device)
-        return cls(model.eval(), tokenizer, described["task"], labels, columns)
+        # A folder of an earlier version does not have the key: its rows were read as they were.
+        form = described.get("compose") is True
+        return cls(model.eval(), tokenizer, described["task"], labels, columns, form)
 
 
 def build_task_model(

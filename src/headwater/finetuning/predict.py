@@ -69,7 +69,7 @@ def predict_file(
 
     def read() -> Iterator[Raw]:
         rows = islice(open_table(file).rows, limit)
-        return task_rows(rows, str(file), fine_tuned.task, chosen, keep=True)
+        return iter(fine_tuned.as_read(task_rows(rows, str(file), fine_tuned.task, chosen, keep=True)))
 
     table = _Table(out, fine_tuned.task, available, fine_tuned.labels.output_names)
     if table.delimiter == "\t":  # refuse a row before hours of work, not after

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError, counted
+from headwater.reading import compose
 
 if TYPE_CHECKING:
     from headwater.finetuning.labels import Labels
@@ -37,6 +38,11 @@ class Raw:
     label: str | int | float | None = None
     row: int = 0
     columns: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def composed(self) -> Raw:
+        """Return the row with its texts and label in Unicode's composed form, NFC."""
+        label = compose(self.label) if isinstance(self.label, str) else self.label
+        return replace(self, segments=tuple(map(compose, self.segments)), label=label)
 
     def is_empty(self, task: TaskName) -> bool:
         """Return whether the row has no text at all, or only one text of a pair."""

@@ -10,6 +10,7 @@ from headwater import shipped
 from headwater.finetuning.columns import read_table
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.inputs import encode
+from headwater.finetuning.rows import Raw
 from headwater.finetuning.stage import load_tokenizer
 from headwater.model import load_config
 
@@ -24,7 +25,7 @@ def show_examples(
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
     _, rows = read_table(train, config.task, config.columns, need_label=False, limit=count)
-    for row in rows:
+    for row in map(Raw.composed, rows) if config.compose else rows:
         encoded = encode([row], config.task, extended, context)
         sequences = []
         for number in range(len(encoded.lengths)):

@@ -99,10 +99,14 @@ def finetune(
     Returns at once if `out` is complete, and resumes a training that was stopped there. Raises DataError for
     tables that cannot be learned from, FolderError for folders, UsageError for configuration.
     """
+
+    def as_read(rows: Iterable[Raw]) -> Iterable[Raw]:
+        return map(Raw.composed, rows) if config.compose else rows
+
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
     columns, rows = read_table(train, config.task, config.columns, limit=config.limit)
-    tables: dict[str, tuple[str, Iterable[Raw]]] = {"train": (str(train), rows)}
+    tables: dict[str, tuple[str, Iterable[Raw]]] = {"train": (str(train), as_read(rows))}
     for role, path in given.items():
         if role != "train":
             _, rows = read_table(
@@ -114,7 +118,7 @@ def finetune(
                 limit=config.limit,
                 progress=progress,
             )
-            tables[role] = str(path), rows
+            tables[role] = str(path), as_read(rows)
     known = None if baseline is None else {"validation": baseline}
     return run_stage(
         config,
@@ -124,6 +128,7 @@ def finetune(
         model=model,
         tokenizer=tokenizer,
         inputs=given,
+        compose=config.compose,
         baselines=known,
         progress=progress,
     )
@@ -138,12 +143,13 @@ def run_stage(
     model: Path,
     tokenizer: str | Path | None,
     inputs: Mapping[str, Path],
+    compose: bool = False,
     baselines: dict[str, dict[str, Any]] | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
     """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from.
 
-    `columns` are the training rows' columns; they are saved for `predict`.
+    `columns` are the training rows' columns and `compose` their Unicode form, saved for `predict`.
     """
     model = shipped.resolve(model)
     rate = config.peak_rate(load_config(model).width)
@@ -196,7 +202,7 @@ def run_stage(
     with resumable(), folder_lock(out):
         config.save(out / CONFIG_FILE)
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
-        outcome.fine_tuned.columns = columns or Columns()
+        outcome.fine_tuned.columns, outcome.fine_tuned.compose = columns or Columns(), compose
         metrics = summarise(outcome, train, validation, parts, figures)
         metrics |= _compared(config, outcome, parts, encoded, baselines, progress)
         with _moved_into(out) as work:

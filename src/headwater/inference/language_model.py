@@ -23,6 +23,7 @@ from headwater.inference.network import Network, Precision
 from headwater.inference.request import Request, encode_prompts, require_ids
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model import fingerprint, load_config, model_reader, save_model
+from headwater.reading import compose
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer, missing_tokenizer
 
@@ -70,6 +71,7 @@ def load(
     device: str = "auto",
     slots: int = 8,
     download: bool = False,
+    compose: bool = True,
 ) -> LanguageModel:
     """Open a model folder, Headwater's or Hugging Face's, a shipped model, or a hub name.
 
@@ -79,6 +81,7 @@ def load(
     device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
     slots: the number of continuations at the same time; each has a context of keys and values.
     download: download a hub name or a tokenizer that is not on this machine.
+    compose: bring every text into Unicode's composed form (NFC): both forms of 각 or é give the same answers.
 
     Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
     available, MismatchError for a tokenizer that does not fit the model.
@@ -96,7 +99,8 @@ def load(
     with ThreadPoolExecutor(1) as pool:
         opening = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
         opened = read()
-    return LanguageModel(opened, opening.result(), precision=precision, slots=slots, reload=read)
+    tokens = opening.result()
+    return LanguageModel(opened, tokens, precision=precision, slots=slots, reload=read, compose=compose)
 
 
 class LanguageModel:
@@ -114,11 +118,12 @@ class LanguageModel:
         precision: Precision | str = "fp32",
         slots: int = 8,
         reload: Callable[[], Model] | None = None,
+        compose: bool = True,
     ) -> None:
         """Join both. `reload` reads the same model again; with it, the weights of `model` may be consumed."""
         if slots < 1:
             raise UsageError(f"{slots} slots", expected="at least 1")
-        self.config, self._tokenizer, self.slots = model.config, tokenizer, slots
+        self.config, self._tokenizer, self.slots, self.compose = model.config, tokenizer, slots, compose
         self.precision = choose_precision(precision, model.config, model.tokens.weight.device)
         self._model: Model | None = model
         self._reload = reload
@@ -325,17 +330,22 @@ class LanguageModel:
         options: dict[str, Any] = dict(given)
         if "seed" in options and options["seed"] is None:
             options["seed"] = fresh_seed()
-        if isinstance(options.get("stop"), str):
-            options["stop"] = (options["stop"],)
+        stop = [options.get("stop")] if isinstance(options.get("stop"), str) else options.get("stop")
+        if isinstance(stop, list | tuple):
+            options["stop"] = tuple(self.as_read(text) if isinstance(text, str) else text for text in stop)
         return Request.build({"prompt": tuple(ids), **options}, source="the request")
+
+    def as_read(self, text: str) -> str:
+        """Return a text as the model reads it: in composed form, unless `compose` is off."""
+        return compose(text) if self.compose else text
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
-        return encode_prompts(self.tokenizer, prompts)
+        return encode_prompts(self.tokenizer, [self.as_read(prompt) for prompt in prompts])
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
-        return self.scorer.score(pairs)
+        return self.scorer.score([(self.as_read(context), self.as_read(rest)) for context, rest in pairs])
 
     def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
         """Return, for each `[MASK]` in the text, the `top` most probable tokens as (text, probability).
@@ -343,7 +353,7 @@ class LanguageModel:
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
         with self._lock, masked.evaluated(self._whole_model()) as model:
-            blanks = masked.fill(model, self.tokenizer, text, top)
+            blanks = masked.fill(model, self.tokenizer, self.as_read(text), top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in blanks]
 
     def hidden_scores(self, asked: Sequence[tuple[list[int], Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:

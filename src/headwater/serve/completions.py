@@ -1,8 +1,9 @@
 """/v1/completions: turn the API's parameters into the engine's requests, and its events into answers and chunks.
 
-The names of special tokens in a prompt are plain text. A missing prompt is `<|endoftext|>`. `logprobs` are the
-model's own, before temperature, filters and bias. With `echo` they begin with the prompt's; its first token has
-none. `<|endoftext|>` ends a text: it is counted as a token and is not part of `text`.
+The names of special tokens in a prompt are plain text. A prompt is read, and echoed, in Unicode's composed form. A
+missing prompt is `<|endoftext|>`. `logprobs` are the model's own, before temperature, filters and bias. With
+`echo` they begin with the prompt's; its first token has none. `<|endoftext|>` ends a text: it is counted as a
+token and is not part of `text`.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
     context, vocabulary = served.lm.config.context, served.engine.vocabulary
     options = body.options(vocabulary, need_scores=best_of > n and not beams)
+    options["stop"] = tuple(map(served.lm.as_read, options["stop"]))
     wanted = Request.build({"prompt": (), **options}, source="the request")
     requests: list[tuple[Request, int]] = []
     total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
@@ -145,6 +147,7 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
     if not given:
         raise Problem(400, f"{param} is empty; expected at least one.", param=param)
     tokenizer = served.tokenizer
+    given = [served.lm.as_read(prompt) if isinstance(prompt, str) else prompt for prompt in given]
     encoded = iter(encode_prompts(tokenizer, [text for text in given if isinstance(text, str)]))
     prompts = []
     for prompt in given:

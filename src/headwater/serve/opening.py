@@ -29,10 +29,12 @@ def open_models(
     precision: str,
     device: str = "auto",
     slots: int | None,
+    compose: bool = True,
 ) -> list[Served]:
     """Open each `MODEL` or `NAME=MODEL`, with `tokenizer` if its folder has none.
 
     slots: continuations of one model at a time; None means `automatic_slots`.
+    compose: whether texts are read in Unicode's composed form.
 
     Raises UsageError for two models of the same name and for slots that do not fit the memory, and what `load`
     raises.
@@ -49,7 +51,9 @@ def open_models(
                 repair=f"Name one: --model {shlex.quote(f'other={source}')}",
             )
         named[name] = source
-    served = [_open(name, source, tokenizer, precision, device, slots or 1) for name, source in named.items()]
+    served = [
+        _open(name, source, tokenizer, precision, device, slots or 1, compose) for name, source in named.items()
+    ]
     memory = available_memory(choose_device(device, training=False)) // len(served)
     for one in served:
         # Load the rules of GPT-1's words now: importing spaCy while serving would stop all requests for seconds.
@@ -99,12 +103,14 @@ def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
     return "ko" if korean > tokenizer.vocabulary_size // 10 else None
 
 
-def _open(name: str, source: str, tokenizer: str | None, precision: str, device: str, slots: int) -> Served:
+def _open(
+    name: str, source: str, tokenizer: str | None, precision: str, device: str, slots: int, compose: bool
+) -> Served:
     folder = shipped.resolve(source)
     if not FineTuned.is_in(folder):
-        lm = load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots)
+        lm = load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots, compose=compose)
         return Served(name, lm, language=language_of(folder, lm.tokenizer))
     fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
     exact = "fp32" if precision == "auto" else precision
-    lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots)
+    lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots, compose=compose)
     return Served(name, lm, fine_tuned, language=language_of(folder, lm.tokenizer))

@@ -32,6 +32,7 @@ def serve(
     max_concurrency: int | None = None,
     precision: str = "auto",
     device: str = "auto",
+    compose: bool = True,
     log: bool = False,
     allow_origins: Sequence[str] = (),
     limits: Limits | None = None,
@@ -41,6 +42,7 @@ def serve(
     """Serve models until SIGINT, SIGTERM or, without keys, SIGHUP; then finish the open requests.
 
     models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
+    compose: whether texts are read in Unicode's composed form; a fine-tuned model's rows are as in its training;
     api_key_file: read again when it changes; SIGHUP then does not end the server;
     max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
     log: print a line for each request on stderr; allow_origins: of sites whose pages may use the server, as
@@ -61,7 +63,13 @@ def serve(
             from headwater.serve.opening import open_models
 
             opening = opener.submit(
-                open_models, models, tokenizer=tokenizer, precision=precision, device=device, slots=max_concurrency
+                open_models,
+                models,
+                tokenizer=tokenizer,
+                precision=precision,
+                device=device,
+                slots=max_concurrency,
+                compose=compose,
             )
             # These imports take as long as opening a small model, so both run at the same time.
             import uvicorn

@@ -118,10 +118,10 @@ async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any
 
 
 def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
-    tokenizer = served.tokenizer
+    tokenizer, text = served.tokenizer, served.lm.as_read(body.input)
     with evaluated(served.lm.model) as model:
-        blanks = fill_blanks(model, tokenizer, body.input, body.top)
-        ids = framed(model, tokenizer, body.input, allow_special=True)
+        blanks = fill_blanks(model, tokenizer, text, body.top)
+        ids = framed(model, tokenizer, text, allow_special=True)
     positions = [position for position, token in enumerate(ids) if token == tokenizer.mask]
     return [
         {"position": position, "tokens": [candidate._asdict() for candidate in candidates]}
@@ -182,8 +182,8 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
             param="text_2",
         )
     _require_rows(len(second), _MOST_ROWS, "text_2")
-    pairs = list(zip(first, second, strict=True))
-    head = served.fine_tuned
+    head, as_read = served.fine_tuned, served.lm.as_read
+    pairs = [(as_read(one), as_read(other)) for one, other in zip(first, second, strict=True)]
     if head is None:
         served.require_causal()
     elif head.labels.target != "score" or head.task != "similarity":

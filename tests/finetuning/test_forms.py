@@ -1,0 +1,73 @@
+"""Both Unicode forms of a text and of a label are the same to a fine-tuned model."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from unicodedata import normalize
+
+import numpy as np
+
+from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.estimators import Classifier
+from headwater.finetuning.explanation import explain
+from headwater.finetuning.fine_tuned import TASK_FILE, FineTuned
+from headwater.finetuning.predict import predict_file
+from headwater.finetuning.rows import Raw
+from headwater.finetuning.stage import finetune
+
+TEXTS = [f"{word} 영화 {number}" for number in range(8) for word in ("멋진", "지루한")]
+LABELS = ["긍정", "부정"] * 8
+
+
+def table(path: Path, texts: list[str], labels: list[str]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    return path
+
+
+def decomposed(texts: list[str]) -> list[str]:
+    return [normalize("NFD", text) for text in texts]
+
+
+def test_a_model_of_one_form_predicts_the_same_for_the_other(base: Path, tmp_path: Path) -> None:
+    mixed = [normalize("NFD", label) if n % 3 else label for n, label in enumerate(LABELS)]
+    train = table(tmp_path / "train.csv", TEXTS, mixed)
+    config = FinetuneConfig().with_keys(steps=4, learning_rate=1e-3)
+    finetune(config, tmp_path / "model", model=base, train=train)
+    files = [table(tmp_path / "nfc.csv", TEXTS, LABELS), table(tmp_path / "nfd.csv", decomposed(TEXTS), mixed)]
+    found = []
+    for file in files:
+        summary = predict_file(tmp_path / "model", file, file.with_suffix(".jsonl"))
+        rows = [json.loads(line) for line in file.with_suffix(".jsonl").read_text().splitlines()]
+        found.append((summary["accuracy"], [(row["prediction"], row["probabilities"]) for row in rows]))
+    assert found[0] == found[1]
+    assert set(found[0][1][0][1]) == {"긍정", "부정"}
+    tuned = FineTuned.load(tmp_path / "model")
+    assert explain(tuned, (TEXTS[0],), 0) == explain(tuned, (decomposed(TEXTS)[0],), 0)
+
+
+def test_an_earlier_model_reads_rows_as_they_are(base: Path, tmp_path: Path) -> None:
+    config = FinetuneConfig().with_keys(steps=1)
+    finetune(config, tmp_path / "model", model=base, train=table(tmp_path / "train.csv", TEXTS, LABELS))
+    path, row = tmp_path / "model" / TASK_FILE, Raw((decomposed(TEXTS)[0],))
+    composed = FineTuned.load(tmp_path / "model").encode([row])
+    described = json.loads(path.read_text())
+    assert described.pop("compose") is True
+    path.write_text(json.dumps(described))
+    (tmp_path / "model" / "headwater.json").unlink()  # its checksums
+    assert len(FineTuned.load(tmp_path / "model").encode([row]).ids) > len(composed.ids)
+
+
+def test_an_estimator_takes_both_forms_of_texts_and_labels(base: Path, tmp_path: Path) -> None:
+    mixed = [normalize("NFD", label) if n % 3 else label for n, label in enumerate(LABELS)]
+    classifier = Classifier(base, epochs=1, lambda_lm=0.0).fit(TEXTS, mixed)
+    assert classifier.classes_.tolist() == ["긍정", "부정"]
+    np.testing.assert_array_equal(classifier.predict_proba(decomposed(TEXTS)), classifier.predict_proba(TEXTS))
+    assert classifier.score(TEXTS, mixed) == classifier.score(TEXTS, LABELS)
+    classifier.save(tmp_path / "saved")
+    loaded = Classifier.load(tmp_path / "saved")
+    assert loaded.predict(decomposed(TEXTS)).tolist() == classifier.predict(TEXTS).tolist()
+    given = Classifier(base, epochs=1, lambda_lm=0.0, compose=False).fit(TEXTS, mixed)
+    assert len(given.classes_) == 4
