@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # As `headwater.config.MOST_ROWS`, whose module takes longer to import than all of `headwater --help`.
 MOST_ROWS = 1 << 53
-# Spelled the same in every command (an option that a command requires is used without a default).
+# The option `--out`; a command that requires it gives it no default.
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
 ModelTokenizer = Annotated[
     str | None,

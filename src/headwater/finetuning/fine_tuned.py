@@ -44,10 +44,11 @@ _WINDOW = 2_048
 
 @dataclass
 class Prediction:
-    """One row's prediction. label: class name, score, or number of the right answer, counted as in training.
+    """The label that a fine-tuned model gives one row.
 
-    probabilities: by class name, level or answer. cut: tokens of the row that did not fit the context. A row
-    without text has no prediction: its label is None, and it has no probabilities.
+    label: class name, score, or number of the right answer, counted as in training; None for a row without text,
+    which has no prediction. probabilities: by class name, level or answer. cut: tokens of the row that did not fit
+    the context.
     """
 
     row: int

@@ -29,7 +29,7 @@ _LISTED = 20
 
 
 class Labels(Config):
-    """What a model's outputs mean.
+    """The class names, scores or answers that the outputs of a fine-tuned model mean.
 
     names: class names in order of output; levels: ascending scores; first_answer: the number of a choice's first
     answer in numeric labels; answer_texts: whether a choice's labels are the texts of its answers.

@@ -101,7 +101,7 @@ def spearman(first: Floats, second: Floats) -> Floats:
 OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
 # Metrics of two columns of numbers, by name.
 OF_SCORES = {"pearson": pearson, "spearman": spearman}
-# Of a confusion matrix, or of true and predicted scores.
+# The metrics by name: functions of a confusion matrix, or of true and predicted scores.
 METRICS: Mapping[str, Callable[..., Floats]] = {**OF_CONFUSION, **OF_SCORES}
 
 

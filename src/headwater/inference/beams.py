@@ -24,7 +24,10 @@ from headwater.tokenizer import Tokenizer
 
 
 class Beam(NamedTuple):
-    """One continuation. score: its log-probability divided by its length to the power of `length_penalty`."""
+    """A continuation that beam search found.
+
+    score: its log-probability divided by its length to the power of `length_penalty`.
+    """
 
     tokens: list[int]
     score: float

@@ -39,7 +39,7 @@ from headwater.tokenizer import Tokenizer
 
 
 class Generation:
-    """One submitted request. Iterate over its events, or read `tokens`, `text` and `finished` at its end."""
+    """A continuation in progress. Iterate over its events, or read `tokens`, `text` and `finished` at its end."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Slot:
 
 
 class Engine:
-    """Continues prompts with one model; see the module's docstring.
+    """Continues many prompts at the same time with one model, a token of each per step.
 
     Read the events of a request by iterating over the Generation that `submit` returns, or give `submit` a
     listener: the thread that drives the step calls it, and it must return at once.

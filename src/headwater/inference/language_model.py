@@ -50,7 +50,7 @@ class GenerateOptions(TypedDict, total=False):
 
 
 class Options(GenerateOptions, total=False):
-    """The keyword arguments of `submit` and `request`; see `inference.request` and `inference.sampling`."""
+    """The keyword arguments of `LanguageModel.submit` and `request`: length, sampling, stops and penalties."""
 
     presence_penalty: float
     frequency_penalty: float

@@ -11,14 +11,14 @@ from headwater.errors import ContextError, UsageError, counted
 from headwater.inference.sampling import Alternatives, Sampling
 from headwater.tokenizer import TASK_TOKENS, Tokenizer
 
-DEFAULT_TOKENS = 128
+DEFAULT_TOKENS = 128  # the most tokens of a continuation whose request sets no limit
 
 EndReason = Literal["stop", "length"]
 Reason = Literal["stop", "length", "cancelled"]
 
 
 class Request(Sampling):
-    """One continuation. Its text depends only on this request, the model and the precision.
+    """A prompt and how to continue it. The text depends only on this request, the model and the precision.
 
     `sample` numbers the continuations of one prompt and seed. `max_tokens` None means DEFAULT_TOKENS, or as many
     as fit into the context. The text ends before `<|endoftext|>` (unless `ignore_end`), a token of
@@ -76,7 +76,7 @@ class Request(Sampling):
 
 
 class Event(NamedTuple):
-    """One event of a continuation."""
+    """A new token of a continuation, with the text that it adds, or the end of the continuation."""
 
     token: int | None  # None if the request was cancelled
     text: str  # the text that is now certain: of no token, one, or several

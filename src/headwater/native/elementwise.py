@@ -38,7 +38,7 @@ _EITHER = (_FLOAT, _HALF)
 
 
 class AdamStep(NamedTuple):
-    """The numbers of one update.
+    """The numbers of one update by AdamW that the kernel needs.
 
     scale: the factor of the gradients; keep: 1 − learning rate · decay, the factor of the weight; rate: the
     learning rate over 1 − β₁ᵗ; correction: 1/√(1 − β₂ᵗ).

@@ -22,7 +22,7 @@ from headwater.native.elementwise import Kernels
 Kind = Literal["fp32", "bf16", "int8", "int4"]
 KINDS: dict[Kind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
 
-PANEL = 64  # outputs that a thread computes together; inputs that share a scale
+PANEL = 64  # the outputs that a thread computes together, and the inputs that share a scale
 PART = 32  # inputs that share a scale of int4 weights
 _TOGETHER: dict[Kind, int] = {"fp32": 1, "bf16": 2, "int8": 4}
 _PART_BYTES = PART * PANEL // 2 + 2 * PANEL
@@ -172,7 +172,7 @@ class PackedMatrix:
 
 
 class TorchMatrix:
-    """The same in torch: weights and inputs are rounded as `kind` says, and multiplied in float32."""
+    """`PackedMatrix` in torch: weights and inputs are rounded as `kind` says, and multiplied in float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kind: Kind) -> None:
         self._weight, self._kind = rounded_weight(weight.detach(), kind), kind

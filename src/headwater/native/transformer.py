@@ -30,7 +30,7 @@ from headwater.native.matrix import (
     tile_rows,
 )
 
-PAGE = 16  # positions of a page of keys and values
+PAGE = 16  # the positions in a page of the cache of keys and values
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _OPERANDS: dict[Kind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 2}
 _SCRATCH_ROWS = 16  # rows that attention computes together

@@ -16,9 +16,9 @@ from torch import Tensor
 from headwater.model import IGNORE
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
 
-CHOSEN = 0.15  # of the positions
-READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # of the chosen ones
-RANDOM_NEXT = 0.5  # of the pairs
+CHOSEN = 0.15  # the share of the positions that a masked model predicts
+READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # shares of the chosen positions
+RANDOM_NEXT = 0.5  # the share of the pairs whose second text is from elsewhere
 ADDED = 3  # tokens of a pair that are not text: [CLS] and two [SEP]
 _HELD_OUT = 2**63 - 1  # instead of an update: held-out windows are always masked the same way
 

@@ -15,7 +15,7 @@ from headwater.intervals import of_score
 from headwater.reading import read_json
 from headwater.storage import Input, Manifest, has_manifest, read_manifest
 
-EXPONENT_FROM = 1e9  # larger numbers are shown with an exponent: a perplexity can have hundreds of digits
+EXPONENT_FROM = 1e9  # larger numbers, such as a random model's perplexity, are shown with an exponent
 _SCRATCH = "from scratch"
 
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Limits(Config):
-    """Bounds of one server."""
+    """How much one server accepts: sizes of requests, their number at a time, and how long it waits."""
 
     body_bytes: int = Field(default=1024 * 1024, ge=1)
     """Bytes of one request's body."""

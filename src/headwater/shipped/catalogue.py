@@ -13,8 +13,11 @@ from headwater.shipped.hub import from_hub, is_hub_name
 from headwater.shipped.runs import CONFIG, find_checkpoint
 
 FOLDER = Path(__file__).parent
-DEFAULT = "gpt2-mini"  # of `generate` and `serve` if no model is named
-STARTS = (DEFAULT, "gpt2-mini-ko")  # a small text continues from the one whose tokenizer knows its language
+DEFAULT = "gpt2-mini"  # the model of `generate` and `serve` if none is named
+STARTS = (
+    DEFAULT,
+    "gpt2-mini-ko",
+)  # the models that quickstart may continue from, by the language of the text
 # What the cards say about the text of a shipped model.
 TRAINED_ON = "free text"
 

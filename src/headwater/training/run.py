@@ -29,7 +29,7 @@ from headwater.training.loop import TrainConfig, Trainer, UpdateResult
 from headwater.training.machine import matmul_rate
 from headwater.training.watch import SUSPECTS, Watch
 
-# The names in a run folder.
+# The folder of checkpoints and the file of figures in a run folder.
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 Schedule = Literal["cosine", "linear", "constant", "wsd", "gpt1-cosine", "gpt1-linear"]
 
 WITHOUT_FINAL_RATE: tuple[Schedule, ...] = ("constant", "gpt1-cosine", "gpt1-linear")
-DECAY_SHARE = 0.2  # of the updates, at the end of "wsd"
+DECAY_SHARE = 0.2  # the share of the updates in which the schedule "wsd" lowers the rate, at its end
 
 # GPT-1's rate of fine-tuning and its width; the rate chosen here for a width of 320; the highest rate.
 PAPER_RATE, PAPER_WIDTH = 6.25e-5, 768

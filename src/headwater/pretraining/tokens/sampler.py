@@ -31,7 +31,7 @@ _CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """ids, targets: (sequences, context) int64; weights: the same shape, float32.
+    """The windows of one micro-batch. ids, targets: (sequences, context) int64; weights: so shaped, float32.
 
     Weights sum to 1 over all ranks and micro-batches of an update. For next sentences: segments, as ids;
     random_next: (sequences,) int64, 1 for a second text from another window; pair_weights: (sequences,) float32.
