@@ -6,6 +6,7 @@ from headwater_papers.experiment import Experiment
 from headwater_papers.gpt1_ablations import ABLATIONS
 from headwater_papers.gpt1_layers import LAYERS
 from headwater_papers.gpt1_perplexity import PERPLEXITY
+from headwater_papers.gpt1_quirks import QUIRKS_OF_THE_CODE
 from headwater_papers.gpt1_tables import TABLES_2_TO_4
 from headwater_papers.gpt1_updates import UPDATES
 from headwater_papers.gpt2_compute_optimal import COMPUTE_OPTIMAL
@@ -19,6 +20,6 @@ from headwater_papers.gpt2_zero_shot import ZERO_SHOT
 from headwater_papers.objectives import OBJECTIVES
 from headwater_papers.scaling import SCALING
 
-_GPT1 = (PERPLEXITY, TABLES_2_TO_4, ABLATIONS, LAYERS, UPDATES)
+_GPT1 = (PERPLEXITY, TABLES_2_TO_4, ABLATIONS, LAYERS, UPDATES, QUIRKS_OF_THE_CODE)
 _GPT2 = (LAYER_NORM, ZERO_SHOT, SHUFFLED, TASKS, OVERLAP, MEMORISATION, SAMPLES, SCALING, COMPUTE_OPTIMAL)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (*_GPT1, *_GPT2, OBJECTIVES)}

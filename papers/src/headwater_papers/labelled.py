@@ -140,7 +140,7 @@ def _tuned(
         metrics = run_stage(
             config.with_keys(device=laboratory.device),
             out,
-            _tables(rows),
+            tables_of(rows),
             model=model,
             tokenizer=None,
             inputs={"rows": rows},
@@ -194,7 +194,7 @@ def training_score(
     out, config, _, rows = _tuned(laboratory, benchmark, FULL, seed, layers)
 
     def measure() -> dict[str, float]:
-        learned = arrange_parts(config, _tables(rows)).train.rows
+        learned = arrange_parts(config, tables_of(rows)).train.rows
         chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
         tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
         encoded = tuned.encode(chosen, tuned.labels, "train")
@@ -360,7 +360,8 @@ def constant_score(labels: Sequence[str], metric: str) -> float:
     return 2 * positive / (1 + positive)
 
 
-def _tables(rows: Path) -> dict[str, tuple[str, Iterator[Raw]]]:
+def tables_of(rows: Path) -> dict[str, tuple[str, Iterator[Raw]]]:
+    """Return the tables of a folder of `sample_set`, as fine-tuning reads them."""
     benchmark = open_folder(rows).config["set"]
     parts = {path.stem.removeprefix("test-"): path for path in sorted(rows.glob("*.jsonl"))}
     return {part: (f"{benchmark} {part}", _read(path)) for part, path in parts.items()}

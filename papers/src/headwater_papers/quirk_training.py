@@ -1,0 +1,264 @@
+"""Fine-tuning with one silent choice of GPT-1's code switched at a time, made of the product's own parts.
+
+`Choices` are the switches. `train_with` trains one model on a labelled set and returns what each test row got.
+There is no choice of an epoch: the state after the last update is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headwater.device import choose_device
+from headwater.finetuning import (
+    Encoded,
+    ExampleSampler,
+    FinetuneConfig,
+    FineTuned,
+    Tables,
+    TaskModel,
+    arrange_parts,
+    l3,
+    predict_and_measure,
+)
+from headwater.model import IGNORE, build_model, load_model
+from headwater.tokenizer import TaskTokens, Tokenizer
+from headwater.training import AdamForm, Measurement, Objective, Ranks, Run, Trainer
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+
+class Choices(NamedTuple):
+    """What the authors' code decides. The defaults are those of `headwater finetune`."""
+
+    drops: str = "matrix"
+    """Dropout of entries of the embedding matrix, or of the sum of its rows."""
+    rows: str = "all"
+    """Whether the softmax of L1 has the position rows."""
+    adam: AdamForm = "original"
+    """Whether ε is added before the bias correction, and the decay is multiplied by the corrected step."""
+    clip: float = 1.0
+    """Largest norm of the gradients; 0: no limit."""
+    half: bool = False
+    """Whether each text is cut to half of the context less two tokens."""
+    drops_partial: bool = False
+    """Whether an epoch leaves out the rows that do not fill a batch."""
+    by_sequence: bool = True
+    """Whether L1 is a mean over the tokens of each sequence, then over sequences; else over all tokens."""
+    task_tokens: bool = True
+    """Whether L1 includes the prediction of the delimiter and the extract token."""
+    pretrained: bool = True
+    """Whether the base's weights are used, or only its shape."""
+    position_deviation: float = 0.02
+    """Deviation of the first position rows, without pre-training."""
+
+
+@dataclass(frozen=True)
+class TestValues:
+    """Each test row's value, in the order of the rows. loss: −log P(label). cut: share of training rows that lost
+    tokens.
+    """
+
+    ids: tuple[str, ...]
+    correct: list[float]
+    loss: list[float]
+    updates: int
+    cut: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return vars(self) | {"ids": list(self.ids)}
+
+
+def train_with(
+    choices: Choices, config: FinetuneConfig, base: Path, tables: Tables, *, context: int, device: str = "auto"
+) -> TestValues:
+    """Fine-tune a classifier of one text or two with these choices, and measure it on all of its test rows.
+
+    context: the tokens of a sequence, at most the base's.
+    """
+    place = choose_device(device)
+    parts = arrange_parts(config, tables)
+    tokenizer = Tokenizer.load(base).with_task_tokens()
+    seed = config.training.seed
+    model = TaskModel(
+        _base_with(choices, base, context, tokenizer, config),
+        config.task,
+        parts.labels.outputs,
+        dropout=config.classifier_dropout,
+        seed=seed + 1,
+        delimiter=tokenizer.task_tokens.delimiter,
+    )
+    fine_tuned = FineTuned(model, tokenizer, config.task, parts.labels)
+    tests = [row for rows in parts.tests.values() for row in rows if row.label is not None]
+    tests = tests or parts.validation.rows  # a server has the labels of the test part
+    train, test = (fine_tuned.encode(rows, parts.labels) for rows in (parts.train.rows, tests))
+    short = train.cut > 0
+    if choices.half:
+        most = context // 2 - 2
+        short |= _longest_text(train, tokenizer.task_tokens) > most
+        train, test = (_cut(one, tokenizer.task_tokens, most) for one in (train, test))
+
+    config = config.resolve(width=model.model.config.width, examples=len(train))
+    batch = config.training.batch_size
+    epochs = math.ceil(config.training.steps / math.ceil(len(train) / batch))
+    steps = epochs * (len(train) // batch) if choices.drops_partial else config.training.steps
+    training = config.training.model_copy(
+        update={"adam": choices.adam, "clip": choices.clip, "steps": steps, "warmup_steps": config.warmup * steps}
+    )
+    trainer = Trainer(
+        model.to(place),
+        _objective(choices, config.lambda_lm, tokenizer.task_tokens),
+        training,
+        ranks=Ranks(device=place),
+    )
+
+    def measure() -> Measurement:
+        _, loss = predict_and_measure(model, test, parts.labels)
+        return Measurement({"validation_loss": loss}, (-loss,))
+
+    source = _FullBatches if choices.drops_partial else _sampler
+    Run(
+        trainer=trainer,
+        config=training,
+        source=source(train, parts.labels.probabilities(train), batch, seed),
+        validate=measure,
+        measured_after=(),
+        dynamic=True,
+    ).train()
+    probabilities, _ = predict_and_measure(model, test, parts.labels)
+    targets = test.targets.astype(np.int64)
+    of_label = probabilities[np.arange(len(test)), targets]
+    return TestValues(
+        ids=tuple(str(row.row) for row in tests),
+        correct=(probabilities.argmax(axis=1) == targets).astype(float).tolist(),
+        loss=(-np.log(np.maximum(of_label, 1e-12))).astype(float).tolist(),
+        updates=steps,
+        cut=float(short.mean()),
+    )
+
+
+def _base_with(choices: Choices, base: Path, context: int, tokenizer: Tokenizer, config: FinetuneConfig) -> Model:
+    """Return the language model with the three task rows, its first `context` position rows, and the choices."""
+    found = load_model(base)
+    shape = found.config.model_copy(
+        update={
+            "embedding_dropout": choices.drops,
+            "softmax_rows": choices.rows,
+            "position_deviation": choices.position_deviation,
+            "dropout": config.training.dropout,
+            "context": context,
+        }
+    )
+    seed = config.training.seed
+    model = build_model(shape, seed=None if choices.pretrained else seed)
+    if choices.pretrained:
+        state = found.state_dict()
+        state["positions.weight"] = state["positions.weight"][:context]
+        model.load_state_dict(state)
+    model.add_rows(tokenizer.vocabulary_size - model.config.vocabulary, seed=seed + 2)
+    return model
+
+
+def _objective(choices: Choices, lambda_lm: float, tokens: TaskTokens) -> Objective:
+    """Return L3, with the weights of L1's tokens that the choices say."""
+    objective = l3(lambda_lm)
+    if choices.by_sequence and choices.task_tokens:
+        return objective
+
+    def changed(model: torch.nn.Module, batch: Any) -> Any:
+        weights = batch.token_weights
+        if not choices.task_tokens:
+            text = (batch.next_ids != tokens.delimiter) & (batch.next_ids != tokens.extract)
+            before = (batch.next_ids != IGNORE).sum(dim=1, keepdim=True)
+            kept = weights * text
+            after = (kept > 0).sum(dim=1, keepdim=True).clamp(min=1)
+            weights = kept * before / after  # still a mean over the tokens of each sequence
+        if not choices.by_sequence:
+            share = weights.sum()  # of the update
+            counted = (weights > 0).to(weights.dtype)
+            weights = counted * share / counted.sum().clamp(min=1)
+        return objective(model, replace(batch, token_weights=weights))
+
+    return changed
+
+
+def _sampler(encoded: Encoded, targets: npt.NDArray[np.float32], batch_size: int, seed: int) -> ExampleSampler:
+    return ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed)
+
+
+class _FullBatches:
+    """Updates of whole batches: each epoch leaves out other rows, drawn at random, that do not fill one."""
+
+    def __init__(self, encoded: Encoded, targets: npt.NDArray[np.float32], batch_size: int, seed: int) -> None:
+        self.encoded, self.targets, self.batch_size, self.seed = encoded, targets, batch_size, seed
+        self.updates_an_epoch = len(encoded) // batch_size
+        self._epochs: dict[int, ExampleSampler] = {}
+
+    def _at(self, step: int) -> ExampleSampler:
+        epoch = step // self.updates_an_epoch
+        if epoch not in self._epochs:
+            random = np.random.default_rng([self.seed, epoch, 1])
+            count = self.updates_an_epoch * self.batch_size
+            chosen = np.sort(random.permutation(len(self.encoded))[:count])
+            kept = _of_sequences([_sequences(self.encoded, one) for one in chosen], self.encoded.targets[chosen])
+            # The seed of the whole training: the order of an epoch is that of its number.
+            self._epochs[epoch] = _sampler(kept, self.targets[chosen], self.batch_size, self.seed)
+        return self._epochs[epoch]
+
+    def micro_batches(self, step: int) -> Sequence[Any]:
+        """Return the micro-batches of update `step`."""
+        return self._at(step).micro_batches(step)
+
+    def tokens(self, step: int) -> int:
+        """Return the tokens of update `step`."""
+        return self._at(step).tokens(step)
+
+
+def _cut(encoded: Encoded, tokens: TaskTokens, most: int) -> Encoded:
+    """Return the examples with the first `most` tokens of each text, as the authors' code cuts them."""
+    rows: list[list[list[int]]] = []
+    for example in range(len(encoded)):
+        rows.append([])
+        for sequence in _sequences(encoded, example):
+            kept, length = [], 0
+            for token in sequence:
+                length = 0 if token in tokens else length + 1
+                if length <= most:
+                    kept.append(token)
+            rows[-1].append(kept)
+    return _of_sequences(rows, encoded.targets)
+
+
+def _longest_text(encoded: Encoded, tokens: TaskTokens) -> npt.NDArray[np.int64]:
+    """(examples,) the tokens of each example's longest text."""
+    longest = []
+    for example in range(len(encoded)):
+        most = length = 0
+        for token in _sequences(encoded, example)[0]:
+            length = 0 if token in tokens else length + 1
+            most = max(most, length)
+        longest.append(most)
+    return np.array(longest)
+
+
+def _sequences(encoded: Encoded, example: int) -> list[list[int]]:
+    return [encoded.sequence(number) for number in range(encoded.first[example], encoded.first[example + 1])]
+
+
+def _of_sequences(rows: Sequence[Sequence[Sequence[int]]], targets: npt.NDArray[np.float64]) -> Encoded:
+    flat = [sequence for row in rows for sequence in row]
+    return Encoded(
+        ids=np.array([token for sequence in flat for token in sequence], dtype=np.int32),
+        starts=np.cumsum([0, *map(len, flat)], dtype=np.int64),
+        first=np.cumsum([0, *map(len, rows)], dtype=np.int64),
+        targets=targets,
+    )
