@@ -62,7 +62,7 @@ class Choices(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TestValues:
+class RowValues:
     """Each test row's value, in the order of the rows. loss: −log P(label). cut: share of training rows that lost
     tokens.
     """
@@ -80,7 +80,7 @@ class TestValues:
 
 def train_with(
     choices: Choices, config: FinetuneConfig, base: Path, tables: Tables, *, context: int, device: str = "auto"
-) -> TestValues:
+) -> RowValues:
     """Fine-tune a classifier of one text or two with these choices, and measure it on all of its test rows.
 
     context: the tokens of a sequence, at most the base's.
@@ -137,7 +137,7 @@ def train_with(
     probabilities, _ = predict_and_measure(model, test, parts.labels)
     targets = test.targets.astype(np.int64)
     of_label = probabilities[np.arange(len(test)), targets]
-    return TestValues(
+    return RowValues(
         ids=tuple(str(row.row) for row in tests),
         correct=(probabilities.argmax(axis=1) == targets).astype(float).tolist(),
         loss=(-np.log(np.maximum(of_label, 1e-12))).astype(float).tolist(),
