@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.finetuning import FinetuneConfig, Raw, Tables
+from headwater.finetuning import FinetuneConfig, Raw
 from headwater_papers import reproduce
 from headwater_papers.gpt1_quirks import QUIRKS, variants
 from headwater_papers.quirk_training import Choices, RowValues, train_with
@@ -15,7 +15,7 @@ from headwater_papers.scale import Scale
 _CONFIG = FinetuneConfig.build({"epochs": 1, "batch_size": 8, "learning_rate": 1e-2, "precision": "fp32"})
 
 
-def _tables(sample_text: str) -> Tables:
+def _tables(sample_text: str) -> dict[str, tuple[str, list[Raw]]]:
     words = sample_text.replace("\n", " ").split()
     texts = [" ".join(words[start : start + 3 + start % 11]) for start in range(0, 600, 12)]
     rows = [Raw((text,), str(number % 2), number) for number, text in enumerate(texts)]

@@ -7,14 +7,14 @@ There is no choice of an epoch: the state after the last update is measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from torch import Tensor
 
 from headwater.device import choose_device
 from headwater.finetuning import (
@@ -22,15 +22,14 @@ from headwater.finetuning import (
     ExampleSampler,
     FinetuneConfig,
     FineTuned,
-    Tables,
+    Raw,
     TaskModel,
     arrange_parts,
-    l3,
-    predict_and_measure,
+    build_trainer,
 )
 from headwater.model import IGNORE, build_model, load_model
 from headwater.tokenizer import TaskTokens, Tokenizer
-from headwater.training import AdamForm, Measurement, Objective, Ranks, Run, Trainer
+from headwater.training import AdamForm
 
 if TYPE_CHECKING:
     from headwater.model import Model
@@ -79,7 +78,13 @@ class RowValues:
 
 
 def train_with(
-    choices: Choices, config: FinetuneConfig, base: Path, tables: Tables, *, context: int, device: str = "auto"
+    choices: Choices,
+    config: FinetuneConfig,
+    base: Path,
+    tables: Mapping[str, tuple[str, Iterable[Raw]]],
+    *,
+    context: int,
+    device: str = "auto",
 ) -> RowValues:
     """Fine-tune a classifier of one text or two with these choices, and measure it on all of its test rows.
 
@@ -108,33 +113,22 @@ def train_with(
         train, test = (_cut(one, tokenizer.task_tokens, most) for one in (train, test))
 
     config = config.resolve(width=model.model.config.width, examples=len(train))
-    batch = config.training.batch_size
-    epochs = math.ceil(config.training.steps / math.ceil(len(train) / batch))
-    steps = epochs * (len(train) // batch) if choices.drops_partial else config.training.steps
+    size = config.training.batch_size
+    epochs = math.ceil(config.training.steps / math.ceil(len(train) / size))
+    steps = epochs * (len(train) // size) if choices.drops_partial else config.training.steps
     training = config.training.model_copy(
         update={"adam": choices.adam, "clip": choices.clip, "steps": steps, "warmup_steps": config.warmup * steps}
     )
-    trainer = Trainer(
-        model.to(place),
-        _objective(choices, config.lambda_lm, tokenizer.task_tokens),
-        training,
-        ranks=Ranks(device=place),
-    )
-
-    def measure() -> Measurement:
-        _, loss = predict_and_measure(model, test, parts.labels)
-        return Measurement({"validation_loss": loss}, (-loss,))
-
-    source = _FullBatches if choices.drops_partial else _sampler
-    Run(
-        trainer=trainer,
-        config=training,
-        source=source(train, parts.labels.probabilities(train), batch, seed),
-        validate=measure,
-        measured_after=(),
-        dynamic=True,
-    ).train()
-    probabilities, _ = predict_and_measure(model, test, parts.labels)
+    config = config.model_copy(update={"training": training})
+    model.to(place)
+    trainer, every_row = build_trainer(config, model, train, parts.labels)
+    source: ExampleSampler | _FullBatches = every_row
+    if choices.drops_partial:
+        source = _FullBatches(train, parts.labels.probabilities(train), size, seed)
+    weighted = _Weighted(source, choices, tokenizer.task_tokens)
+    for step in range(steps):
+        trainer.update([batch.to(place) for batch in weighted.micro_batches(step)])
+    probabilities = fine_tuned.probabilities(test)
     targets = test.targets.astype(np.int64)
     of_label = probabilities[np.arange(len(test)), targets]
     return RowValues(
@@ -168,31 +162,29 @@ def _base_with(choices: Choices, base: Path, context: int, tokenizer: Tokenizer,
     return model
 
 
-def _objective(choices: Choices, lambda_lm: float, tokens: TaskTokens) -> Objective:
-    """Return L3, with the weights of L1's tokens that the choices say."""
-    objective = l3(lambda_lm)
-    if choices.by_sequence and choices.task_tokens:
-        return objective
+class _Weighted:
+    """The batches of a source, with the weights of L1's tokens that the choices say."""
 
-    def changed(model: torch.nn.Module, batch: Any) -> Any:
-        weights = batch.token_weights
-        if not choices.task_tokens:
-            text = (batch.next_ids != tokens.delimiter) & (batch.next_ids != tokens.extract)
+    def __init__(self, source: ExampleSampler | _FullBatches, choices: Choices, tokens: TaskTokens) -> None:
+        self.source, self.choices, self.task = source, choices, tokens
+
+    def micro_batches(self, step: int) -> Sequence[Any]:
+        """Return the micro-batches of update `step`."""
+        batches = self.source.micro_batches(step)
+        return [replace(one, token_weights=self._weights(one)) for one in batches]
+
+    def _weights(self, batch: Any) -> Tensor:
+        weights: Tensor = batch.token_weights
+        if not self.choices.task_tokens:
+            text = (batch.next_ids != self.task.delimiter) & (batch.next_ids != self.task.extract)
             before = (batch.next_ids != IGNORE).sum(dim=1, keepdim=True)
             kept = weights * text
             after = (kept > 0).sum(dim=1, keepdim=True).clamp(min=1)
             weights = kept * before / after  # still a mean over the tokens of each sequence
-        if not choices.by_sequence:
-            share = weights.sum()  # of the update
+        if not self.choices.by_sequence:
             counted = (weights > 0).to(weights.dtype)
-            weights = counted * share / counted.sum().clamp(min=1)
-        return objective(model, replace(batch, token_weights=weights))
-
-    return changed
-
-
-def _sampler(encoded: Encoded, targets: npt.NDArray[np.float32], batch_size: int, seed: int) -> ExampleSampler:
-    return ExampleSampler(encoded, targets, batch_size=batch_size, seed=seed)
+            weights = counted * weights.sum() / counted.sum().clamp(min=1)
+        return weights
 
 
 class _FullBatches:
@@ -211,16 +203,14 @@ class _FullBatches:
             chosen = np.sort(random.permutation(len(self.encoded))[:count])
             kept = _of_sequences([_sequences(self.encoded, one) for one in chosen], self.encoded.targets[chosen])
             # The seed of the whole training: the order of an epoch is that of its number.
-            self._epochs[epoch] = _sampler(kept, self.targets[chosen], self.batch_size, self.seed)
+            self._epochs[epoch] = ExampleSampler(
+                kept, self.targets[chosen], batch_size=self.batch_size, seed=self.seed
+            )
         return self._epochs[epoch]
 
     def micro_batches(self, step: int) -> Sequence[Any]:
         """Return the micro-batches of update `step`."""
         return self._at(step).micro_batches(step)
-
-    def tokens(self, step: int) -> int:
-        """Return the tokens of update `step`."""
-        return self._at(step).tokens(step)
 
 
 def _cut(encoded: Encoded, tokens: TaskTokens, most: int) -> Encoded:
