@@ -11,7 +11,7 @@ import csv
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -28,6 +28,19 @@ def printable(text: str, keep: str = "") -> str:
 def counted(number: int, what: str) -> str:
     """Return a number with its noun: `1 token`, `12,000 tokens`."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def counted_examples(count: int, details: Mapping[str, Any]) -> str:
+    """Return the number of a score's examples, and of how many if a limit left out some: `200 of 5,153 examples`.
+
+    details: of the score in `results.json`, whose `first` and `available` say so.
+    """
+    if "available" not in details:
+        return counted(count, "example")
+    first, available = details["first"], details["available"]
+    if count == first:
+        return f"{count:,} of {available:,} examples"
+    return f"{counted(count, 'example')}, from the first {first:,} of {available:,}"
 
 
 def duration(seconds: float) -> str:

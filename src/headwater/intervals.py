@@ -2,13 +2,16 @@
 
 A share of n examples has Wilson's interval (Wilson 1927), which stays between 0 and 1 and has a width even if all
 examples are right. The mean of values between 0 and 1, such as F1, has that of as many examples as would give its
-standard error. The difference of two shares of the same examples has Newcombe's interval (Newcombe 1998, "Improved
-confidence intervals for the difference between binomial proportions based on paired data", method 10).
+standard error. A perplexity has its interval on a logarithmic scale and Matthews' correlation on Fisher's, so that
+neither leaves its range. Other metrics have no interval if all examples are equal. The difference of two shares of
+the same examples has Newcombe's interval (Newcombe 1998, "Improved confidence intervals for the difference between
+binomial proportions based on paired data", method 10).
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 Z95 = 1.96  # of the normal distribution
@@ -41,6 +44,14 @@ def of_score(
         spread = value * (1 - value)
         examples = spread / error**2 if spread and error else float(count)
         return wilson(value * examples, examples)
+    if error == 0.0:
+        return None, None
+    if metric == "perplexity" and value > 0:
+        reach = min(Z95 * error / value, 700.0)  # e^710 overflows
+        return value * math.exp(-reach), min(value * math.exp(reach), sys.float_info.max)
+    if metric == "matthews" and abs(value) < 1:
+        low, high = around(math.atanh(value), error / (1 - value * value))
+        return math.tanh(low), math.tanh(high)
     return around(value, error)
 
 

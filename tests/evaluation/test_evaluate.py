@@ -444,6 +444,49 @@ def test_limit_takes_the_first_examples(world: Any, tmp_path: Path) -> None:
         world.model, ["signature.docstring.mean"], world.labels, tmp_path / "out", limit=2
     ).results
     assert result.count == 2
+    assert result.examples == f"2 of {result.details['available']:,} examples"
+    assert result.details["available"] > 2
+
+
+def test_a_limit_counts_the_examples_that_are_measured(world: Any, tmp_path: Path) -> None:
+    write_cola(tmp_path)
+    name = "cola.mean-log-probability"  # which reads sentences to choose a threshold first
+    (result, _) = evaluate(world.model, [name], tmp_path, tmp_path / "out", limit=1).results
+    (whole, _) = evaluate(world.model, [name], tmp_path, tmp_path / "all").results
+    assert result.examples == f"1 of {whole.count:,} examples"
+    assert whole.examples == f"{whole.count:,} examples"
+
+
+def test_the_name_of_a_protocol_selects_it_alone() -> None:
+    assert [task.protocol for task in select(["lambada.openai.whole-word"])] == ["lambada.openai.whole-word"]
+    assert len(select(["lambada.openai"])) > 3
+
+
+def test_a_task_without_a_score_fails_and_the_rest_is_kept(
+    world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cola(tmp_path)
+    out = tmp_path / "out"
+    folders = [
+        "--model",
+        str(world.model),
+        "--data",
+        str(tmp_path),
+        "--data",
+        str(world.labels),
+        "--out",
+        str(out),
+    ]
+    # Of cola, this model can be asked for one protocol only, which is no failure.
+    assert main(["evaluate", *folders, "--tasks", "cola", "--limit", "1"]) == 0
+    folders[-1] = str(out.with_name("two"))
+    assert main(["evaluate", *folders, "--tasks", "signature.docstring,race", "--limit", "1"]) == 1
+    error = capsys.readouterr().err
+    assert "race: no score, for the reason above" in error
+    assert len(Results.read(out.with_name("two")).results) == 2
+    (tmp_path / "CoLA/dev.tsv").write_text("damaged\n", encoding="utf-8")
+    folders[-1] = str(out.with_name("three"))
+    assert main(["evaluate", *folders, "--tasks", "signature.docstring,cola.mean-log-probability"]) == 1
 
 
 def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,12 @@ def results_of(folder: Path, model: str, value: float, **more: Any) -> Path:
     )
 
 
+def test_a_limited_score_says_of_how_many_examples(world: Path) -> None:
+    results_of(world / "limited", "mine", 0.9, details={"first": 200, "available": 5_153})
+    page = report([world / "limited"], world / "one.html").read_text(encoding="utf-8")
+    assert page.count("200 of 5,153") == 2  # in the table and in the headline
+
+
 def test_a_score_of_another_model_is_not_credited_to_the_run(world: Path) -> None:
     results_of(world / "theirs", "gpt2-mini", 0.53)
     page = report([world / "run", world / "theirs"], world / "report.html").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from headwater.cli.console import (
 )
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
-from headwater.errors import UsageError, counted
+from headwater.errors import ResourceError, UsageError, counted
 
 KEYS = keys_option("headwater.evaluation:EvaluateConfig")
 
@@ -77,7 +77,7 @@ def evaluate(
         missing = ", ".join(option for option, value in given.items() if not value)
         raise UsageError(f"{missing} is missing", repair="See: headwater evaluate --help")
     from headwater.config import parse_settings
-    from headwater.evaluation import EvaluateConfig
+    from headwater.evaluation import EvaluateConfig, select
     from headwater.evaluation import evaluate as run
 
     config = EvaluateConfig.build(parse_settings(settings or []), source="--set")
@@ -99,10 +99,18 @@ def evaluate(
         left_out = "skipped." if skip.examples is None else f"{counted(skip.examples, 'example')} left out, as"
         lines.append(f"  {skip.protocol}: {left_out} {skip.reason}")
     emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join(lines))
+    if unscored := results.without_score({one: [task.protocol for task in select([one])] for one in names}):
+        raise ResourceError(
+            f"{', '.join(unscored)}: no score, for the reason above; {out} has the other scores",
+            repair=f"Evaluate {'it' if len(unscored) == 1 else 'them'} again into another folder",
+        )
 
 
 def _line(result: Any) -> str:
-    error = f" ± {_number(result.stderr)}" if result.stderr is not None else ""
+    from headwater.intervals import of_score
+
+    low, high = of_score(result.metric, result.value, result.stderr, result.count)
+    interval = "" if low is None else f" [{_number(low)}, {_number(high)}]"
     chance = f", chance {result.chance:.4g}" if result.chance is not None else ""
     more = "".join(f", {y['name']} {y['bits_per_byte']:.4f}" for y in result.details.get("yardsticks", []))
     shared = result.details.get("overlap", {})
@@ -112,14 +120,15 @@ def _line(result: Any) -> str:
         more += ", all overlap with the training text"
     published = "".join(f", {name} {value:g} published" for name, value in result.published.items())
     return (
-        f"  {result.protocol}  {result.metric} {_number(result.value)}{error}"
-        f" on {counted(result.count, 'example')}{chance}{more}{published}"
+        f"  {result.protocol}  {result.metric} {_number(result.value)}{interval}"
+        f" on {result.examples}{chance}{more}{published}"
     )
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
     from headwater.report import EXPONENT_FROM
 
+    assert value is not None
     return f"{value:.4f}" if abs(value) < EXPONENT_FROM else f"{value:.4g}"
 
 

@@ -108,7 +108,8 @@ def _log_likelihood(record: Mapping[str, Any]) -> float:
 def _difference(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
     count = len(values)
     change = Figure.mean(metric, [y - x for x, y in values])
-    low, high = (None, None) if change.stderr is None else around(change.value, change.stderr)
+    # Differences that are all equal have no spread, but the difference of all possible examples is not certain.
+    low, high = around(change.value, change.stderr) if change.stderr else (None, None)
     if all(value in (0, 1) for pair in values for value in pair):
         low, high = of_paired_shares(values)
     return Difference(

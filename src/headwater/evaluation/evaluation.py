@@ -75,10 +75,15 @@ class ProtocolOutcome:
     left_out: Skipped | None
 
 
+class UnsuitableTask(DataError):
+    """The protocol cannot be asked of this model: it is of another kind, or no example fits it."""
+
+
 def select(names: Sequence[str]) -> list[Task]:
     """Return the tasks with these names: protocols, prefixes that end before a dot, or the user's own tasks.
 
-    `lambada` selects all of LAMBADA's; `my_module:TASK` is a task of the user's. Raises UsageError for an unknown
+    `lambada` selects all of LAMBADA's; the name of a protocol selects only this one, also if others begin with it;
+    `my_module:TASK` is a task of the user's. Raises UsageError for an unknown
     name, an empty list, and an own task with the name of a protocol.
     """
     if not names:
@@ -94,7 +99,8 @@ def select(names: Sequence[str]) -> list[Task]:
                     )
                 chosen[task.protocol] = task
             continue
-        found = {p: task for p, task in TASKS.items() if p == name or p.startswith(f"{name}.")}
+        found = {p: task for p, task in TASKS.items() if p.startswith(f"{name}.")}
+        found = {name: TASKS[name]} if name in TASKS else found
         if not found:
             known = {*TASKS, *(protocol.partition(".")[0] for protocol in TASKS)}
             raise UsageError(
@@ -178,7 +184,8 @@ def evaluate(
                     task, found[task.protocol], asker, training=training, limit=limit, progress=progress
                 )
             except (DataError, MismatchError, ResourceError) as error:
-                skipped.append(Skipped(task.benchmark, task.protocol, str(error)))
+                failed = not isinstance(error, UnsuitableTask)
+                skipped.append(Skipped(task.benchmark, task.protocol, str(error), failed=failed))
                 continue
             results += outcome.results
             skipped += [outcome.left_out] if outcome.left_out else []
@@ -207,13 +214,13 @@ def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequ
 
 
 def require_fit(task: Task, config: ModelConfig) -> None:
-    """Raise DataError if the protocol is not for this kind of model."""
+    """Raise UnsuitableTask if the protocol is not for this kind of model."""
     if task.masked and not config.is_masked:
-        raise DataError(
+        raise UnsuitableTask(
             "the protocol hides tokens, and this model does not fill blanks", expected="a masked model"
         )
     if not task.masked and not config.is_causal:
-        raise DataError(
+        raise UnsuitableTask(
             "the protocol reads from left to right, and this model does not",
             expected="a causal model; a masked one has the protocols that end in .pseudo-log-likelihood",
         )
@@ -231,7 +238,8 @@ def run_task(
     """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked."""
     asker = asker if isinstance(asker, Asker) else Asker(asker)
     reader = asker.reader
-    examples = task.limited(read_examples(task, places, reader), limit)
+    every = read_examples(task, places, reader)
+    examples = task.limited(every, limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
     records: list[dict[str, Any]] = []
@@ -246,13 +254,15 @@ def run_task(
             )
         progress.advance(len(records) + len(reasons))
     if not records:
-        raise DataError(
+        raise UnsuitableTask(
             f"no example of {task.protocol} could be asked: {reasons[0] if reasons else 'it has none'}"
         )
     figures = task.summarise(records)
     seconds = asker.seconds - before
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
     details = task.details(places, examples)
+    if len(examples) < len(every):  # because of the limit
+        details |= {"first": task.count_measured(examples), "available": task.count_measured(every)}
     without = {} if training is None else _without_overlap(task, examples, records, training)
     results = [
         Result(

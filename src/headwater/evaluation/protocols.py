@@ -136,6 +136,10 @@ class Task(ABC):
         """Return the first `limit` examples."""
         return examples[:limit]
 
+    def count_measured(self, examples: Sequence[Example]) -> int:
+        """Return how many of the examples count in the figures; by default all."""
+        return len(examples)
+
     def settings(self, reader: Reader) -> dict[str, Any]:
         """Return choices that the protocol's name leaves open, such as a window, to store with the result."""
         return {}

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import FolderError
+from headwater.errors import FolderError, counted_examples
 from headwater.reading import parse_json, read_json
 from headwater.storage import open_folder, write_json, write_json_lines
 
@@ -37,6 +37,11 @@ class Result:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def examples(self) -> str:
+        """Return the number of examples, and of how many they are the first: `200 of 5,153 examples`."""
+        return counted_examples(self.count, self.details)
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -46,6 +51,7 @@ class Skipped:
     protocol: str
     reason: str
     examples: int | None = None  # None: all
+    failed: bool = False  # although its files were found and the model suits it
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,16 @@ class Results:
     model: str
     results: Sequence[Result]
     skipped: Sequence[Skipped] = ()
+
+    def without_score(self, asked: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return the protocols that failed, and the names without any score; `asked`: protocols by name.
+
+        A name that selects several protocols has a score if one of them has: few models and folders fit them all.
+        """
+        scored = {result.protocol for result in self.results}
+        names = [name for name, protocols in asked.items() if scored.isdisjoint(protocols)]
+        covered = {protocol for name in names for protocol in asked[name]}
+        return names + [one.protocol for one in self.skipped if one.failed and one.protocol not in covered]
 
     def __repr__(self) -> str:
         """Return the figures in one line each: settings and details of a result fill pages."""

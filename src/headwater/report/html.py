@@ -123,6 +123,7 @@ def headlines(content: Content) -> list[Headline]:
     if guessed:
         best = max(guessed, key=lambda score: score.value - (score.chance or 0))
         about = f"{best.model}: {best.name}; chance {best.chance:.0%}"
+        about += f"; {best.examples}" if " of " in best.examples else ""
         found.append(Headline(f"{best.value:.0%}", "right without training for it", about))
     for name, scores in content.fine_tuned:
         baselines = [score for score in scores if score.is_baseline]

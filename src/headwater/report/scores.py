@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
+from headwater.errors import counted_examples
 from headwater.intervals import of_score
 from headwater.reading import read_json
 from headwater.storage import Input, Manifest, has_manifest, read_manifest
@@ -41,6 +42,7 @@ class ScoreRow:
     low: float | None
     high: float | None
     count: int
+    examples: str = ""  # the number in words, with how many there are if a limit left out some
     chance: float | None = None
     majority: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
@@ -125,6 +127,7 @@ def read_scores(
                 low=low,
                 high=high,
                 count=entry["count"],
+                examples=counted_examples(entry["count"], entry["details"]),
                 chance=entry.get("chance"),
                 published=entry["published"],
                 model=model,

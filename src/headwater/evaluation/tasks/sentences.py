@@ -130,6 +130,10 @@ class Acceptability(Task):
         measured = [example for example in examples if not example.content["tuned"]][:limit]
         return measured + [example for example in examples if example.content["tuned"]][:limit]
 
+    def count_measured(self, examples: Sequence[Example]) -> int:
+        """Return the number of development sentences."""
+        return sum(not example.content["tuned"] for example in examples)
+
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
         """Return the whole sentence."""
         return [reader.after_start(reader.encode(example.content["sentence"]))]
