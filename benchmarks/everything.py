@@ -6,7 +6,7 @@
     python benchmarks/everything.py --check                         # fails if a table is not what the results say
 
 The results of a class of processors are one file, `benchmarks/results/CLASS.json`. The class is the kernels'
-variant: `amx`, `avx512_bf16`, `avx512`, `avx2_vnni`, `avx2`, `neon`. HEADWATER_CPU limits Headwater to a lower one;
+variant: `amx`, `avx512_bf16`, `avx512`, `avx2_vnni`, `avx2`, `neon`. HEADWATER_CPU chooses a lower one;
 the peers' own variables must limit them too (benchmarks/README.md), and the file has them. A measurement that
 ended is kept while the code stays the same, so an interrupted run goes on. A busy machine is refused.
 """
