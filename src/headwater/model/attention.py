@@ -88,7 +88,8 @@ class _BlockedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernels: Kernels | None) -> Tensor:
         shape = query.shape
-        query, key, value = (x.flatten(0, 1) for x in (query, key, value))  # (batch · head, time, head_dim)
+        # (batch · head, time, head_dim), contiguous: else every matmul of a block copies its part.
+        query, key, value = (x.flatten(0, 1).contiguous() for x in (query, key, value))
         softmax_ = kernels.softmax_ if kernels else _causal_softmax_
         attended = query.new_empty(query.shape)
         kept = []
@@ -107,7 +108,7 @@ class _BlockedAttention(torch.autograd.Function):
         query, key, value, *kept = ctx.saved_tensors
         gradient = upstream[0]
         shape = gradient.shape
-        gradient = gradient.flatten(0, 1)
+        gradient = gradient.flatten(0, 1).contiguous()
         softmax_gradient_ = ctx.kernels.softmax_gradient_ if ctx.kernels else _softmax_gradient_
         grad_query = query.new_empty(query.shape)
         # Sums over blocks are in float32 for any dtype.

@@ -154,6 +154,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Any) -> tuple[Tensor | None, Tensor | None, None, None, None, Tensor | None]:
         grad_hidden, grad_matrix, grad_bias = ctx.saved_tensors
         factor = upstream[0]
+        if factor.device.type == "cpu" and factor == 1:  # nothing to multiply, which is a pass over the matrix
+            return grad_hidden, grad_matrix, None, None, None, grad_bias
         return (
             None if grad_hidden is None else grad_hidden * factor.to(grad_hidden.dtype),
             None if grad_matrix is None else grad_matrix.mul_(factor.to(grad_matrix.dtype)),
