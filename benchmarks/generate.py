@@ -142,7 +142,7 @@ def report(
                 row["limit"] = batch * bytes_per_second / side.weight_bytes
             rows.append(row)
     if arguments.json:
-        print(json.dumps({"bandwidth": bytes_per_second, "rows": rows}))
+        print(json.dumps({"bandwidth": bytes_per_second, "auto": chosen_precision(arguments), "rows": rows}))
         return
     print(f"memory read: {bytes_per_second / 1e9:.0f} GB/s with {arguments.threads} threads")
     for case in cases:
@@ -245,6 +245,13 @@ def make_model(name: str, work: Path) -> None:
     model = build_model(preset(name, vocabulary=tokenizer.vocabulary_size, context=1_024), seed=1)
     (work / "model").mkdir(parents=True)
     save_model(model, work / "model", tokenizer=tokenizer)
+
+
+def chosen_precision(arguments: argparse.Namespace) -> str:
+    """Return the precision that `auto` chooses for this model on this machine."""
+    import headwater as hw
+
+    return str(hw.load(arguments.work / "model", precision="auto", device=arguments.device).precision)
 
 
 def bandwidth(threads: int, cpu_time: bool) -> float:

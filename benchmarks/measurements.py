@@ -94,6 +94,13 @@ def _generation(output: str) -> dict[str, Row]:
             "tokens_per_second"
         ]
     rows = {}
+    for case in {case for case, _ in rates}:
+        own = {
+            kind: sides["headwater"] for (of, kind), sides in rates.items() if of == case and "headwater" in sides
+        }
+        exact = {kind: own[kind] for kind in ("fp32", "bf16") if kind in own}  # auto does not round weights
+        auto = exact.pop(found["auto"])
+        rows[f"auto-{case}"] = row("tokens/s", auto, exact, chosen=found["auto"])
     for (case, precision), sides in rates.items():
         ours = sides.pop("headwater", None)
         if ours is None or not sides:
@@ -145,6 +152,22 @@ def _training(case: str, precision: str) -> Measurement:
             "share_of_limit": found["share_of_matmul_rate"],
         }
         return {name: row("tokens/s", rates.pop("headwater"), rates, **more)}
+
+    return Measurement(name, command, read)
+
+
+def _choices(case: str) -> Measurement:
+    """The backend's choices for training, each changed alone: the peers are Headwater itself."""
+    name = f"choices-{case}-bf16"
+
+    def command(_peers: Peers, _threads: int) -> list[str]:
+        options = ["--case", case, "--precision", "bf16", "--rounds", "2", "--updates", "2", "--json"]
+        return ["pretrain.py", "--pieces", *options]
+
+    def read(output: str) -> dict[str, Row]:
+        (found,) = _json_lines(output)
+        rates = {label: 1 / seconds for label, seconds in found["seconds"].items()}
+        return {name: row("updates/s", rates.pop("default"), rates, chosen="default")}
 
     return Measurement(name, command, read)
 
@@ -210,6 +233,7 @@ MEASUREMENTS = [
     _training("small-1024", "bf16"),
     _training("small-1024", "fp32"),
     _training("midi-4k", "bf16"),
+    _choices("midi-4k"),
     _finetune("train-0.5"),
     _finetune("predict"),
     Measurement("serve", _serve_command, _serving, needs=("llama",)),

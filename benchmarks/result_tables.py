@@ -50,6 +50,13 @@ ROWS = {
     "tokenizer-encode-many": ("the same, many documents", "같은 작업, 문서 여러 개"),
     "tokenizer-train": ("learn 32,000 entries from 40 MB", "40 MB에서 어휘 32,000개 학습"),
 }
+# What a rule of Headwater chooses, against the other choices: each as a row's name, and in words.
+CHOICES = {
+    "auto-prefill": "precision, to read a prompt of 512 tokens",
+    "auto-decode-1": "precision, to generate one text",
+    "auto-decode-8": "precision, to generate eight texts",
+    "choices-midi-4k-bf16": "backend, to pre-train 6 layers × 384",
+}
 SHORT = (
     "logits-512-bf16",
     "prefill-bf16",
@@ -139,6 +146,18 @@ def details() -> str:
             ours = f"{row['headwater']:,.{_digits(row['headwater'])}f} {row['unit']}"
             when = f"{one['commit'][:8]}, {one['date']}"
             parts.append(f"| {_label(row_name, 0)} | {ours} | {peers} | {ratio} | {limit} | {when} |")
+        rows = rows_of(results)
+        if any(name in rows for name in CHOICES):
+            parts.append(
+                "\n| what is chosen by itself | choice | rate | other choices | times as fast as the best other |"
+            )
+            parts.append("|---|---|---|---|---|")
+        for choice, words in CHOICES.items():
+            if choice in rows:
+                row = rows[choice]
+                others = "; ".join(f"{name} {rate:,.{_digits(rate)}f}" for name, rate in row["peers"].items())
+                rate = f"{row['headwater']:,.{_digits(row['headwater'])}f} {row['unit']}"
+                parts.append(f"| {words} | {row['chosen']} | {rate} | {others} | {row['ratio']:.2f} |")
         newest = max(results["measurements"].values(), key=lambda one: str(one["date"]))
         versions = ", ".join(f"{key} {value}" for key, value in sorted(newest["versions"].items()))
         parts.append(f"\nVersions: {versions}.\n")
