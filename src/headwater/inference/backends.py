@@ -31,12 +31,12 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
     unusable. Raises UsageError for a precision that the model or its device does not have, and for a model that
     does not read from left to right.
     """
+    require_causal(model.config)
     weight = model.tokens.weight
     own = "bf16" if weight.dtype == torch.bfloat16 else "fp32"
     precision = choose_precision(precision or own, model.config, weight.device)
     if isinstance(model, LSTM):
         return RecurrentNetwork(model, precision, consume=consume)
-    require_causal(model.config)
     if not isinstance(model, Transformer):
         raise UsageError(f"a model of class {type(model).__name__} was given", expected="a Transformer or an LSTM")
     if supported(model):

@@ -23,8 +23,7 @@ from torch import Tensor
 from headwater.device import to_device
 from headwater.errors import HeadwaterError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
-from headwater.inference.packing import shared_length
-from headwater.inference.request import Event, Reason, Request, TokenRules
+from headwater.inference.request import Event, Reason, Request, TokenRules, shared_length
 from headwater.inference.sampling import (
     Alternatives,
     Logits,

@@ -169,7 +169,6 @@ class LanguageModel:
     @property
     def scorer(self) -> Scorer:
         """Log-probabilities, logits and states: see `inference.scorer`; raises UsageError for a masked model."""
-        masked.require_causal(self.config)
         with self._lock:
             network = self.network
             if self._scorer is None:
@@ -179,7 +178,6 @@ class LanguageModel:
     @property
     def engine(self) -> Engine:
         """Continuations: see `inference.engine`; raises UsageError for a masked model."""
-        masked.require_causal(self.config)
         with self._lock:
             network = self.network
             if self._engine is None:
@@ -268,7 +266,6 @@ class LanguageModel:
 
     def _search(self, request: Request, beams: int, length_penalty: float) -> str:
         """Return the text of beam number `request.sample`, best first."""
-        masked.require_causal(self.config)
         if not request.sample < beams:
             raise UsageError(
                 f"{counted(beams, 'beam')} and sample {request.sample}", expected="num_beams above sample, from 1"

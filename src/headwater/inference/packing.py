@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from headwater.inference.request import shared_length
 from headwater.model import attend
 
 # Rows of one pack: enough for efficient matrix products, with small results.
@@ -105,21 +106,6 @@ def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
 
 def _shared(a: list[int], b: list[int]) -> int:
     return shared_length(a, b) // _STEP * _STEP
-
-
-def shared_length(a: list[int], b: list[int]) -> int:
-    """Return the length of the common prefix of two token lists."""
-    limit = min(len(a), len(b))
-    if a[:limit] == b[:limit]:
-        return limit
-    low, high = 0, limit  # a[:low] == b[:low], a[:high] != b[:high]
-    while high - low > 1:
-        middle = (low + high) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 class BranchAttention:

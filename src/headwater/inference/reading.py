@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headwater.inference.packing import shared_length
+from headwater.inference.request import shared_length
 from headwater.tokenizer import Tokenizer
 
 # The ids of a context and of the continuation after it.

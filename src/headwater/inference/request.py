@@ -138,3 +138,18 @@ def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[in
             repair="Give a prompt of at least one word",
         )
     return [ids if start is None else ids or [start] for ids in encoded]
+
+
+def shared_length(a: list[int], b: list[int]) -> int:
+    """Return the length of the common prefix of two token lists."""
+    limit = min(len(a), len(b))
+    if a[:limit] == b[:limit]:
+        return limit
+    low, high = 0, limit  # a[:low] == b[:low], a[:high] != b[:high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
