@@ -1,5 +1,5 @@
 from .compressed import CompressedFile
-from .encoding import compose, decode_text, without_surrogates
+from .encoding import compose, decode_text, encoding_of, text_encoding, without_surrogates
 from .files import (
     check_name,
     file_error,
@@ -23,6 +23,7 @@ __all__ = [
     "compose",
     "cut_text",
     "decode_text",
+    "encoding_of",
     "file_at",
     "file_error",
     "intact_json_lines",
@@ -42,6 +43,7 @@ __all__ = [
     "split_text",
     "table_columns",
     "text_blocks",
+    "text_encoding",
     "unpacked_suffix",
     "without_surrogates",
 ]

@@ -5,12 +5,64 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
+from functools import cache
 
-from headwater.errors import DataError
+from headwater.errors import DataError, UsageError, suggest
 from headwater.reading.remote import AnyFile
 
 _HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
+UTF_8 = "utf-8-sig"
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins with the mark of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Python's encodings that have more characters than those that programs call by these names.
+_WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "gbk": "gb18030"}
+_COMMON = ("utf-8", "utf-16", "cp949", "euc-kr", "cp932", "shift_jis", "euc_jp", "gb18030", "big5", "cp1251")
+_COMMON += ("koi8-r", "cp1250", "cp1252", "latin-1", "iso8859-15", "mac-roman")
+# Common syllables, and their share of the first _JUDGED characters beyond ASCII, of a text that is Korean.
+_KOREAN_SYLLABLES, _KOREAN_SHARE, _JUDGED = 10, 0.8, 10_000
+
+
+def text_encoding(name: str) -> str:
+    """Return Python's name of a text encoding that a user named; raise UsageError if there is none."""
+    try:
+        bytes(4).decode(name)  # raises LookupError for what does not encode text, such as rot13
+        found = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        raise UsageError(f"there is no encoding {name!r}", **suggest(name, _COMMON)) from None
+    return UTF_8 if found == "utf-8" else _WIDER.get(found, found)
+
+
+def encoding_of(data: bytes) -> str:
+    """Return the encoding that the beginning of a text clearly has: by its byte-order mark, or Korean; else ""."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return encoding
+    if data.isascii() or _begins(data, "utf-8") is not None:
+        return ""
+    beyond = [character for character in _begins(data, "cp949") or "" if character > "\x7f"][:_JUDGED]
+    common = _common_syllables()  # in cp949, the bytes of a Japanese text are rare syllables
+    syllables = sum(character in common for character in beyond)
+    return "cp949" if syllables >= max(_KOREAN_SYLLABLES, _KOREAN_SHARE * len(beyond)) else ""
+
+
+@cache
+def _common_syllables() -> frozenset[str]:
+    """Return the syllables of EUC-KR (KS X 1001), which nearly all Korean text consists of."""
+    pairs = (bytes((lead, trail)) for lead in range(0xB0, 0xC9) for trail in range(0xA1, 0xFF))
+    return frozenset(pair.decode("cp949") for pair in pairs)
+
+
+def _begins(data: bytes, encoding: str) -> str | None:
+    """Return the text of bytes that may end inside a character; None if they are not in this encoding."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(data)
+    except UnicodeDecodeError:
+        return None
 
 
 def decode_text(data: bytes, path: AnyFile) -> str:
@@ -22,24 +74,37 @@ def decode_text(data: bytes, path: AnyFile) -> str:
         raise undecodable(path, error) from None
 
 
-def require_text(data: bytes, path: AnyFile) -> None:
-    """Raise DataError if the beginning of a file is UTF-16 or has NUL bytes."""
+def require_text(data: bytes, path: AnyFile, encoding: str | None = None) -> None:
+    """Raise DataError if the beginning of a file is UTF-16 or has NUL bytes; `encoding` as in `text_blocks`."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
     if b"\x00" in data:
-        raise DataError(f"{path} is a binary file", expected="UTF-8 text", repair="Convert it to text first")
+        option = "" if encoding is None else "; if it is UTF-16: --encoding utf-16-le"
+        raise DataError(
+            f"{path} is a binary file", expected="UTF-8 text", repair=f"Convert it to text first{option}"
+        )
 
 
 def undecodable(
-    path: AnyFile, failure: UnicodeDecodeError, *, lines: int = 0, is_multibyte: bool = False
+    path: AnyFile,
+    failure: UnicodeDecodeError,
+    *,
+    lines: int = 0,
+    is_multibyte: bool = False,
+    encoding: str | None = None,
 ) -> DataError:
     """Return the DataError for a file that was cut off or is in another encoding, with the line.
 
     lines: how many lines are before the bytes that failed. is_multibyte: whether the text before these bytes has
-    characters beyond ASCII.
+    characters beyond ASCII. encoding: see `text_blocks`.
     """
     data, start, end = failure.object, failure.start, failure.end
     line = lines + data.count(b"\n", 0, start) + 1
+    if encoding and encoding != UTF_8:
+        return DataError(
+            f"{path} is not in the encoding {encoding}: byte 0x{data[start]:02x} in line {line}",
+            repair="Name the one that it has, as with: --encoding cp1252",
+        )
     # A single incomplete byte after pure ASCII is more likely the last letter of a text in latin1.
     if failure.reason == "unexpected end of data" and (
         is_multibyte or end > start + 1 or not data[:start].isascii()
@@ -50,13 +115,15 @@ def undecodable(
             repair="Copy or download it again, or remove its incomplete end",
         )
     hangul = 2 * len(_HANGUL.findall(data))
-    encoding = "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
+    likely = "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
     seen = f"{path} is not UTF-8: byte 0x{data[start]:02x} in line {line}"
-    return DataError(seen, expected="UTF-8 text", repair=_conversion(path, encoding))
+    return DataError(seen, expected="UTF-8 text", repair=_conversion(path, likely, encoding))
 
 
-def _conversion(path: AnyFile, encoding: str) -> str:
-    return f"Convert it, as with: iconv -f {encoding} -t utf-8 {path} > converted{path.suffix}"
+def _conversion(path: AnyFile, likely: str, encoding: str | None = None) -> str:
+    if encoding is not None:
+        return f"Name its encoding, as with: --encoding {likely}"
+    return f"Convert it, as with: iconv -f {likely} -t utf-8 {path} > converted{path.suffix}"
 
 
 def without_surrogates(text: str) -> str:

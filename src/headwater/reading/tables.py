@@ -1,7 +1,8 @@
 """Read users' text files and tables as streams: plain text, CSV, TSV, JSON Lines, JSON and Parquet.
 
-Text is UTF-8; a byte-order mark is dropped. All but Parquet may be compressed: .gz, .zst, .xz, .bz2. One row at a
-time is in memory (Parquet: a batch of rows; JSON: the file). Every error names the file and the line or row.
+Text is UTF-8, or in the encoding that the caller names; a byte-order mark is dropped. All but Parquet may be
+compressed: .gz, .zst, .xz, .bz2. One row at a time is in memory (Parquet: a batch of rows; JSON: the file). Every
+error names the file and the line or row.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class OpenTable(NamedTuple):
     uniform: bool = True
 
 
-def open_table(path: AnyFile, columns: Sequence[str] = ()) -> OpenTable:
+def open_table(path: AnyFile, columns: Sequence[str] = (), encoding: str | None = None) -> OpenTable:
     """Open a table; the suffix of its name says its format.
 
     Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
-    becomes a row with the column `columns[0]`. Raises DataError for a file or row that cannot be read, or if two
-    of `columns` (of all columns if none are given) have the same name.
+    becomes a row with the column `columns[0]`. `encoding` as in `text_blocks`. Raises DataError for a file or row
+    that cannot be read, or if two of `columns` (of all columns if none are given) have the same name.
     """
-    table = _opened(path, columns)
+    table = _opened(path, columns, encoding)
     wanted = {name for name in columns or table.columns if name}
     twice = next((name for name in table.columns if name in wanted and table.columns.count(name) > 1), None)
     if twice is not None:
@@ -58,29 +59,29 @@ def open_table(path: AnyFile, columns: Sequence[str] = ()) -> OpenTable:
     return table
 
 
-def table_columns(path: AnyFile, limit: int | None = None) -> list[str]:
+def table_columns(path: AnyFile, limit: int | None = None, encoding: str | None = None) -> list[str]:
     """Return the names of a table's columns; of JSON, those of all rows, or of the first `limit`.
 
     The first row's come first. Raises DataError as `open_table`.
     """
-    table = open_table(path)
+    table = open_table(path, encoding=encoding)
     if table.uniform:
         return table.columns
     return list(dict.fromkeys(name for _, row in islice(table.rows, limit) for name in row))
 
 
-def _opened(path: AnyFile, columns: Sequence[str]) -> OpenTable:
+def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None) -> OpenTable:
     suffix = unpacked_suffix(path)
     if suffix == ".parquet":
         return _parquet(path, columns)
     if suffix in _JSON_LINES:
-        return _json(path, _json_lines(path))
+        return _json(path, _json_lines(path, encoding))
     if suffix == ".json":
-        return _json(path, _json_items(path, columns[0] if columns else "text"))
+        return _json(path, _json_items(path, columns[0] if columns else "text", encoding))
     if suffix == ".csv":
-        return _separated(path, _csv_records(path))
+        return _separated(path, _csv_records(path, encoding))
     if suffix in {".tsv", ".tab"}:
-        return _separated(path, (_tab_fields(line) for line in read_lines(path)))
+        return _separated(path, (_tab_fields(line) for line in read_lines(path, encoding)))
     if isinstance(path, Path) and path.is_dir():
         raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
     raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS)
@@ -127,12 +128,12 @@ def _without_blanks(records: Iterator[list[str]], columns: int) -> Iterator[list
             blanks += columns == 1
 
 
-def _csv_records(path: AnyFile) -> Iterator[list[str]]:
+def _csv_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
     """Yield the fields of each row, none for a blank line.
 
     The separator is a comma; if the header has none, a semicolon; else a tab.
     """
-    lines = read_lines(path)
+    lines = read_lines(path, encoding)
     beginning: list[str] = []
     while (not beginning or not beginning[-1].strip()) and (line := next(lines, None)) is not None:
         beginning.append(line)
@@ -200,8 +201,8 @@ def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
     return OpenTable(list(first[1]), texts, chain([first], iterator), uniform=False)
 
 
-def _json_lines(path: AnyFile) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(read_lines(path), 1):
+def _json_lines(path: AnyFile, encoding: str | None) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(read_lines(path, encoding), 1):
         if not line.strip():
             continue
         try:
@@ -214,11 +215,11 @@ def _json_lines(path: AnyFile) -> Iterator[tuple[str, Any]]:
             ) from None
 
 
-def _json_items(path: AnyFile, column: str) -> Iterator[tuple[str, Any]]:
+def _json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tuple[str, Any]]:
     """Yield the items of a list of objects or texts, one object, or objects that are one a line."""
     blocks: list[str] = []
     size = 0
-    for block in text_blocks(path):
+    for block in text_blocks(path, encoding=encoding):
         blocks.append(block)
         size += len(block)
         check_unpacked(path, size)
@@ -226,7 +227,7 @@ def _json_items(path: AnyFile, column: str) -> Iterator[tuple[str, Any]]:
         content = parse_json("".join(blocks))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            yield from _json_lines(path)
+            yield from _json_lines(path, encoding)
             return
         raise DataError(
             f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"

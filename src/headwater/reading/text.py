@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile
-from headwater.reading.encoding import require_text, undecodable
+from headwater.reading.encoding import UTF_8, encoding_of, require_text, undecodable
 from headwater.reading.files import file_error
 from headwater.reading.remote import AnyFile
 
@@ -40,17 +40,17 @@ def unpacked_suffix(path: AnyFile | PurePath) -> str:
     return PurePath(stem).suffix
 
 
-def read_lines(path: AnyFile) -> Iterator[str]:
+def read_lines(path: AnyFile, encoding: str | None = None) -> Iterator[str]:
     """Yield lines without their "\\n"; other separators that str.splitlines knows are text inside JSON."""
-    return split_text(path, "\n")
+    return split_text(path, "\n", encoding)
 
 
-def split_text(path: AnyFile, separator: str) -> Iterator[str]:
-    """Yield the parts of a UTF-8 file between separators."""
+def split_text(path: AnyFile, separator: str, encoding: str | None = None) -> Iterator[str]:
+    """Yield the parts of a file between separators; `encoding` as in `text_blocks`."""
     pending: list[str] = []
     size = 0
     tail = ""  # may be the beginning of a separator
-    for block in text_blocks(path):
+    for block in text_blocks(path, encoding=encoding):
         *whole, rest = (tail + block).split(separator)
         for part in whole:
             yield "".join(pending) + part
@@ -76,18 +76,30 @@ def check_unpacked(path: AnyFile, size: int) -> None:
         )
 
 
-def text_blocks(path: AnyFile, block_bytes: int | None = None) -> Iterator[str]:
-    """Yield the text of a UTF-8 file in blocks; raise DataError naming the first line that is not UTF-8."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    lines = 0
-    is_multibyte = False
+def text_blocks(path: AnyFile, block_bytes: int | None = None, encoding: str | None = None) -> Iterator[str]:
+    """Yield the text of a file in blocks; raise DataError naming the first line that cannot be decoded.
+
+    encoding: a name that `text_encoding` returned; None for UTF-8; "" for UTF-8 or what `encoding_of` returns, and
+    errors name the option `--encoding`.
+    """
+    decoder: codecs.IncrementalDecoder | None = None
+    is_first = True
+    chosen, lines, is_multibyte = UTF_8, 0, False
     try:
         for block in byte_blocks(path, block_bytes or _BLOCK_BYTES):
-            require_text(block, path)
+            if decoder is None:
+                chosen = (encoding_of(block) if encoding == "" else encoding) or UTF_8
+                decoder = codecs.getincrementaldecoder(chosen)()
+            if chosen == UTF_8:
+                require_text(block, path, encoding)
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte) from None
+                named = encoding if chosen == UTF_8 else chosen
+                raise undecodable(path, error, lines=lines, is_multibyte=is_multibyte, encoding=named) from None
+            if is_first and chosen != UTF_8:  # a mark that the decoder of UTF-16 LE does not remove
+                text = text.removeprefix("\ufeff")
+            is_first = False
             lines += text.count("\n")
             is_multibyte = is_multibyte or not text.isascii()
             if text:

@@ -1,0 +1,70 @@
+"""A text file is read in the encoding that it clearly has or that the user names."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import DataError, UsageError
+from headwater.reading import encoding_of, open_table, text_blocks, text_encoding
+
+KOREAN = "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다.\n사람들은 강가에 모여 이야기를 나눈다.\n"
+OTHERS = {
+    "cp932": "河は北の山から流れ、町は岸にある。今日は天気がよいので、人々は川辺に集まる。\n",
+    "euc_jp": "河は北の山から流れ、町は岸にある。今日は天気がよいので、人々は川辺に集まる。\n",
+    "gb18030": "河流从北方的山中流出，城市坐落在岸边。今天天气很好，人们聚集在河边聊天。\n",
+    "big5": "河流從北方的山中流出，城市坐落在岸邊。今天天氣很好，人們聚集在河邊聊天。\n",
+    "cp1251": "Река течёт с северных гор к южному морю. Сегодня хорошая погода, и люди собираются.\n",
+    "koi8_r": "Река течёт с северных гор к южному морю. Сегодня хорошая погода, и люди собираются.\n",
+    "cp1252": "La rivière coule du nord vers la mer. L'été, les élèves se réunissent à la plage.\n",
+}
+
+
+def read(path: Path, data: bytes, encoding: str | None = "", block: int | None = None) -> str:
+    path.write_bytes(data)
+    return "".join(text_blocks(path, block, encoding))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp949", "euc-kr"])
+def test_what_an_encoding_clearly_is_needs_no_name(tmp_path: Path, encoding: str) -> None:
+    for block in (None, 101):
+        assert read(tmp_path / "a.txt", KOREAN.encode(encoding), "", block) == KOREAN
+
+
+@pytest.mark.parametrize("encoding", OTHERS)
+def test_other_encodings_are_read_by_their_name_alone(tmp_path: Path, encoding: str) -> None:
+    data = OTHERS[encoding].encode(encoding)
+    assert encoding_of(data) == ""
+    with pytest.raises(DataError, match=r"is not UTF-8: byte 0x.. in line 1.*--encoding"):
+        read(tmp_path / "a.txt", data)
+    assert read(tmp_path / "a.txt", data, text_encoding(encoding), 7) == OTHERS[encoding]
+
+
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    data = codecs.BOM_UTF16_LE + KOREAN.encode("utf-16-le")
+    assert read(tmp_path / "a.txt", data, text_encoding("UTF-16LE")) == KOREAN
+    with pytest.raises(DataError, match="binary file.*--encoding utf-16-le"):
+        read(tmp_path / "a.txt", "plain\n".encode("utf-16-le"))
+
+
+def test_a_wrong_name_is_an_error_that_names_line_and_option(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not in the encoding cp949: byte 0xff in line 3\. .*--encoding"):
+        read(tmp_path / "a.txt", KOREAN.encode("cp949") + b"\xff\xff", text_encoding("euc-kr"))
+    with pytest.raises(UsageError, match=r"no encoding 'latin-99'\. Did you mean 'latin-1'"):
+        text_encoding("latin-99")
+    for name in ("rot13", "", "a\x00b", "undefined"):
+        with pytest.raises(UsageError, match="no encoding"):
+            text_encoding(name)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.json"])
+def test_tables_have_encodings_too(tmp_path: Path, name: str) -> None:
+    mark = {".csv": ",", ".tsv": "\t"}.get(Path(name).suffix)
+    table = f"글{mark}라벨\n{KOREAN.splitlines()[0]}{mark}긍정\n" if mark else '{"글": "강물", "라벨": "긍정"}\n'
+    path = tmp_path / name
+    path.write_bytes(table.encode("utf-16"))
+    assert next(open_table(path, encoding="").rows)[1]["라벨"] == "긍정"
+    path.write_bytes(table.encode("cp949"))
+    assert next(open_table(path, encoding="cp949").rows)[1]["라벨"] == "긍정"
