@@ -53,6 +53,14 @@ Compose = Annotated[
     bool,
     typer.Option("--compose/--no-compose", help="Read text in Unicode's composed form (NFC), or as it is."),
 ]
+Encoding = Annotated[
+    str,
+    typer.Option(
+        "--encoding",
+        help="Encoding of text files and tables, such as cp949, utf-16 or cp1252.",
+        show_default="UTF-8, or UTF-16 and Korean where they clearly are",
+    ),
+]
 TokenizerDownload = Annotated[
     bool, typer.Option("--download", help="Download a tokenizer that is not on this machine.")
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.cli.console import AsJson, Out, Seed, Settings, emit, refuse_unused, terminal_progress
+from headwater.cli.console import AsJson, Encoding, Out, Seed, Settings, emit, refuse_unused, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.errors import UsageError, counted
 
@@ -42,6 +42,7 @@ def build(
     text_field: Annotated[
         str | None, typer.Option(help="Field or column with the text.", show_default="text")
     ] = None,
+    encoding: Encoding = "",
     workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1)] = 1,
     engine: Annotated[
         Literal["local", "ray", "slurm"],
@@ -62,6 +63,7 @@ def build(
     if engine != "ray":
         refuse_unused(context, f"--engine {engine}", "address")
     options = {} if text_field is None else {"text_field": text_field}
+    options |= {"encoding": encoding} if encoding else {}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
     if engine == "slurm":
         if is_remote(out):
@@ -71,6 +73,7 @@ def build(
         finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
         finish += [f"--set={setting}" for setting in settings or []]
         finish += [] if text_field is None else [f"--text-field={text_field}"]
+        finish += [f"--encoding={encoding}"] if encoding else []
         script = prepare_slurm(sources, Path(out), config, workers, finish)
         emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
         return
@@ -195,10 +198,10 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     for kind, count in funnel["duplicates"].items():
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
-    wrong = {name: pages for name, pages in funnel.get("encodings", {}).items() if "(" in name}
-    if wrong:
-        read = ", ".join(f"{pages:,} {name}" for name, pages in wrong.items())
-        lines.append(f"  pages in another encoding than declared: {read}")
+    for mark, what in (("(declared", "pages in another encoding than declared"), ("(text", "files not in UTF-8")):
+        found = {name: count for name, count in funnel.get("encodings", {}).items() if mark in name}
+        if found:
+            lines.append(f"  {what}: {', '.join(f'{count:,} {name}' for name, count in found.items())}")
     if composed := funnel.get("composed"):
         lines.append(f"  brought into Unicode's composed form (NFC): {counted(composed, 'document')}")
     if funnel["set_aside"]:

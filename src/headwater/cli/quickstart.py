@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Seed, emit, refuse_unused, terminal_progress
+from headwater.cli.console import AsJson, Device, Encoding, Seed, emit, refuse_unused, terminal_progress
 
 
 def quickstart(
@@ -20,6 +20,7 @@ def quickstart(
         typer.Option(help="Your own files or folders, in the formats of `corpus build`. Repeatable."),
     ] = None,
     text_field: Annotated[str, typer.Option(help="Field or column with the text in these files.")] = "text",
+    encoding: Encoding = "",
     device: Device = "auto",
     seed: Seed = 1,
     as_json: AsJson = False,
@@ -30,7 +31,7 @@ def quickstart(
     resume after an interruption.
     """
     if not text:
-        refuse_unused(context, "quickstart without --text", "text_field")
+        refuse_unused(context, "quickstart without --text", "text_field", "encoding")
     from headwater.quickstart import quickstart as run
 
     result = run(
@@ -39,6 +40,7 @@ def quickstart(
         minutes=minutes,
         text=text or (),
         text_field=text_field,
+        encoding=encoding,
         seed=seed,
         device=device,
         progress=terminal_progress(),

@@ -86,6 +86,7 @@ def quickstart(
     minutes: float = 4.0,
     text: Sequence[Path] = (),
     text_field: str = "text",
+    encoding: str = "",
     seed: int = 1,
     device: str = "auto",
     exact: bool = True,
@@ -93,7 +94,8 @@ def quickstart(
 ) -> Quickstart:
     """Run all stages in `out`; `minutes` is the time of pre-training.
 
-    text: the user's own files. text_field: the field of their rows with the text. device: of every stage with a
+    text: the user's own files. text_field: the field of their rows with the text. encoding: theirs, if it is not
+    clear. device: of every stage with a
     model, as in `headwater.load`. The minutes also limit what the other stages read (TEXT_BYTES, SCORED). If
     `out` has a quickstart of other minutes and not `exact`, a folder next to it is written, named by the minutes.
 
@@ -107,7 +109,7 @@ def quickstart(
     out = choose_folder(out, minutes, seed, progress, exact=exact)
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
-    rules = BuildConfig(text_field=text_field, python_docs_bytes=gathered)
+    rules = BuildConfig.build({"text_field": text_field, "encoding": encoding, "python_docs_bytes": gathered})
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if not (out / ASKED).exists():
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})

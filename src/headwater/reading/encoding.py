@@ -21,8 +21,10 @@ _MARKS = (
 )
 # Python's encodings that have more characters than those that programs call by these names.
 _WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "gbk": "gb18030"}
-_COMMON = ("utf-8", "utf-16", "cp949", "euc-kr", "cp932", "shift_jis", "euc_jp", "gb18030", "big5", "cp1251")
-_COMMON += ("koi8-r", "cp1250", "cp1252", "latin-1", "iso8859-15", "mac-roman")
+_COMMON = (
+    *("utf-8", "utf-16", "cp949", "euc-kr", "cp932", "shift_jis", "euc_jp", "gb18030", "big5", "cp1251"),
+    *("koi8-r", "cp1250", "cp1252", "latin-1", "iso8859-15", "mac-roman"),
+)
 # Common syllables, and their share of the first _JUDGED characters beyond ASCII, of a text that is Korean.
 _KOREAN_SYLLABLES, _KOREAN_SHARE, _JUDGED = 10, 0.8, 10_000
 

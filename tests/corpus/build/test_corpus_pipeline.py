@@ -6,16 +6,19 @@ import errno
 import gzip
 import json
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 
 from headwater.cli.main import main
-from headwater.corpus.build import pipeline
+from headwater.corpus.build import pipeline, tasks
 from headwater.corpus.build.pipeline import PACKAGES, build_corpus, read_funnel
 from headwater.corpus.build.recipes import load_recipe
 from headwater.corpus.folder import Document, read_documents, write_documents
+from headwater.corpus.sources.pages import Page, read_pages
+from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, FolderError
 from headwater.storage.progress import Progress
 from headwater.storage.provenance import read_manifest
@@ -200,7 +203,7 @@ def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Pat
     (tmp_path / "texts/latin.txt").write_bytes(b"un caf\xe9")
     with pytest.raises(
         DataError,
-        match=r"not UTF-8: byte 0xe9 in line 1\. .* corpus build --set any_encoding=true",
+        match=r"not UTF-8: byte 0xe9 in line 1\. .*--encoding NAME, or detect it: --set any_encoding=true",
     ):
         pipeline.build_corpus([tmp_path / "texts"], tmp_path / "corpus")
     any_encoding = load_recipe("plain", {"any_encoding": True})
@@ -216,7 +219,7 @@ def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Pat
     ("name", "content", "repair"),
     [
         ("a.txt", b" \n \n", "Name a file or folder with text"),
-        ("a.jsonl", b'{"text": "caf\xe9"}', "Convert it to UTF-8 text"),
+        ("a.jsonl", b'{"text": "caf\xe9"}', "Name its encoding: headwater corpus build --encoding NAME"),
         ("a.html", b"<p> </p>", "Try headwater corpus build --set extractor=trafilatura"),
     ],
 )
@@ -240,6 +243,66 @@ def test_a_file_of_pages_without_a_usable_one_says_why(tmp_path: Path, monkeypat
     pipeline.build_corpus([tmp_path], tmp_path / "out" / "corpus")
     aside = map(json.loads, (tmp_path / "out" / "corpus/set-aside.jsonl").read_text().splitlines())
     assert [Path(row["source"]).name for row in aside] == ["a.html", "feed.xml"]
+
+
+def test_text_files_have_encodings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["강물이 흐른다. 그리고 바다로 간다.", "강물은 산에서 시작하여 남쪽으로 흐른다.", "La rivière coule."]
+    for name, text, encoding in zip("abc", texts, ("cp949", "utf-16", "cp1252"), strict=True):
+        (tmp_path / f"{name}.txt").write_text(text, encoding=encoding)
+    command = ["corpus", "build", *(str(tmp_path / f"{name}.txt") for name in "ab")]
+    assert main([*command, "--out", str(tmp_path / "korean")]) == 0
+    assert "files not in UTF-8: 1 cp949 (text file), 1 utf-16 (text file)" in capsys.readouterr().out
+    assert [document.text for document in read_documents(tmp_path / "korean")] == texts[:2]
+    command = ["corpus", "build", str(tmp_path / "c.txt"), "--out", str(tmp_path / "french")]
+    assert main(command) == 1
+    assert "Name its encoding, as with: --encoding latin1" in capsys.readouterr().err
+    assert main([*command, "--encoding", "cp1252"]) == 0
+    assert [document.text for document in read_documents(tmp_path / "french")] == texts[2:]
+    assert main([*command[:3], "--out", str(tmp_path / "none"), "--encoding", "latin-99"]) == 2
+    assert "there is no encoding 'latin-99'. Did you mean 'latin-1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.html"])
+def test_a_file_that_changes_while_it_is_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    content = {
+        "a.txt": "The river.",
+        "a.jsonl": '{"text": "The river."}\n',
+        "a.html": "<p>The river." + " It ran." * 9,
+    }
+    (folder / name).write_text(content[name])
+    (folder / "b.txt").write_text("Another text.")
+
+    def documents(path: Path, *rest: object) -> Iterator[Document]:
+        for document in read_text_file(path, *rest):
+            if path.name == name:
+                path.write_text("cut")
+            yield document
+        if path.name == "a.jsonl":
+            raise DataError("the row is broken")
+
+    def pages(path: Path, notes: list[str]) -> Iterator[Page]:
+        yield from read_pages(path, notes)
+        path.unlink()
+
+    monkeypatch.setattr(tasks, "read_text_file", documents)
+    monkeypatch.setattr(tasks, "read_pages", pages)
+    build_corpus([folder], tmp_path / "corpus")
+    assert f"in/{name} changed while it was read" in " ".join(read_funnel(tmp_path / "corpus")["notes"])
+    assert len(list(read_documents(tmp_path / "corpus"))) == 2
+
+
+def test_a_file_that_is_removed_before_it_is_read_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"The river {name}.")
+    [task] = tasks.open_source(0, tmp_path).tasks
+    (tmp_path / "a.txt").unlink()
+    account = tasks.Account()
+    assert [d.text for d in tasks.read_task(task, load_recipe("plain"), account)] == ["The river b."]
+    assert "a.txt was removed while the corpus was built" in account.notes[0]
 
 
 def test_linked_folders_and_broken_links_are_named(tmp_path: Path) -> None:

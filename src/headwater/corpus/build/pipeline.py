@@ -304,8 +304,9 @@ def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
     if unusable["page"] and name.endswith(HTML_SUFFIXES) and config.extractor != "trafilatura":
         return "Try headwater corpus build --set extractor=trafilatura"
     if "UTF-8" in unusable["reason"]:
-        detect = ", or try headwater corpus build --set any_encoding=true"
-        return f"Convert it to UTF-8 text{detect if unpacked_suffix(Path(name)) in TEXT_SUFFIXES else ''}"
+        detect = ", or detect it: --set any_encoding=true"
+        possible = unpacked_suffix(Path(name)) in TEXT_SUFFIXES and not config.any_encoding
+        return f"Name its encoding: headwater corpus build --encoding NAME{detect if possible else ''}"
     return "Repair that file, or name others"
 
 

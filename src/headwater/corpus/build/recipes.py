@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from headwater.config import Config, Layer, read_toml
 from headwater.corpus.dedup.near import SIMILARITY
@@ -28,6 +28,7 @@ from headwater.corpus.filters.length import Long
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.filters.wikipedia import Wikipedia
 from headwater.errors import UsageError, nearest
+from headwater.reading import text_encoding
 
 RecipeName = Literal["plain", "webtext", "books"]
 # Keys without effect unless another key turns their step on.
@@ -51,8 +52,10 @@ class BuildConfig(Config):
     """Which package extracts the main text of a web page."""
     compose: bool = True
     """Bring the text into Unicode's composed form, NFC: Hangul as syllables, é as one character."""
+    encoding: str = ""
+    """Encoding of text files and tables, as cp949; by default UTF-8, or what they clearly are: UTF-16, Korean."""
     any_encoding: bool = False
-    """Detect the encoding of text files."""
+    """Detect the encoding of text files, if none is named."""
     gutenberg: bool = False
     """Remove Project Gutenberg's header and licence."""
     minimum_characters: int = Field(default=0, ge=0)
@@ -79,6 +82,11 @@ class BuildConfig(Config):
     """Minimum Jaccard similarity of near duplicates."""
     python_docs_bytes: int | None = Field(default=None, ge=1)
     """Limit the source python-docs to a sample of about this many bytes."""
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        return text_encoding(value) if value else ""
 
 
 RECIPES: dict[str, dict[str, Any]] = {

@@ -10,6 +10,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,7 @@ from headwater.corpus.sources.text import (
     TEXT_SUFFIXES,
     check_encoding,
     holds_text,
+    other_encoding,
     read_text_file,
 )
 from headwater.errors import DataError, ResourceError
@@ -188,12 +190,15 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 
 def _read(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Document]:
     paths = [(name, file_at(task.root, name)) for name in task.files]
-    for _, path in paths:
-        if isinstance(path, Path) and not path.exists():
-            raise ResourceError(
-                f"{path} does not exist on {platform.node()}",
-                repair="Make the sources available there at the same path, and run the same command again",
-            )
+    removed = [(name, file) for name, file in paths if isinstance(file, Path) and not file.exists()]
+    if removed and (len(removed) == len(paths) or not task.of_folder):
+        raise ResourceError(
+            f"{removed[0][1]} does not exist on {platform.node()}",
+            repair="Make the sources available there at the same path, and run the same command again",
+        )
+    for name, file in removed:
+        _set_aside(name, DataError(f"{file} was removed while the corpus was built"), account)
+    paths = [entry for entry in paths if entry not in removed]
     if task.kind == "python-docs":
         findings = python_docs.GatheringReport()
         yield from python_docs.read_python_docs(None, findings, config.python_docs_bytes)
@@ -211,7 +216,8 @@ def _read(task: BuildTask, config: BuildConfig, account: Account) -> Iterator[Do
 
         def holds_raw_text(entry: tuple[str, AnyFile]) -> bool:
             path = entry[1]
-            return holds_pages(path) or (config.any_encoding and unpacked_suffix(path) in TEXT_SUFFIXES)
+            detect = config.any_encoding and not config.encoding
+            return holds_pages(path) or (detect and unpacked_suffix(path) in TEXT_SUFFIXES)
 
         for is_raw, group in groupby(paths, holds_raw_text):
             if is_raw:
@@ -232,22 +238,44 @@ def _read_or_set_aside(
 ) -> Iterator[Document]:
     """Stream the documents of a text file; set it aside if it is part of a folder and empty or unreadable.
 
-    A broken row after the first document is an error also in a folder, since documents of the file were used.
+    A broken row after the first document is an error also in a folder, since documents of the file were used. Of a
+    file that changed meanwhile, what was read is kept.
     """
-    empty = True
+    empty, before = True, _state(path)
     try:
         if task.of_folder:
-            check_encoding(path)
-        for document in read_text_file(path, name, config.text_field):
+            check_encoding(path, config.encoding)
+        for document in read_text_file(path, name, config.text_field, config.encoding):
             empty = False
             yield document
     except DataError as error:
-        if not task.of_folder or not empty:
+        if not empty and _state(path) == before:
             raise
-        _set_aside(name, error, account)
+        if empty and not task.of_folder:
+            raise
+        if empty:
+            _set_aside(name, error, account)
     else:
         if empty and task.of_folder:
             account.aside.append({"source": name, "page": "", "reason": EMPTY})
+        if not config.encoding and (other := other_encoding(path)):
+            account.encodings[f"{other} (text file)"] += 1
+    _note_change(path, before, account)
+
+
+def _state(path: AnyFile) -> tuple[int, int] | None:
+    """Return the size and time of a local file; None if it does not exist or is remote."""
+    if not isinstance(path, Path):
+        return None
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns
+    return None
+
+
+def _note_change(path: AnyFile, before: tuple[int, int] | None, account: Account) -> None:
+    if _state(path) != before:
+        account.notes.append(f"{path} changed while it was read: the corpus has what was read of it")
 
 
 def _set_aside(name: str, error: DataError, account: Account) -> None:
@@ -263,18 +291,20 @@ def _extracted(
 
     def pages() -> Iterator[tuple[str, Page]]:
         for name, path in files:
-            empty, noted = True, len(account.notes)
+            empty, noted, before = True, len(account.notes), _state(path)
             try:
                 for page in read_pages(path, account.notes) if holds_pages(path) else _text_page(path):
                     empty = False
                     yield name, page
-            except DataError as error:  # before the first page
-                if not task.of_folder:
-                    raise
+            except (DataError, OSError) as failed:
+                error = file_error(path, failed) if isinstance(failed, OSError) else failed
+                if empty and not task.of_folder:
+                    raise error from None
                 _set_aside(name, error, account)
             else:
                 if empty and len(account.notes) == noted:  # a note has the reason
                     account.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
+            _note_change(path, before, account)
 
     with Extractor(config.extractor) as extractor:
         for name, page, text, reason in extractor.texts(pages()):

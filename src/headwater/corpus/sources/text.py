@@ -10,13 +10,15 @@ Line ends become "\\n" and blank lines at both ends of a document are removed; t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from headwater.corpus.folder import Document, make_id
 from headwater.errors import DataError
 from headwater.reading import (
     AnyFile,
+    byte_blocks,
+    encoding_of,
     is_compressed,
     is_table,
     open_table,
@@ -37,14 +39,21 @@ def holds_text(path: AnyFile | PurePath) -> bool:
     return suffix in SUFFIXES and not (suffix == ".parquet" and is_compressed(path))
 
 
-def read_text_file(path: AnyFile, name: str, field: str | None = None) -> Iterator[Document]:
+def read_text_file(
+    path: AnyFile, name: str, field: str | None = None, encoding: str | None = None
+) -> Iterator[Document]:
     """Stream the documents of one file, `name` their source.
 
-    field: the column of the text; None if it must be `text`, since the user cannot name another.
+    field: the column of the text; None if it must be `text`, since the user cannot name another. encoding: as in
+    `text_blocks`.
 
     Raises DataError for a file that cannot be read as text, and for a broken row.
     """
-    texts = _table_texts(path, field) if is_table(path) else ((text, {}) for text in split_text(path, SEPARATOR))
+    texts: Iterator[tuple[str, Mapping[str, Any]]]
+    if is_table(path):
+        texts = _table_texts(path, field, encoding)
+    else:
+        texts = ((text, {}) for text in split_text(path, SEPARATOR, encoding))
     for position, (text, row) in enumerate(texts):
         text = _tidy(text)
         if text:
@@ -53,11 +62,18 @@ def read_text_file(path: AnyFile, name: str, field: str | None = None) -> Iterat
             yield Document(make_id(name, str(position), text), text, name, url, date, language)
 
 
-def check_encoding(path: AnyFile) -> None:
-    """Read a file to its end; raise DataError if it is not UTF-8 text (Parquet is not checked)."""
+def check_encoding(path: AnyFile, encoding: str | None = None) -> None:
+    """Read a file to its end; raise DataError if it is not text in its encoding (Parquet is not checked)."""
     if unpacked_suffix(path) != ".parquet":
-        for _ in text_blocks(path):
+        for _ in text_blocks(path, encoding=encoding):
             pass
+
+
+def other_encoding(path: AnyFile) -> str:
+    """Return the encoding that a local file clearly has (Parquet has none); empty for UTF-8."""
+    if not isinstance(path, Path) or unpacked_suffix(path) == ".parquet":
+        return ""
+    return encoding_of(next(byte_blocks(path)))
 
 
 def _tidy(text: str) -> str:
@@ -66,10 +82,12 @@ def _tidy(text: str) -> str:
     return text.strip("\n") if not text.isspace() else ""
 
 
-def _table_texts(path: AnyFile, named: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _table_texts(
+    path: AnyFile, named: str | None, encoding: str | None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the text and the row of each row of a table, except rows whose text is null."""
     field = named or "text"
-    table = open_table(path, (field, *_FIELDS))
+    table = open_table(path, (field, *_FIELDS), encoding)
     if table.columns and field not in table.columns:
         repair = f"Name the column of the text, as --text-field {table.texts[0] if table.texts else 'FIELD'}"
         raise DataError(
