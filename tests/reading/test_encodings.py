@@ -45,7 +45,7 @@ def test_other_encodings_are_read_by_their_name_alone(tmp_path: Path, encoding: 
 def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     data = codecs.BOM_UTF16_LE + KOREAN.encode("utf-16-le")
     assert read(tmp_path / "a.txt", data, text_encoding("UTF-16LE")) == KOREAN
-    with pytest.raises(DataError, match="binary file.*--encoding utf-16-le"):
+    with pytest.raises(DataError, match=r"binary file.*--encoding utf-16-le"):
         read(tmp_path / "a.txt", "plain\n".encode("utf-16-le"))
 
 
