@@ -19,14 +19,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "papers" / "results"
-# The claims that README.md shows.
+# The claims that README.md shows, by their names in claims.toml.
 SHOWN = (
-    "Pre-training reaches a perplexity of 18.4 a token.",
-    "At equal updates the Transformer's held-out loss is below that of an equally large LSTM.",
-    "Pre-training raises the average (table 5).",
-    "Transferring all layers beats transferring the embeddings alone.",
-    "Held-out bits a byte fall with size, at every step of the ladder.",
-    "Summaries after TL;DR: are better than three random sentences of the article.",
+    "gpt1_perplexity.published",
+    "gpt1_perplexity.lstm",
+    "gpt1_ablations.pretraining",
+    "gpt1_layers.all",
+    "gpt2_zero_shot.bits",
+    "gpt2_tasks.random",
 )
 _LAW = re.compile(r"^- (?:L\(N, D\) = |[^:]+ operations\): N = ).*$", re.M)
 _CLAIM = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \| (.+?)(?: over .*)? \| (.+) \|$", re.M)
@@ -108,9 +108,11 @@ def write_pages(folder: Path) -> int:
 
 def quoting_pages() -> dict[Path, str]:
     """Return README.md and docs/models.md with the current claims and the current scaling law."""
+    from headwater_papers.claims import CLAIMS
+
     claims = {claim: cells for claim, *cells in _CLAIM.findall((RESULTS / "README.md").read_text("utf-8"))}
     table = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
-    for claim in SHOWN:
+    for claim in (CLAIMS[name].claim for name in SHOWN):
         page, paper, here, verdict = claims[claim]
         table.append(f"| [{claim}](papers/results/{page}) | {paper} | {here} | {verdict} |")
     law = _LAW.findall((RESULTS / "scaling" / "README.md").read_text("utf-8"))

@@ -27,7 +27,7 @@ from headwater.storage.stage import Stage
 from headwater_papers.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.items import ItemValues, pseudo_values
-from headwater_papers.page import VERSION, fewer_seeds, write_index
+from headwater_papers.page import VERSION, claims_table, fewer_seeds, says_nothing, write_index
 from headwater_papers.plan import ClaimPlan, Noise, from_pilot, load_plans
 from headwater_papers.scale import load_scale
 from headwater_papers.scores import better
@@ -435,3 +435,16 @@ def test_only_results_of_a_scale_that_ships_are_published(
     assert tool.main([str(tmp_path / "out"), str(tmp_path / "docs")]) == 1
     assert "Nothing was copied" in capsys.readouterr().out
     assert not (tmp_path / "docs").exists()
+
+
+def test_a_claim_about_useless_scores_is_marked_and_not_in_the_table_of_all() -> None:
+    finding = {"paper": "–", "verdict": HOLDS, "claim": "LAMBADA perplexity falls."}
+    useless = finding | {"here": "1.662e+07 → 8,895,000 → 6.045e+06; least certain step 0.1 nats"}
+    useful = finding | {"here": "1,090,302 → 120.5"}
+    results = [{"experiment": "one", "findings": [useless, useful]}]
+    table = claims_table(results, linked=True)
+    assert sum(line.endswith("| holds |") for line in table) == 1
+    assert "6,045,000, is above that of a uniform guess" in table[-1]
+    assert any(line.endswith("| holds, but says nothing |") for line in claims_table(results, linked=False))
+    assert says_nothing(finding | {"here": "0 → 0 → 0"}) == "Every model has 0."
+    assert not says_nothing(finding | {"here": "91.7 (85.7 to 97.6)"})

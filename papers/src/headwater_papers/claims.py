@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import Config, read_toml
+from headwater_papers.paper_tables import filled, number
 from headwater_papers.statistics import (
     FAILS,
     HOLDS,
@@ -74,7 +75,7 @@ def planned_effect(plan: Mapping[str, Any]) -> float | None:
         return float(plan["chosen"])
     if "of" not in plan:
         return None
-    high, low = plan["of"]
+    high, low = (number(one) if isinstance(one, str) else one for one in plan["of"])
     return float(math.log(high / low) if plan.get("log") else high - low) / plan.get("divide", 1)
 
 
@@ -82,6 +83,7 @@ def _claims() -> dict[str, PaperClaim]:
     found = {}
     for experiment, entries in read_toml(Path(__file__).parent / "claims.toml").items():
         for name, entry in entries.items():
+            entry |= {key: filled(text) for key, text in entry.items() if isinstance(text, str)}
             always = entry.pop("always", None)
             if any(plan.get("each") for plan in entry["plans"]):
                 entry = {"weaker": _WEAKER_PART} | entry

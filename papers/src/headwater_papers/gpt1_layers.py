@@ -92,7 +92,7 @@ def run(laboratory: Laboratory) -> Findings:
             colours[title] = COLOURS[number % len(COLOURS)]
     notes = [
         "As in the paper, the dashed curves are for training rows.",
-        "The paper prints no values; read off its figure: MultiNLI about 72 to 82, RACE about 40 to 60.",
+        "The paper prints no values; those read off its figure are below.",
         *training_notes(laboratory.scale, ["gpt1"]),
     ]
     return Findings(

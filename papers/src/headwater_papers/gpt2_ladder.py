@@ -29,8 +29,8 @@ from headwater_papers.setup import parameters
 from headwater_papers.statistics import Measured
 
 PREFIX = "gpt2-"
-LINES = ("gpt2-references", "gpt2-figure-references", "gpt2-lines", "gpt2-lines-unverified")
-TOP_K = 40  # appendix A
+LINES = ("gpt2-references", "gpt2-figure-references", "gpt2-lines", "gpt2-lines-unverified", "gpt2-derived")
+TOP_K = int(TABLES["gpt2-appendix"].value("tables 7 to 11", "tokens drawn from"))
 
 
 class Continued(Config):

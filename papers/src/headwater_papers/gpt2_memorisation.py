@@ -30,14 +30,16 @@ from headwater_papers.gpt2_ladder import (
     text_of,
 )
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import number
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.setup import describe
 from headwater_papers.statistics import Measured, differences, over_seeds
 
 # The paper's 8 words, and 4: the samples of a small model have almost no run of 8 words of any text.
-WORDS = 8  # GPT-2, section 4
+WORDS = int(number("gpt2-figure-5 | words of a run | value"))
 SHORT = WORDS // 2
 LENGTHS = (WORDS, SHORT)
+NONE = number("gpt2-figure-5 | samples without any, more than, % | value") / 100
 WHO = ("written", "real")
 
 
@@ -82,7 +84,7 @@ def run(laboratory: Laboratory) -> Findings:
             label(laboratory, largest),
             f"share of samples without {WORDS}-grams of the training text",
             none,
-            0.3,
+            NONE,
             len(written[0]),
         )
     )
@@ -103,7 +105,7 @@ def run(laboratory: Laboratory) -> Findings:
             ),
             judge(
                 CLAIMS["gpt2_memorisation.none"],
-                none.linear(1, -0.3),
+                none.linear(1, -NONE),
                 here=f"{over_seeds(none).text(1, 100)} %",
             ),
             judge(CLAIMS["gpt2_memorisation.larger"], differences(largest_written, smallest_written)),
@@ -173,11 +175,11 @@ def _draw(
         drawn = {rung: shares[rung, words, "written"] for rung in shown} | {
             "real": shares[shown[-1], words, "real"]
         }
-        for number, (name, seeds) in enumerate(drawn.items()):
+        for place, (name, seeds) in enumerate(drawn.items()):
             values = np.sort(np.concatenate([np.asarray(seed) for seed in seeds]))
             heights = np.arange(1, len(values) + 1) / len(values)
             style = "--" if name == "real" else "-"
-            axes.step(values, heights, style, where="post", color=COLOURS[number], label=name)
+            axes.step(values, heights, style, where="post", color=COLOURS[place], label=name)
         axes.set(xlabel=f"% of {words}-grams in the training text", ylim=(0, 1.02))
     panels[0].set_ylabel("share of texts with at most this many")
     panels[-1].legend(fontsize="small")
@@ -193,4 +195,5 @@ MEMORISATION = Experiment(
     settings=Continued,
     pieces=pieces,
     run=run,
+    paper_tables=("gpt2-figure-5",),
 )

@@ -22,7 +22,7 @@ from headwater_papers.figures import grouped_bars
 from headwater_papers.gpt2_ladder import PREFIX, rungs, text_of
 from headwater_papers.items import Floats, ItemValues
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.paper_tables import TABLES
+from headwater_papers.paper_tables import TABLES, number
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.setup import describe
 from headwater_papers.statistics import Estimate, Measured
@@ -37,7 +37,9 @@ SETS: dict[str, tuple[str, str | None]] = {
     "1BW": ("eval-zeroshot/1bw/news.en.heldout-00000-of-00050", "eval-zeroshot/1bw/training"),
     "LAMBADA": ("eval-zeroshot/lambada/lambada_test_openai.jsonl", None),
 }
-_LAMBADA_MEAN = 1.2  # GPT-2, section 4: mean overlap of LAMBADA's passages
+_PAPER = "gpt2-overlap-text | LAMBADA: {} | value"
+_LAMBADA_MEAN = number(_PAPER.format("mean overlap of a passage, %"))
+_ALL, _WITHOUT = "perplexity, all passages", "perplexity, without those that overlap"
 PROTOCOL = "lambada.openai.whole-word"
 
 
@@ -71,10 +73,11 @@ def run(laboratory: Laboratory) -> Findings:
         rows.append(Row(name, "% of 8-grams also in the training text", [one["train"]], webtext))
         if one["own"] is not None:
             rows.append(Row(name, "% of 8-grams also in its own training part", [one["own"]], own))
-    rows.append(Row(f"LAMBADA, {largest}", "perplexity, all passages", with_all, 8.6, asked))
+    rows.append(Row(f"LAMBADA, {largest}", _ALL, with_all, number(_PAPER.format(_ALL)), asked))
     if without:
         measure = "perplexity, without passages that overlap"
-        rows.append(Row(f"LAMBADA, {largest}", measure, without, 8.7, note=f"{count} left out"))
+        paper = number(_PAPER.format(_WITHOUT))
+        rows.append(Row(f"LAMBADA, {largest}", measure, without, paper, note=f"{count} left out"))
     return Findings(
         rows=rows,
         findings=[_own_is_more(table), judge_without(changes, count, asked)],
@@ -205,5 +208,5 @@ OVERLAP = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing({"LAMBADA": SETS["LAMBADA"][0]}, data),
-    paper_tables=("gpt2-table-6",),
+    paper_tables=("gpt2-table-6", "gpt2-overlap-text"),
 )

@@ -173,4 +173,5 @@ SAMPLES = Experiment(
     settings=SampleSettings,
     pieces=pieces,
     run=run,
+    paper_tables=("gpt2-appendix",),
 )

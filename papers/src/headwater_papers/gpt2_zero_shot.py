@@ -32,6 +32,7 @@ from headwater_papers.gpt2_ladder import (
     windows_unread,
 )
 from headwater_papers.laboratory import Laboratory, evenly_placed
+from headwater_papers.paper_tables import TABLES
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.scores import Column, ScoreTable, left_out_notes
 from headwater_papers.setup import describe, parameters
@@ -63,6 +64,8 @@ NEEDED = {
 PARTS = ("read", "unread", "held-out")
 _TITLES = {"read": "training text", "unread": "unread text of the same books", "held-out": "held-out books"}
 _TIGHT = 0.05  # nats a token
+_CBT = {"CBT common nouns": "CBT-CN", "CBT named entities": "CBT-NE"}
+GAIN = TABLES["gpt2-further-text"].rows["perplexity that the de-tokenizers gain"][0]
 
 
 class ZeroShotSettings(Config):
@@ -131,7 +134,7 @@ def run(laboratory: Laboratory) -> Findings:
             "Each model is shown with the paper's model at the same position, for orientation only: the paper's "
             "smallest has 124 million parameters and read about ten thousand times more text.",
             "Perplexity of WikiText-2 and PTB is per word, whatever the model's tokens, as in the paper.",
-            "The paper's models gain 2.5 to 5 perplexity by the de-tokenizers (section 3.1).",
+            f"The paper's models gain {GAIN} perplexity by the de-tokenizers (section 3.1).",
             *_unread_note(losses, ladder),
             *left_out_notes(scores.left_out | plain.left_out),
         ],
@@ -142,11 +145,19 @@ def run(laboratory: Laboratory) -> Findings:
                 sizes,
                 "",
                 rows=2,
-                references=reference_lines({"CBT common nouns": 100, "CBT named entities": 100}),
+                references=_cbt_lines(),
             ),
             "figure-4-train-and-test": lambda figure: _draw_parts(figure, losses, sizes),
         },
     )
+
+
+def _cbt_lines() -> dict[str, dict[str, float]]:
+    """Return figure 2's lines: humans, and the best system before GPT-2."""
+    lines = reference_lines(dict.fromkeys(_CBT, 100))
+    for name, column in _CBT.items():
+        lines[name]["earlier best"] = TABLES["gpt2-table-3"].value("state of the art", column) / 100
+    return lines
 
 
 def table_3(laboratory: Laboratory, rung: str, seed: int) -> tuple[Results, Path]:
@@ -263,5 +274,5 @@ ZERO_SHOT = Experiment(
     pieces=pieces,
     run=run,
     lacks=lambda scale, data: files_missing(NEEDED, data),
-    paper_tables=("gpt2-table-3", "sizes", "gpt2-figure-references"),
+    paper_tables=("gpt2-table-3", "sizes", "gpt2-figure-references", "gpt2-figure-4"),
 )

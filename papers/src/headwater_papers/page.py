@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 from collections import Counter
@@ -26,7 +27,7 @@ from headwater_papers.claims import correct_family
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.paper_tables import TABLES
+from headwater_papers.paper_tables import TABLES, number
 from headwater_papers.scale import Scale, shipped_scale
 from headwater_papers.statistics import RULE
 
@@ -35,6 +36,7 @@ MADE = "made.json"
 PAGE = "README.md"
 HTML = "report.html"
 _SMALL, _LARGE = 10, 100_000
+_GUESS = int(number("gpt2-recipe | entries of the vocabulary | value"))
 # The version of what experiments measure, and its changes by experiment, which the pages of earlier results list.
 # Increase it with every change of a protocol. Results before version 4 are not shown.
 VERSION = 7
@@ -175,17 +177,44 @@ def _list_paragraph(what: str, listed: Sequence[str], separator: str = "; ") -> 
 
 
 def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[str]:
-    """Return a table of claims as Markdown: claim, the paper's number, the number here, verdict."""
+    """Return a table of claims as Markdown: claim, the paper's number, the number here, verdict.
+
+    A claim that says nothing (`says_nothing`) is marked; with links, which is the page of all experiments, it is
+    left out of the table and listed below it.
+    """
     lines = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
+    empty = []
     for one in results:
         for finding in one["findings"]:
-            claim = _cell(finding["claim"])
+            claim, verdict = _cell(finding["claim"]), finding["verdict"]
             if linked:
                 claim = f"[{claim}]({one['experiment']}/{PAGE})"
-            lines.append(
-                f"| {claim} | {_cell(finding['paper'])} | {_cell(finding['here'])} | {finding['verdict']} |"
-            )
+            if why := says_nothing(finding):
+                empty.append(f"- {claim} {why}")
+                verdict += ", but says nothing"
+                if linked:
+                    continue
+            lines.append(f"| {claim} | {_cell(finding['paper'])} | {_cell(finding['here'])} | {verdict} |")
+    if empty:
+        lines += ["", "These claims were tested, but at this scale they say nothing:", "", *empty]
     return lines
+
+
+def says_nothing(finding: Mapping[str, Any]) -> str:
+    """Return why a comparison over sizes says nothing about the models; "" if it does.
+
+    All scores are zero, or the best perplexity is above that of a uniform guess among as many words as GPT-2's
+    vocabulary has entries.
+    """
+    levels = re.findall(r"[\d.,]+(?:e[+-]?\d+)?", finding["here"].partition(";")[0])
+    if " → " not in finding["here"]:
+        return ""
+    values = [float(level.replace(",", "")) for level in levels]
+    if max(values) == 0:
+        return "Every model has 0."
+    if "perplexity" in finding["claim"] and min(values) > _GUESS:
+        return f"The best perplexity, {min(values):,.0f}, is above that of a uniform guess among {_GUESS:,} words."
+    return ""
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 from headwater.evaluation import PAPER_TABLES, PaperTable
 
@@ -38,6 +40,39 @@ GPT1_COLUMNS: Mapping[str, tuple[str, str]] = {
     "stsb": ("gpt1-table-4", "STS-B pc"),
     "qqp": ("gpt1-table-4", "QQP F1"),
 }
+
+
+_REFERENCE = re.compile(r"<([^<>|]+\|[^<>]+)>")
+
+
+def number(reference: str) -> float:
+    """Return the number that `TABLE | ROW | COLUMN` names; several names with + between them give the mean.
+
+    Raises KeyError or ValueError if there is no such number.
+    """
+    name, rows, columns = (part.strip() for part in reference.split("|"))
+    table = TABLES[name]
+    return fmean(table.value(row, column) for row in _names(rows) for column in _names(columns))
+
+
+def _names(listed: str) -> list[str]:
+    """Return names that a plus with spaces separates; a name may have a plus of its own."""
+    return listed.split(" + ")
+
+
+def filled(text: str) -> str:
+    """Return a text with the papers' numbers in the place of its references.
+
+    A reference is in angle brackets: `<TABLE | ROW | COLUMN>`, or one less another, `<A - B>`, with a format after
+    an @.
+    """
+
+    def shown(match: re.Match[str]) -> str:
+        names, _, form = match[1].partition(" @ ")
+        value, *less = map(number, names.split(" - "))
+        return format(value - sum(less), form or "g")
+
+    return _REFERENCE.sub(shown, text)
 
 
 def gpt1(task: str) -> float:
