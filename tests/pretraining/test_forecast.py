@@ -16,11 +16,13 @@ from headwater.cli.main import main
 from headwater.errors import FolderError, ResourceError, TrainingError, UsageError
 from headwater.model import build_model, preset
 from headwater.model.io.folder import save_model
-from headwater.pretraining import cost, plan, rate_search
-from headwater.pretraining.plan import forecast, time_updates
+from headwater.pretraining import cost, plan, rate_search, timing
+from headwater.pretraining.elsewhere import forecast_for
+from headwater.pretraining.plan import forecast
 from headwater.pretraining.pretraining import build_run, pretrain
 from headwater.pretraining.rate_search import Point, find_rate, search_rate, suggestion
 from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.pretraining.timing import time_updates
 from headwater.storage.files import write_text
 from headwater.storage.progress import SILENT
 from headwater.storage.provenance import MANIFEST, read_manifest
@@ -55,7 +57,7 @@ def test_a_busy_machine_is_warned_of(
     monkeypatch.setattr(plan, "available_cores", lambda: 2)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0), raising=False)
-    monkeypatch.setattr(plan, "time_updates", lambda *_: 1.0)
+    monkeypatch.setattr(plan, "time_updates", lambda *_, **__: 1.0)
     result = forecast(PretrainConfig.build(TINY), tokens, tmp_path / "run")
     assert result.cores_in_use == used
     assert (f"other programs use {used} of 2 cores" in result.as_text()) == (used > 0)
@@ -118,14 +120,65 @@ def test_a_gpu_too_small_is_told_what_fits(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_WARMUP", (1, 0.0))
-    monkeypatch.setattr(plan, "_TIMED", (2, 0.0))
+    monkeypatch.setattr(timing, "_WARMUP", (1, 0.0))
+    monkeypatch.setattr(timing, "_TIMED", (2, 0.0))
     done: list[Any] = []
-    another_needs = 9  # updates, by its own clock
-    ranks = types.SimpleNamespace(any=lambda flag: flag or len(done) < another_needs)
+    another_needs = 9  # whole updates, by its own clock
+    ranks = types.SimpleNamespace(
+        any=lambda flag: flag or 2 <= len(done) - 2 < another_needs, device=torch.device("cpu")
+    )
     trainer: Any = types.SimpleNamespace(ranks=ranks, update=done.append)
-    time_updates(trainer, lambda step: [step])
-    assert len(done) >= another_needs
+    time_updates(trainer, lambda step: [_windows(1)])
+    assert len(done) - 2 >= another_needs
+
+
+def _windows(count: int) -> Any:
+    return types.SimpleNamespace(ids=[0] * count, first=_windows)
+
+
+def test_a_long_update_is_timed_by_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def update(batches: Any) -> None:
+        now[0] += 0.5 + 2.0 * sum(len(batch.ids) for batch in batches)
+
+    def step(rate: float) -> None:
+        now[0] += 0.5
+
+    optimizer = types.SimpleNamespace(step=step)
+    trainer: Any = types.SimpleNamespace(ranks=Ranks(), update=update, optimizer=optimizer)
+    batches = [_windows(8)] * 64
+    assert time_updates(trainer, lambda _: batches) == pytest.approx(0.5 + 2.0 * 512)
+    assert now[0] < 30
+    now[0] = 0.0  # a sequence that alone takes longer is timed once
+    trainer.update = lambda batches: update(batches * 8)
+    time_updates(trainer, lambda _: batches)
+    assert now[0] < 20
+
+
+def test_another_machine_is_forecast_from_its_data_sheet(tokens: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = PretrainConfig.build(TINY)
+    one, eight = (forecast_for(config, tokens, name, price_per_hour=3600) for name in ("h100", "h100x8"))
+    assert one.tokens_per_second is not None
+    shape = preset("gpt2-pico", context=32, vocabulary=Tokenizer.load(tokens / "tokenizer").vocabulary_size)
+    # float32 was asked for, whose matmuls are in TF32.
+    assert one.tokens_per_second == pytest.approx(0.4 * 495e12 / cost.training_flops_per_token(shape, 32))
+    assert eight.tokens_per_second == pytest.approx(8 * one.tokens_per_second)
+    assert one.cost == one.seconds
+    assert "Nothing was measured there" in one.as_text()
+    assert "tokens/s, a forecast" in one.as_text()
+    large = PretrainConfig.build({"preset": "gpt2-xl"})
+    assert forecast_for(large, tokens, "h200").precision == "bf16"
+    assert "It does not fit: each GPU would need" in forecast_for(large, tokens, "l4").advice
+    with pytest.raises(UsageError, match=r"one of a100, .*as in h100x8"):
+        forecast_for(config, tokens, "tpu")
+    with pytest.raises(UsageError, match="cannot be divided among 3 ranks"):
+        forecast_for(config, tokens, "a100x3")
+    options = ["pretrain", "--tokens", str(tokens), "--out", "x", "--set", "steps=3"]
+    assert main([*options, "--dry-run", "--for", "l4", "--price", "2"]) == 0
+    assert "at the price that you gave" in capsys.readouterr().out
+    assert main([*options, "--for", "l4"]) == 2
 
 
 def test_the_range_test_finds_a_rate_that_learns(

@@ -1,4 +1,5 @@
 from .cost import training_flops_per_token, training_seconds
+from .elsewhere import forecast_for
 from .masking import CHOSEN
 from .objectives import l1, masked
 from .plan import forecast, seconds_per_update
@@ -19,6 +20,7 @@ __all__ = [
     "convert_tokens",
     "find_rate",
     "forecast",
+    "forecast_for",
     "holds_tokens",
     "l1",
     "masked",

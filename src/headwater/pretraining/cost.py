@@ -42,22 +42,26 @@ class Memory:
 _CPU_TOKENS = 8_192
 # Bytes that a block keeps for the backward pass, per token and dimension: 34 in 16 bits (Korthikanti et al. 2022,
 # equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual stream.
-_KEPT_PER_WIDTH = 40
+KEPT_PER_WIDTH = 40
 # Share of the free memory for activations; the rest is for logits, workspaces and fragmentation.
 _SHARE = 0.6
 _MOST_TOKENS = 65_536  # more are not faster
 # The share of the rate of large matmuls that training of small and middle-sized models reaches.
-_REACHED = 0.4
+REACHED = 0.4
 
 
-def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
-    """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two."""
+def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool, free: float | None = None) -> int:
+    """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two.
+
+    free: the bytes of a GPU of another machine, instead of this one's.
+    """
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
-    free = _SHARE * max(0, available_memory(ranks.device) - _state_bytes(config, ranks, sharded))
-    tokens = int(free / (_KEPT_PER_WIDTH * config.width * config.layers))
+    memory = available_memory(ranks.device) if free is None else free
+    left = _SHARE * max(0, memory - _state_bytes(config, ranks, sharded))
+    tokens = int(left / (KEPT_PER_WIDTH * config.width * config.layers))
     fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
-    return int(ranks.minimum(fits))
+    return fits if free is not None else int(ranks.minimum(fits))
 
 
 def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimizer: str) -> None:
@@ -111,7 +115,7 @@ def training_flops_per_token(config: ModelConfig, context: int) -> int:
 
 def training_seconds(flops: float, dtype: torch.dtype, device: torch.device) -> float:
     """Estimate the seconds of so many floating-point operations of training, on this machine when it is quiet."""
-    return flops / (_REACHED * matmul_rate(dtype, device))
+    return flops / (REACHED * matmul_rate(dtype, device))
 
 
 def predictions_per_token(config: ModelConfig) -> float:

@@ -1,15 +1,13 @@
 """Forecasts of a pre-training run: what its memory is used for, and how long it will take, measured.
 
-`headwater pretrain --dry-run` builds the run's model and trains it for a few real updates on the real tokens;
-nothing is written. It does not try what cannot fit: weights and optimizer are counted first.
+`headwater pretrain --dry-run` builds the run's model and trains it on the real tokens for about half a minute at
+most (`timing`); nothing is written. It does not try what cannot fit: weights and optimizer are counted first.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,13 @@ from headwater.errors import byte_size
 from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_bytes
 from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.recipe import PretrainConfig, resolve
-from headwater.storage import SILENT
-from headwater.training import Ranks, Trainer, process_group
+from headwater.pretraining.timing import time_updates
+from headwater.pretraining.tokens.sampler import TokenStream
+from headwater.storage import SILENT, Progress
+from headwater.training import Ranks, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
-# The first updates also choose kernels and allocate memory; timing short updates needs many of them.
-_WARMUP = (2, 1.0)  # the fewest updates and seconds
-_TIMED = (5, 2.0)
+_VALIDATED = 5.0  # seconds of a validation that is measured; that of a longer one follows from the updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +47,8 @@ class Forecast:
     tokens_per_second: float | None = None
     seconds: float | None = None
     cores_in_use: float = 0.0  # by other programs, before anything was measured
+    machine: str = ""  # another one, for which nothing was measured
+    cost: float | None = None  # at the price that was given
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -59,7 +59,8 @@ class Forecast:
 
     def as_text(self) -> str:
         """Return a table to print."""
-        rows = [
+        rows = [("machine", self.machine)] if self.machine else []
+        rows += [
             ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
             ("per update", f"{self.tokens_per_update:,} tokens"),
             ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
@@ -71,9 +72,10 @@ class Forecast:
                 ("optimizer", byte_size(memory.optimizer)),
                 ("gradients", byte_size(memory.gradients)),
                 ("activations", f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}"),
-                ("loss", f"{byte_size(memory.workspace)} temporarily"),
                 ("total", f"{byte_size(memory.total)} of {byte_size(self.available)} available"),
             ]
+            if memory.workspace:
+                rows.insert(-1, ("loss", f"{byte_size(memory.workspace)} temporarily"))
         if self.next_lower is not None:
             micro_batch, size = self.next_lower
             rows.append(("lower", f"{byte_size(size)} at micro_batch = {micro_batch}"))
@@ -82,7 +84,10 @@ class Forecast:
         if self.tokens_per_second is not None and self.seconds is not None:
             hours = self.seconds / 3600
             duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
-            rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
+            how = "a forecast" if self.machine else "measured"
+            rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, {how}"), ("time", duration)]
+        if self.cost is not None:
+            rows.append(("cost", f"{self.cost:,.2f} at the price that you gave"))
         if self.cores_in_use >= _BUSY and self.tokens_per_second is not None:
             others = f"other programs use {self.cores_in_use:.1f} of {available_cores()} cores"
             rows.append(("warning", f"the machine is busy: {others}. The run is faster without them"))
@@ -90,21 +95,21 @@ class Forecast:
         return "\n".join(f"{name:14}{value}" for name, value in rows)
 
 
-def forecast(config: PretrainConfig, tokens: Path, out: Path) -> Forecast:
-    """Return the cost of the run `pretrain(config, tokens, out)`."""
+def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress = SILENT) -> Forecast:
+    """Return the cost of the run `pretrain(config, tokens, out)`, measured in about half a minute."""
     with process_group(config.device) as ranks:
-        return _forecast(resolve(config, tokens, ranks), tokens, out, ranks)
+        return _forecast(resolve(config, tokens, ranks), tokens, out, ranks, progress)
 
 
 def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
-    """Return the median seconds of an update of this recipe, over a few real ones; nothing is written."""
+    """Return the seconds of an update of this recipe, measured on real ones; nothing is written."""
     with process_group(config.device) as ranks:
         run = build_run(resolve(config, tokens, ranks), tokens, tokens, ranks, SILENT)
         with run.computing():
             return time_updates(run.trainer, run.read)
 
 
-def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> Forecast:
+def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Forecast:
     assert config.micro_batch is not None
     # The first rank's: all ranks must decide the same, or some would wait for others.
     available = int(ranks.broadcast(available_memory(ranks.device)))
@@ -130,6 +135,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
         advice += f"Train a smaller model, or use {more}"
         return replace(result, advice=advice)
+    progress.start("measuring memory")
     run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
     result = replace(result, memory=memory, next_lower=_next_lower(config.micro_batch, memory))
@@ -142,11 +148,18 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
             else "Train a smaller model, or use a smaller --set context"
         )
         return replace(result, advice=advice)
+    progress.finish(f"{byte_size(memory.total)} of {byte_size(available)}")
+    progress.start("measuring speed", unit="s")
     with run.computing():
-        update = time_updates(run.trainer, run.read)
-        started = time.perf_counter()
-        run.validate()
-        validation = time.perf_counter() - started
+        update = time_updates(run.trainer, run.read, progress)
+        # A forward pass is a third of the work of an update's sequence.
+        windows = min(config.validation_windows, TokenStream(tokens, "validation", config.window).windows)
+        validation = update / 3 * windows / config.batch_size
+        if not ranks.any(validation > _VALIDATED):
+            started = time.perf_counter()
+            run.validate()
+            validation = time.perf_counter() - started
+    progress.finish(f"{tokens_per_update / update:,.0f} tokens/s")
     measurements = -(-config.steps // config.validate_every)
     return replace(
         result,
@@ -154,22 +167,6 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks) -> 
         tokens_per_second=tokens_per_update / update,
         seconds=config.steps * update + measurements * validation,
     )
-
-
-def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]]) -> float:
-    """Return the median seconds of an update over a few real ones, the same number on every rank."""
-    step = 0
-    seconds: list[float] = []
-    for updates, least in (_WARMUP, _TIMED):
-        seconds = []
-        # Ranks decide together: if one stopped before the others, they would wait for it.
-        while trainer.ranks.any(len(seconds) < updates or sum(seconds) < least):
-            batches = read(step)
-            started = time.perf_counter()
-            trainer.update(batches)
-            seconds.append(time.perf_counter() - started)
-            step += 1
-    return statistics.median(seconds)
 
 
 def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from .loop import (
     choose_precision,
     resolve_precision,
 )
-from .machine import matmul_rate
+from .machine import GPUS, Gpu, matmul_rate
 from .optimizer import AdamForm, bytes_a_parameter
 from .parallel import Ranks, process_group
 from .run import CHECKPOINTS, BatchSource, Measurement, OnUpdate, Run
@@ -20,8 +20,10 @@ __all__ = [
     "CHANGEABLE",
     "CHECKPOINTS",
     "DECAY_SHARE",
+    "GPUS",
     "AdamForm",
     "BatchSource",
+    "Gpu",
     "Measurement",
     "Objective",
     "OnUpdate",
