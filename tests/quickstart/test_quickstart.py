@@ -233,6 +233,21 @@ def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(
         choose_folder(flow, 0.03, 2, Notes())
 
 
+def test_the_whole_time_is_said_before_the_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+
+    class Notes(Progress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    def first(*_: Any, **__: Any) -> None:
+        raise DataError(f"the first stage, after: {notes}")
+
+    monkeypatch.setattr(headwater.quickstart.flow, "build_corpus", first)
+    with pytest.raises(DataError, match="about 10 minutes, 4 minutes of them for pre-training"):
+        headwater.quickstart.flow.quickstart(tmp_path / "out", minutes=4, progress=Notes())
+
+
 def test_a_folder_that_was_named_is_written_or_refused(flow: Path) -> None:
     with pytest.raises(FolderError, match=r"0\.03 minutes, not 20\. .*--out .*out-20-minutes"):
         quickstart(flow, minutes=20)

@@ -5,13 +5,14 @@ from .explanation import explain
 from .export import export_classifier
 from .features import FrozenTaskModel
 from .fine_tuned import FineTuned, Prediction
+from .forecast import forecast
 from .head import TaskModel
 from .inputs import Encoded
 from .labels import Labels
 from .metrics import METRICS, confusion_matrix, matthews
 from .page import baseline_sentence
 from .predict import predict_file
-from .rows import MetricName, Raw, Target, TaskName
+from .rows import MetricName, Raw, TaskName
 from .show import show_examples
 from .stage import arrange_parts, finetune, run_stage
 from .training import build_trainer, measure_probabilities
@@ -32,7 +33,6 @@ __all__ = [
     "Raw",
     "Regressor",
     "Similarity",
-    "Target",
     "TaskModel",
     "TaskName",
     "arrange_parts",
@@ -42,6 +42,7 @@ __all__ = [
     "explain",
     "export_classifier",
     "finetune",
+    "forecast",
     "matthews",
     "measure_probabilities",
     "predict_file",

@@ -1,7 +1,7 @@
 """Time an update in bounded time: a few whole ones if they are short, else a part of one, extrapolated.
 
-An update of the paper's recipe has half a million tokens, which take a CPU minutes or hours. Its time is that of its
-sequences, which are equally long, and of one step of the optimizer.
+An update of the paper's recipe has half a million tokens, which take a CPU minutes or hours. Its time is that of
+its sequences, which are equally long, and of one step of the optimizer.
 """
 
 from __future__ import annotations

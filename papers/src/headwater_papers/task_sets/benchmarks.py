@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headwater.config import Config, read_toml
 from headwater.evaluation import read_questions, tab_separated
-from headwater.finetuning import MetricName, Target, TaskName
+from headwater.finetuning import MetricName, TaskName
 from headwater_papers.task_sets import readers
 from headwater_papers.task_sets.readers import Reader, json_lines
 
@@ -56,7 +56,7 @@ class Benchmark(Config):
     tests: dict[str, Test]
     metric: MetricName = "accuracy"
     also: tuple[MetricName, ...] = ()
-    target: Target | None = None
+    target: Literal["class", "score", "answer"] | None = None
     validation_share: float = 0.1
     hub: HubSet | None = None
 
