@@ -110,11 +110,12 @@ def quickstart(
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
     out = choose_folder(out, minutes, seed, progress, exact=exact)
-    whole = WHOLE[0] * minutes + WHOLE[1]
-    progress.note(
-        f"this takes about {whole:.0f} minutes, {_time(minutes)} of them for pre-training; interrupted, the same "
-        "command resumes it"
-    )
+    if not (out / ASKED).exists():
+        whole = WHOLE[0] * minutes + WHOLE[1]
+        progress.note(
+            f"this takes about {whole:.0f} minutes, {_time(minutes)} of them for pre-training; if it is "
+            "interrupted, the same command resumes it"
+        )
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig.build({"text_field": text_field, "encoding": encoding, "python_docs_bytes": gathered})
