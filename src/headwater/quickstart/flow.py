@@ -64,8 +64,8 @@ ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.f
 TEXT_BYTES = 5_000_000
 SCORED = 50
 SAMPLE_PROMPTS = 4
-# All stages together take about so many minutes for each minute of pre-training, and so many more: with one minute,
-# 199 seconds on two cores.
+# All stages together take about so many minutes for each minute of pre-training, and so many more: with one, 199
+# seconds on two cores.
 WHOLE = (2.0, 1.5)
 PROMPT_CHARACTERS = 60
 
