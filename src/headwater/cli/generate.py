@@ -289,7 +289,7 @@ def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> No
     """Append each typed line to the text so far and continue the text."""
     say(f"{lm!r}, {lm.engine.runner.name}, seed {options['seed']}")
     say("Type text to continue it; an empty line continues it further; Ctrl-C stops a continuation, Ctrl-D exits.")
-    ids = lm.tokenizer.encode(text) if text else []
+    ids = lm.tokenizer.encode(text, None) if text else []
     turn = 0
     while True:
         try:
@@ -297,7 +297,7 @@ def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> No
         except EOFError:
             say("")
             return
-        ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), lm.as_read(line)))
+        ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), lm.as_read(line)), None)
         # Each turn has random numbers of its own, and the same turns give the same text.
         request = lm.request(ids or lm.encode_prompts([""])[0], **(options | {"sample": turn}))
         generation = lm.engine.submit(request)
@@ -313,7 +313,7 @@ def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> No
 
 def _ids_of_text(lm: LanguageModel, generation: Generation) -> list[int]:
     """Return the tokens of a continuation's text, which ends before a stop text and before `<|endoftext|>`."""
-    end = lm.tokenizer.end_of_text
-    if generation.finished == "stop" and generation.tokens[-1] != end:
-        return lm.tokenizer.encode(generation.text)
-    return [token for token in generation.tokens if token != end]
+    ends = lm.tokenizer.ends
+    if generation.finished == "stop" and generation.tokens[-1] not in ends:
+        return lm.tokenizer.encode(generation.text, None)
+    return [token for token in generation.tokens if token not in ends]

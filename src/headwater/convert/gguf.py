@@ -36,7 +36,7 @@ _NAMES = {
     "mlp.expand": "ffn_up",
     "mlp.contract": "ffn_down",
 }
-_NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # token types of the format
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # token types of the format
 _ROW_OF_Q8_0 = 32
 
 
@@ -102,12 +102,19 @@ def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([*vocabulary.tokens, *(f"<|unused {number}|>" for number in range(spare))])
-    types = [_NORMAL if token in vocabulary.plain_ids else _CONTROL for token in vocabulary.tokens]
+    ordinary = {token.content for token in vocabulary.added if not token.special}
+    types = [
+        _NORMAL if token in vocabulary.plain_ids else _USER_DEFINED if token in ordinary else _CONTROL
+        for token in vocabulary.tokens
+    ]
     writer.add_token_types([*types, *([_UNUSED] * spare)])
     writer.add_token_merges([f"{left} {right}" for left, right in vocabulary.merges])
+    if tokenizer.start_of_text is not None:
+        writer.add_bos_token_id(tokenizer.start_of_text)
     if tokenizer.end_of_text is not None:
-        writer.add_bos_token_id(tokenizer.end_of_text)
         writer.add_eos_token_id(tokenizer.end_of_text)
+    if tokenizer.padding is not None:
+        writer.add_pad_token_id(tokenizer.padding)
     writer.add_add_bos_token(False)
 
 

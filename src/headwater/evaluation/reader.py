@@ -50,11 +50,11 @@ class Reader:
     @property
     def start(self) -> int | None:
         """The token before a text: `<|endoftext|>`; None with GPT-1's tokenizer."""
-        return self.tokenizer.end_of_text
+        return self.tokenizer.start_of_text
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of a text by itself."""
-        return tuple(self.tokenizer.encode(text))
+        return tuple(self.tokenizer.encode(text, None))
 
     def pair(self, context: str, continuation: str, *, own_tokens: bool = False) -> ContinuationRequest:
         """Encode a context and its continuation as one text, and split the ids between them.

@@ -182,12 +182,12 @@ def encode(
 def _tokenized(chunk: list[Raw], task: TaskName, tokenizer: Tokenizer, name: str) -> list[list[int]]:
     """Return the ids of all texts of the rows, in order; raise DataError naming the row of an invalid text."""
     try:
-        return tokenizer.encode_batch([text for row in chunk for text in _texts(row, task, tokenizer.kind)])
+        return tokenizer.encode_batch([text for row in chunk for text in _texts(row, task, tokenizer.kind)], None)
     except DataError:
         for row in chunk:
             for text in row.segments:
                 try:
-                    tokenizer.encode(text)
+                    tokenizer.encode(text, None)
                 except DataError as error:
                     raise _in_row(error, row, name) from None
         raise

@@ -315,7 +315,7 @@ class Engine:
         if token in self._rules.ends(request):
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop", start))
             return
-        if token != self.tokenizer.end_of_text:
+        if token not in self.tokenizer.ends:
             text = generation._stream.push(token, may_stop=count + 1 >= request.min_tokens)
         if generation._stream.stopped:
             self._finish(generation, Event(token, text, about, "stop", start))

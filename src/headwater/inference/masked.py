@@ -149,7 +149,7 @@ def _finite(logits: Tensor) -> Tensor:
     return logits
 
 
-def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool = False) -> list[int]:
+def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool | None = None) -> list[int]:
     """Return the ids of a text as the model reads it, between `[CLS]` and `[SEP]` if it has them."""
     before, after = tokenizer.frame
     ids = [*before, *tokenizer.encode(text, allow_special), *after]

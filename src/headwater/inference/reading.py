@@ -20,8 +20,8 @@ def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list
     White space at the end of a context belongs to the continuation, as in GPT-2's tokens, and so does a token that
     has characters of both. A context may therefore have no ids.
     """
-    contexts = tokenizer.encode_batch([context.rstrip() for context, _ in pairs])
-    texts = tokenizer.encode_batch([context + continuation for context, continuation in pairs])
+    contexts = tokenizer.encode_batch([context.rstrip() for context, _ in pairs], None)
+    texts = tokenizer.encode_batch([context + continuation for context, continuation in pairs], None)
     borders = map(shared_length, contexts, texts)
     return [(ids[:border], ids[border:]) for ids, border in zip(texts, borders, strict=True)]
 

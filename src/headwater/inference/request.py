@@ -21,10 +21,10 @@ class Request(Sampling):
     """A prompt and how to continue it. The text depends only on this request, the model and the precision.
 
     `sample` numbers the continuations of one prompt and seed. `max_tokens` None means DEFAULT_TOKENS, or as many
-    as fit into the context. The text ends before `<|endoftext|>` (unless `ignore_end`), a token of
-    `stop_tokens` or a text of `stop`, but not before `min_tokens` tokens. A text longer than the model's context
-    is refused; with "shift" the older half is dropped whenever the context is full. `alternatives` asks for each
-    token's log-probability and for that many of the likeliest tokens.
+    as fit into the context. The text ends before a token that ends a text, such as `<|endoftext|>` (unless
+    `ignore_end`), a token of `stop_tokens` or a text of `stop`, but not before `min_tokens` tokens. A text longer
+    than the model's context is refused; with "shift" the older half is dropped whenever the context is full.
+    `alternatives` asks for each token's log-probability and for that many of the likeliest tokens.
     """
 
     prompt: tuple[int, ...]
@@ -91,11 +91,11 @@ class TokenRules:
     def __init__(self, tokenizer: Tokenizer) -> None:
         specials = tokenizer.special_tokens
         self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
-        self._end_of_text = set() if tokenizer.end_of_text is None else {tokenizer.end_of_text}
+        self._ends_of_text = set(tokenizer.ends)
 
     def ends(self, request: Request) -> set[int]:
         """Return the tokens that end a request's text."""
-        return (set() if request.ignore_end else self._end_of_text) | set(request.stop_tokens)
+        return (set() if request.ignore_end else self._ends_of_text) | set(request.stop_tokens)
 
     def forbidden(self, request: Request, count: int) -> set[int]:
         """Return the tokens that may not follow `count` generated ones: early ends, and the tokens of a task.
@@ -129,12 +129,12 @@ def require_context(tokens: int, context: int, param: str | None = None, repair:
 
 
 def encode_prompts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
-    """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""
-    encoded = tokenizer.encode_batch(prompts)
-    start = tokenizer.end_of_text
+    """Return the token ids of each prompt; an empty one is the token before a text."""
+    encoded = tokenizer.encode_batch(prompts, None)
+    start = tokenizer.start_of_text
     if start is None and not all(encoded):
         raise UsageError(
-            "the prompt is empty, and this tokenizer has no <|endoftext|> to begin a text with",
+            "the prompt is empty, and this tokenizer has no token to begin a text with, such as <|endoftext|>",
             repair="Give a prompt of at least one word",
         )
     return [ids if start is None else ids or [start] for ids in encoded]

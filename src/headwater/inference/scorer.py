@@ -99,8 +99,8 @@ class Scorer:
             )
         text = [int(token) for token in ids]
         require_ids(text, self.vocabulary)
-        end_of_text = self.tokenizer.end_of_text
-        start = [] if end_of_text is None else [end_of_text]
+        before = self.tokenizer.start_of_text
+        start = [] if before is None else [before]
         scores = self._score_windows([list(windows([*start, *text], 1, context, stride))])[0].log_probability
         return np.concatenate([np.full(len(text) - len(scores), np.nan, dtype=np.float32), scores])
 
@@ -110,7 +110,7 @@ class Scorer:
         A context without ids is `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it is the first token of
         the continuation, which then has no score. An empty text as context raises DataError there.
         """
-        start = self.tokenizer.end_of_text
+        start = self.tokenizer.start_of_text
         if start is None and not all(context.strip() for context, _ in pairs):
             raise DataError(
                 "a context is empty and this tokenizer has no <|endoftext|> to use instead",

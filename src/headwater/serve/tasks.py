@@ -28,7 +28,7 @@ from headwater.serve.schema.requests import (
     TokenizeRequest,
 )
 from headwater.serve.served import Served, short_jobs
-from headwater.tokenizer import END_OF_TEXT, MASK, TOKENIZER_CLASSES, Tokenizer
+from headwater.tokenizer import MASK, TOKENIZER_CLASSES, Tokenizer
 
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
@@ -156,14 +156,16 @@ async def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> d
 def tokenizer_info(served: Served) -> dict[str, Any]:
     """/tokenizer_info, in vLLM's format: the fields of tokenizer_config.json that clients read."""
     tokenizer = served.tokenizer
-    end = None if tokenizer.end_of_text is None else END_OF_TEXT
+    tokens = tokenizer.vocabulary.tokens
+    roles = (tokenizer.start_of_text, tokenizer.end_of_text, tokenizer.padding)
+    start, end, padding = (None if index is None else tokens[index] for index in roles)
     return {
         "tokenizer_class": TOKENIZER_CLASSES[tokenizer.kind],
         "vocab_size": tokenizer.vocabulary_size,
         "model_max_length": served.lm.config.context,
-        "bos_token": end,
+        "bos_token": start,
         "eos_token": end,
-        "pad_token": None,
+        "pad_token": padding,
         "chat_template": None,
     }
 
@@ -238,7 +240,7 @@ def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) 
 
 
 def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[Request]:
-    ids = tokenizer.encode_batch([text for pair in pairs for text in pair])
+    ids = tokenizer.encode_batch([text for pair in pairs for text in pair], None)
     return list(zip(ids[::2], ids[1::2], strict=True))
 
 

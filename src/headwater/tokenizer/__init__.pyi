@@ -1,10 +1,20 @@
 from .comparison import Comparison, compare
-from .files import TOKENIZER_CLASSES, missing_tokenizer, tokenizer_json
+from .files import TOKENIZER_CLASSES, missing_tokenizer, read_characters, tokenizer_json
 from .gpt2 import PATTERN
 from .reference import merge_word, split_gpt1
 from .tokenizer import Tokenizer, train_tokenizer
 from .train import learn_vocabulary
-from .vocabulary import END_OF_TEXT, MASK, NEWLINE, PADDING, TASK_TOKENS, WORD_END, Kind, TaskTokens, token_dtype
+from .vocabulary import (
+    END_OF_TEXT,
+    MASK,
+    NEWLINE,
+    PADDING,
+    TASK_TOKENS,
+    WORD_END,
+    Kind,
+    TaskTokens,
+    token_dtype,
+)
 
 __all__ = [
     "END_OF_TEXT",
@@ -23,6 +33,7 @@ __all__ = [
     "learn_vocabulary",
     "merge_word",
     "missing_tokenizer",
+    "read_characters",
     "split_gpt1",
     "token_dtype",
     "tokenizer_json",

@@ -6,20 +6,25 @@ release can all be read as a `Vocabulary`. An inconsistency is an error that nam
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError, FolderError, MismatchError
+from headwater.errors import MALFORMED, DataError, FolderError, MismatchError
 from headwater.reading import read_json, read_object, read_text
 from headwater.storage import write_json, write_text
-from headwater.tokenizer import wordpiece
+from headwater.tokenizer import foreign, wordpiece
+from headwater.tokenizer.roles import Roles, tokenizer_settings
 from headwater.tokenizer.vocabulary import (
+    BYTE_CHARACTERS,
     END_OF_TEXT,
     NEWLINE,
     TASK_TOKENS,
     UNKNOWN,
     WORD_END,
+    AddedToken,
     Kind,
     Vocabulary,
     check,
@@ -31,7 +36,12 @@ _PAIRS = (
     ("encoder_bpe_40000.json", "vocab_40000.bpe"),
 )
 # The class names of transformers' tokenizers, by kind.
-TOKENIZER_CLASSES = {"gpt2": "GPT2Tokenizer", "gpt1": "OpenAIGPTTokenizer", "wordpiece": "BertTokenizer"}
+TOKENIZER_CLASSES = {
+    "gpt2": "GPT2Tokenizer",
+    "gpt1": "OpenAIGPTTokenizer",
+    "wordpiece": "BertTokenizer",
+    "foreign": "PreTrainedTokenizerFast",
+}
 
 
 def read_folder(folder: Path) -> Vocabulary:
@@ -39,14 +49,31 @@ def read_folder(folder: Path) -> Vocabulary:
 
     Raises FolderError if there is none, DataError if its files are inconsistent.
     """
+    content = foreign.described(folder)
+    if content is not None and not _is_ours(content):
+        return foreign.read_foreign(content, folder)
+    added = _added_tokens(folder)
+    ids = {token.content: index for token, index in added.items()}
     if pair := _pair(folder):
-        found = read_pair(*pair, _added_tokens(folder))
-        _check_split(found, folder)
-        return found
-    if wordpiece.is_wordpiece(folder):
-        return wordpiece.read_vocabulary(folder, _added_tokens(folder))
-    if (folder / "tokenizer.json").is_file():
-        return _read_tokenizer_json(folder)
+        vocabulary = read_pair(*pair, ids)
+        if vocabulary.kind == "gpt2" and read_object(folder / "tokenizer_config.json").get("add_prefix_space"):
+            return foreign.read_foreign(foreign.gpt2_content(vocabulary.ids, _listed(vocabulary), True), folder)
+    elif wordpiece.is_wordpiece(folder):
+        vocabulary = wordpiece.read_vocabulary(folder, ids)
+    elif content is not None:
+        vocabulary = _read_tokenizer_json(folder, ids)
+    elif (folder / CHARACTERS).is_file():
+        return foreign.of_characters(read_characters(folder / CHARACTERS))
+    else:
+        vocabulary = None
+    if vocabulary is not None:
+        # Nothing cleans the text of a byte-level tokenizer: a token is always found as it is.
+        exact = vocabulary.kind == "gpt2"
+        tokens = [token._replace(normalized=token.normalized and not exact) for token in added]
+        unusual = (token for token in tokens if token != AddedToken(token.content))
+        return replace(
+            vocabulary, unusual=tuple(token for token in unusual if token.content in vocabulary.specials)
+        )
     if (folder / "config.json").is_file():
         raise missing_tokenizer(folder)
     raise FolderError(
@@ -58,7 +85,7 @@ def read_folder(folder: Path) -> Vocabulary:
 
 def holds_tokenizer(folder: Path) -> bool:
     """Return whether `read_folder` finds the files of a tokenizer in a folder."""
-    alone = ("tokenizer.json", wordpiece.VOCABULARY_FILE)
+    alone = ("tokenizer.json", wordpiece.VOCABULARY_FILE, CHARACTERS)
     return any((folder / name).is_file() for name in alone) or _pair(folder) is not None
 
 
@@ -127,22 +154,36 @@ def _place(index: Any) -> int:
     return index if isinstance(index, int) else -1
 
 
-def _added_tokens(folder: Path) -> dict[str, int]:
-    """Return the special tokens in the other files of a Hugging Face folder."""
-    added: dict[str, int] = {}
-    config = read_object(folder / "tokenizer_config.json")
+def _added_tokens(folder: Path) -> dict[AddedToken, int]:
+    """Return the added tokens in the files of a Hugging Face folder, and their ids.
+
+    How a token is found is what `tokenizer_config.json` says, else `tokenizer.json`, as in transformers.
+    """
+    ids: dict[str, int] = {}
+    found: dict[str, AddedToken] = {}
     path = folder / "tokenizer_config.json"
+    config = read_object(path)
+    special = {str(value) for key, value in tokenizer_settings(folder).items() if key.endswith("_token")}
+
+    def add(entry: Mapping[str, Any], index: Any) -> None:
+        own = _added(entry, index, path)
+        ids.update(own)
+        for content in own:
+            known = {key: bool(entry[key]) for key in AddedToken._fields[1:] if key in entry}
+            found.setdefault(content, AddedToken(content, **({"special": False} | known)))
+
     for index, entry in _part(config, "added_tokens_decoder", path).items():
-        added |= _added(entry if isinstance(entry, dict) else {"content": entry}, index, path)
-    path = folder / "added_tokens.json"
-    for content, index in read_object(path).items():
-        added |= _added({"content": content}, index, path)
+        # Files of old versions have only the text.
+        add(entry if isinstance(entry, dict) else {"content": entry, "special": True}, index)
     path = folder / "tokenizer.json"
     entries = read_object(path).get("added_tokens") or []
     for entry in entries if isinstance(entries, list) else [entries]:
         known = entry if isinstance(entry, dict) else {}
-        added |= _added(known, known.get("id"), path)
-    return added
+        add(known, known.get("id"))
+    path = folder / "added_tokens.json"
+    for content, index in read_object(path).items():
+        add({"content": content, "special": content in special, "normalized": content not in special}, index)
+    return {found[content]: index for content, index in ids.items()}
 
 
 def _part(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -162,7 +203,7 @@ def _added(entry: Mapping[str, Any], index: Any, path: Path) -> dict[str, int]:
     raise DataError(f"{path} names an added token without text and id: {str(entry)[:100]}")
 
 
-def _read_tokenizer_json(folder: Path) -> Vocabulary:
+def _read_tokenizer_json(folder: Path, added: Mapping[str, int]) -> Vocabulary:
     path = folder / "tokenizer.json"
     content = read_json(path)
     model = content.get("model") if isinstance(content, dict) else None
@@ -177,36 +218,75 @@ def _read_tokenizer_json(folder: Path) -> Vocabulary:
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             raise DataError(f"merge {number} of {path} is {str(merge)[:100]!r}", expected="two tokens")
         pairs.append((pair[0], pair[1]))
-    vocabulary = _assemble(model["vocab"], pairs, _added_tokens(folder), str(path), f"{path}: merges,", 1)
-    _check_split(vocabulary, folder)
-    return vocabulary
+    return _assemble(model["vocab"], pairs, added, str(path), f"{path}: merges,", 1)
 
 
-def _check_split(vocabulary: Vocabulary, folder: Path) -> None:
-    """Raise DataError if a byte-level tokenizer does not split text as GPT-2: its own pattern, no added space."""
-    if vocabulary.kind != "gpt2":
-        return
-    path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
-    content = read_object(path)
+def _is_ours(content: Mapping[str, Any]) -> bool:
+    """Return whether a tokenizer is GPT-1's, GPT-2's byte-level encoding or BERT's, with any vocabulary."""
+    model = content["model"]
+    vocab = model["vocab"]
+    if not isinstance(vocab, dict):
+        return False
+    if wordpiece.is_bert(content):
+        return True
+    if "merges" not in model or model.get("type", "BPE") != "BPE":
+        return False
+    if NEWLINE in vocab and model.get("end_of_word_suffix") == WORD_END:
+        return True
     step = content.get("pre_tokenizer")
-    as_gpt2 = not content or (
+    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges", "dropout")
+    return (
         isinstance(step, dict)
-        and not content.get("normalizer")
         and step.get("type") == "ByteLevel"
         and not step.get("add_prefix_space", True)
         and step.get("use_regex", True) is True
+        and not content.get("normalizer")
+        and not any(model.get(key) for key in unusual)
+        and all(character in vocab for character in BYTE_CHARACTERS)
     )
-    if not as_gpt2:
-        raise DataError(f"{path} does not split text as GPT-2", expected="a ByteLevel pre-tokenizer alone")
-    if read_object(config).get("add_prefix_space"):  # overrides tokenizer.json
-        raise DataError(f"{config} has add_prefix_space = true", expected="false, as in GPT-2's tokenizer")
 
 
-def write_files(vocabulary: Vocabulary, folder: Path, *, context: int | None = None) -> None:
-    """Write Hugging Face's files into an existing folder: four, or three for kind wordpiece."""
+def _listed(vocabulary: Vocabulary) -> list[list[str]]:
+    return [list(pair) for pair in vocabulary.merges]
+
+
+CHARACTERS = "meta.pkl"
+
+
+class _Plain(pickle.Unpickler):
+    """Reads dictionaries, texts and numbers; whatever would call something is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+def read_characters(path: Path) -> dict[str, int]:
+    """Return the ids by character of nanoGPT's `meta.pkl`, without executing what a pickle may name.
+
+    Raises DataError for a file of anything else.
+    """
+    try:
+        with path.open("rb") as handle:
+            content = _Plain(handle).load()
+        ids = content["stoi"]
+        plain = all(isinstance(c, str) and len(c) == 1 and type(i) is int for c, i in ids.items())
+        if not plain or sorted(ids.values()) != list(range(len(ids))) or len(ids) != content["vocab_size"]:
+            raise ValueError("its characters do not have the ids from 0")
+    except (*MALFORMED, OSError, EOFError, pickle.UnpicklingError) as error:
+        raise DataError(
+            f"{path} is not nanoGPT's list of characters: {error}",
+            expected="vocab_size, stoi and itos, as prepare.py writes them",
+        ) from None
+    return dict(ids)
+
+
+def write_files(vocabulary: Vocabulary, folder: Path, roles: Roles, *, context: int | None = None) -> None:
+    """Write Hugging Face's files into an existing folder: four, three for kind wordpiece, two for kind foreign."""
     write_text(folder / "tokenizer.json", tokenizer_json(vocabulary, specials=True))
     limit = {} if context is None else {"model_max_length": context}
-    write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary) | limit)
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(vocabulary, roles) | limit)
+    if vocabulary.kind == "foreign":
+        return
     if vocabulary.kind == "wordpiece":
         write_text(folder / wordpiece.VOCABULARY_FILE, "".join(f"{token}\n" for token in vocabulary.tokens))
         return
@@ -221,6 +301,8 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     Kind gpt1 is written as by `transformers`, with BERT's rules for splitting: the library cannot express GPT-1's,
     so its ids differ from ours where the rules do.
     """
+    if vocabulary.kind == "foreign":
+        return f"{vocabulary.library}\n"
     added = _added_entries(vocabulary) if specials else {}
     if vocabulary.kind == "wordpiece":
         return wordpiece.tokenizer_json(vocabulary, added)
@@ -248,28 +330,38 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
 
 
 def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:
-    names = sorted(vocabulary.specials.items(), key=lambda item: item[1])
+    names = list(vocabulary.added)
     if vocabulary.kind == "gpt1":
-        names = [(UNKNOWN, vocabulary.ids[UNKNOWN]), *names]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return {index: {"content": name, **flags} for name, index in names}
+        names = [AddedToken(UNKNOWN), *names]
+    keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return {vocabulary.ids[name.content]: {key: getattr(name, key) for key in keys} for name in names}
 
 
-def _tokenizer_config(vocabulary: Vocabulary) -> dict[str, Any]:
+def _tokenizer_config(vocabulary: Vocabulary, roles: Roles) -> dict[str, Any]:
     entries = _added_entries(vocabulary)
     config: dict[str, Any] = {
         "tokenizer_class": TOKENIZER_CLASSES[vocabulary.kind],
         "added_tokens_decoder": {str(index): entry for index, entry in entries.items()},
         "clean_up_tokenization_spaces": False,
     }
+
+    def text(index: int | None) -> str | None:
+        return None if index is None else vocabulary.tokens[index]
+
+    end = text(roles.ends[0] if roles.ends else None)
+    named = {"bos_token": text(roles.start), "eos_token": end}
     if vocabulary.kind == "gpt2":
-        end = END_OF_TEXT if END_OF_TEXT in vocabulary.specials else None
-        config |= {"add_prefix_space": False, "bos_token": end, "eos_token": end, "unk_token": end}
+        config |= {"add_prefix_space": False, **named, "unk_token": end}
     elif vocabulary.kind == "gpt1":
-        config |= {"unk_token": UNKNOWN, "do_lower_case": True}
-    else:
+        config |= {"unk_token": UNKNOWN, "do_lower_case": True} | {k: v for k, v in named.items() if v is not None}
+    elif vocabulary.kind == "wordpiece":
         names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
         config |= {**dict(vocabulary.rules), **dict(zip(names, wordpiece.SPECIALS, strict=True))}
-    named = {END_OF_TEXT, *(wordpiece.SPECIALS if vocabulary.kind == "wordpiece" else ())}
-    others = [name for name in vocabulary.specials if name not in named]
+        config |= {k: v for k, v in named.items() if v is not None}
+    else:
+        config |= {**named, **dict(roles.names)}
+    if roles.padding is not None:
+        config["pad_token"] = text(roles.padding)
+    control = {value for value in config.values() if isinstance(value, str)}
+    others = [token.content for token in vocabulary.added if token.special and token.content not in control]
     return config | ({"additional_special_tokens": others} if others else {})

@@ -6,7 +6,6 @@ ordinary text. Special tokens in a text are plain text unless the caller allows 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import index
@@ -29,10 +28,13 @@ from headwater.storage import (
     storage_errors,
     user_files,
 )
+from headwater.tokenizer.added import Segment, Splitter, chosen
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
+from headwater.tokenizer.foreign import ForeignCodec
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
+from headwater.tokenizer.roles import Roles, default_roles, read_roles
 from headwater.tokenizer.train import learn_vocabulary
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
@@ -46,7 +48,7 @@ from headwater.tokenizer.vocabulary import (
     token_dtype,
     vocabulary_from_ranks,
 )
-from headwater.tokenizer.wordpiece import WordPieceCodec
+from headwater.tokenizer.wordpiece import RULES, SPECIALS, WordPieceCodec, bert_normalizer
 
 _ORIGINALS = {
     "gpt2": ("gpt2/encoder.json", "gpt2/vocab.bpe"),
@@ -58,9 +60,12 @@ _ROUNDINGS = [1 << power for power in range(11)]
 class Tokenizer:
     """Text to token ids and back, with the ids of the original GPT-1, GPT-2 or BERT code for its vocabulary."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, roles: Roles | None = None) -> None:
+        """`roles`: which tokens begin, end and pad a text; by default `<|endoftext|>` begins and ends it."""
         self.vocabulary = vocabulary
+        self.roles = default_roles(vocabulary.specials) if roles is None else roles
         self._codec = _codec(vocabulary)
+        self._splitters: dict[frozenset[str], Splitter | None] = {}
 
     @classmethod
     def load(cls, name_or_folder: str | Path, *, download: bool = False) -> Tokenizer:
@@ -85,7 +90,8 @@ class Tokenizer:
         folder = shipped.find(name_or_folder, download=download)
         if has_manifest(folder) and read_manifest(folder).kind == "tokenizer":
             open_folder(folder, "tokenizer")
-        return cls(read_folder(folder))
+        found = read_folder(folder)
+        return cls(found, read_roles(folder, found.specials, len(found.tokens)))
 
     @staticmethod
     def inputs_of(name_or_folder: str | Path) -> dict[str, Path]:
@@ -172,8 +178,33 @@ class Tokenizer:
 
     @property
     def end_of_text(self) -> int | None:
-        """Id of `<|endoftext|>`; None for a vocabulary without it, as GPT-1's."""
-        return self.vocabulary.specials.get(END_OF_TEXT)
+        """Id of the token that ends a text, the first if there are several; None without one, as GPT-1's."""
+        return self.roles.ends[0] if self.roles.ends else None
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Ids of all tokens that end a text."""
+        return self.roles.ends
+
+    @property
+    def start_of_text(self) -> int | None:
+        """Id of the token before a text: its own, else that of the end of a text before it."""
+        return self.end_of_text if self.roles.start is None else self.roles.start
+
+    @property
+    def padding(self) -> int | None:
+        """Id of the token that fills up a batch; None if the folder names none."""
+        return self.roles.padding
+
+    @cached_property
+    def text_tokens(self) -> frozenset[str]:
+        """The special tokens that belong to a text, such as the name of a speaker: all without a role."""
+        roles = self.roles
+        numbers = {roles.start, roles.padding, *roles.ends}
+        control = {*TASK_TOKENS, END_OF_TEXT, *(name for _, name in roles.names)}
+        control |= set(SPECIALS) if self.kind == "wordpiece" else {MASK}
+        special = (token.content for token in self.vocabulary.added if token.special)
+        return frozenset(n for n in special if n not in control and self.vocabulary.specials[n] not in numbers)
 
     @property
     def task_tokens(self) -> TaskTokens:
@@ -190,8 +221,8 @@ class Tokenizer:
 
     @property
     def mask(self) -> int | None:
-        """Id of `[MASK]`, which a masked model fills; None for a vocabulary without it."""
-        return self.vocabulary.specials.get(MASK)
+        """Id of the token that a masked model fills, `[MASK]` or the folder's own; None without one."""
+        return self.vocabulary.specials.get(dict(self.roles.names).get("mask_token", MASK))
 
     @property
     def frame(self) -> tuple[list[int], list[int]]:
@@ -222,46 +253,82 @@ class Tokenizer:
         """
         if self.kind == "wordpiece" or all(name in self.vocabulary.specials for name in TASK_TOKENS):
             return self
-        return Tokenizer(self.vocabulary.with_specials(TASK_TOKENS))
+        return Tokenizer(self.vocabulary.with_specials(TASK_TOKENS), self.roles)
 
     def with_mask(self) -> Tokenizer:
         """Return the tokenizer with `[MASK]` as its last row; one that has it is returned unchanged."""
-        return self if self.mask is not None else Tokenizer(self.vocabulary.with_specials([MASK]))
+        return self if self.mask is not None else Tokenizer(self.vocabulary.with_specials([MASK]), self.roles)
 
-    def encode(self, text: str, allow_special: bool = False) -> list[int]:
-        """Return the ids of a text. `allow_special` encodes special tokens in it as such, not as plain text.
+    def encode(self, text: str, allow_special: bool | None = False) -> list[int]:
+        """Return the ids of a text; a token that was added as an ordinary one is always one token.
 
-        The two halves of a surrogate pair are one character. A lone surrogate raises DataError for kind gpt2; for
-        the other kinds it is replaced.
+        allow_special: whether special tokens in the text are encoded as such, or as plain text; None: only those
+        that belong to texts (`text_tokens`). A lone surrogate raises DataError for kind gpt2; for gpt1 ftfy's
+        repair replaces it.
         """
         return self.encode_batch([text], allow_special)[0]
 
-    def encode_batch(self, texts: Sequence[str], allow_special: bool = False) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], allow_special: bool | None = False) -> list[list[int]]:
         """Return the ids of each text, as `encode`."""
-        texts = _as_texts(texts)
-        if not allow_special or not self.vocabulary.specials:
+        texts, allowed = _as_texts(texts), self._allowed(allow_special)
+        if isinstance(self._codec, ForeignCodec):
+            return self._codec.encode_batch(texts, allowed)
+        splitter = self._splitter(allowed)
+        if splitter is None:
             return self._codec.encode_batch(texts)
-        pieces = [self._special_pattern.split(text) for text in texts]
-        # Splitting by a group alternates: ordinary text at even indices, special tokens at odd ones.
-        ordinary = iter(self._codec.encode_batch([piece for parts in pieces for piece in parts[::2]]))
-        encoded = []
-        for parts in pieces:
-            ids = list(next(ordinary))
-            for name in parts[1::2]:
-                ids.append(self.vocabulary.specials[name])
-                ids += next(ordinary)
-            encoded.append(ids)
-        return encoded
+        parts = [splitter.split(text) or [Segment(text, None)] for text in texts]
+        pieces = [segment.text for segments in parts for segment in segments if segment.token is None]
+        ordinary = iter(self._codec.encode_batch(pieces))
+        return [
+            [i for one in segments for i in (next(ordinary) if one.token is None else [one.token])]
+            for segments in parts
+        ]
 
     def encode_array(
-        self, texts: Sequence[str]
+        self, texts: Sequence[str], allow_special: bool | None = False
     ) -> tuple[npt.NDArray[np.uint16] | npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets, int64: fast for much text.
 
-        The ids are uint16, or uint32 if the vocabulary has more than 65,536 rows. Special tokens are plain text.
+        The ids are uint16, or uint32 if the vocabulary has more than 65,536 rows. `allow_special`: see `encode`.
         """
-        ids, offsets = self._codec.encode_array(_as_texts(texts))
+        texts, allowed = _as_texts(texts), self._allowed(allow_special)
+        splitter = None if isinstance(self._codec, ForeignCodec) else self._splitter(allowed)
+        if isinstance(self._codec, ForeignCodec):
+            ids, offsets = self._codec.encode_array(texts, allowed)
+        elif splitter is None:
+            ids, offsets = self._codec.encode_array(texts)
+        else:
+            parts = [splitter.split(text) or [Segment(text, None)] for text in texts]
+            ids, offsets = self._joined(parts)
         return (ids if token_dtype(self.vocabulary_size) is np.uint32 else ids.astype(np.uint16)), offsets
+
+    def _joined(self, parts: Sequence[Sequence[Segment]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Encode the ordinary segments of each text together, and put the added tokens between them."""
+        assert not isinstance(self._codec, ForeignCodec)
+        segments = [segment for text in parts for segment in text]
+        pieces = [segment.text for segment in segments if segment.token is None]
+        ids, borders = self._codec.encode_array(pieces)
+        sizes = iter(np.diff(borders).tolist())
+        lengths = [next(sizes) if segment.token is None else 0 for segment in segments]
+        ends = np.cumsum([0, *lengths])
+        added = [number for number, segment in enumerate(segments) if segment.token is not None]
+        whole = np.insert(ids, ends[added], [segments[number].token or 0 for number in added])
+        counts = iter([max(length, int(s.token is not None)) for length, s in zip(lengths, segments, strict=True)])
+        offsets = np.cumsum([0, *(sum(next(counts) for _ in text) for text in parts)], dtype=np.int64)
+        return whole.astype(np.uint32), offsets
+
+    def _allowed(self, allow_special: bool | None) -> frozenset[str]:
+        if allow_special is None:
+            return self.text_tokens
+        return frozenset(self.vocabulary.specials) if allow_special else frozenset()
+
+    def _splitter(self, allowed: frozenset[str]) -> Splitter | None:
+        """Return what finds the added tokens in a text; None if none can be in it."""
+        if allowed not in self._splitters:
+            found = chosen(self.vocabulary.added, allowed)
+            cleaning = None if self.kind == "gpt2" else bert_normalizer(dict(self.vocabulary.rules) or RULES)
+            self._splitters[allowed] = Splitter(found, self.vocabulary.specials, cleaning) if found else None
+        return self._splitters[allowed]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids: exact for kind gpt2, except that invalid UTF-8 becomes U+FFFD.
@@ -283,17 +350,12 @@ class Tokenizer:
         folder = Path(folder)
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        write_files(self.vocabulary, folder, context=context)
+        write_files(self.vocabulary, folder, self.roles, context=context)
 
     def _checked(self, token: int) -> int:
         if not 0 <= token < self.vocabulary_size:
             raise UsageError(f"{token} is not a token id", expected=f"0 to {self.vocabulary_size - 1}")
         return index(token)
-
-    @cached_property
-    def _special_pattern(self) -> re.Pattern[str]:
-        names = sorted(self.vocabulary.specials, key=len, reverse=True)
-        return re.compile(f"({'|'.join(map(re.escape, names))})")
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, vocabulary_size={self.vocabulary_size:,})"
@@ -346,7 +408,9 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def _codec(vocabulary: Vocabulary) -> ByteLevelCodec | WordCodec | WordPieceCodec:
+def _codec(vocabulary: Vocabulary) -> ByteLevelCodec | WordCodec | WordPieceCodec | ForeignCodec:
+    if vocabulary.kind == "foreign":
+        return ForeignCodec(vocabulary)
     if vocabulary.kind == "wordpiece":
         return WordPieceCodec(vocabulary)
     return ByteLevelCodec(vocabulary) if vocabulary.kind == "gpt2" else WordCodec(vocabulary)

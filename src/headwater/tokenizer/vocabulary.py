@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from typing import Literal, NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 from headwater.errors import DataError, UsageError
 from headwater.reading import without_surrogates
 
-Kind = Literal["gpt2", "gpt1", "wordpiece"]
+Kind = Literal["gpt2", "gpt1", "wordpiece", "foreign"]
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<unk>"
 NEWLINE = "\n</w>"
@@ -30,6 +30,17 @@ WORD_END = "</w>"
 TASK_TOKENS = ("_start_", "_delimiter_", "_classify_")
 # BERT's special tokens; a masked model with another vocabulary has `MASK` as an additional row.
 PADDING, CLASSIFY, SEPARATOR, MASK = "[PAD]", "[CLS]", "[SEP]", "[MASK]"
+
+
+class AddedToken(NamedTuple):
+    """How a token that was added to a vocabulary is found in a text; see `added`."""
+
+    content: str
+    special: bool = True
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    normalized: bool = False
 
 
 class TaskTokens(NamedTuple):
@@ -79,6 +90,10 @@ class Vocabulary:
     specials: Mapping[str, int]
     # BERT's settings for cleaning text, sorted by name; empty for the other kinds.
     rules: tuple[tuple[str, bool | None], ...] = ()
+    # Those of `specials` that are not special, or are found in another way than by their exact text.
+    unusual: tuple[AddedToken, ...] = ()
+    # Kind foreign: the tokenizer as the JSON of the `tokenizers` library.
+    library: str = ""
 
     def __repr__(self) -> str:
         return f"Vocabulary(kind={self.kind!r}, {len(self.tokens):,} tokens, {len(self.merges):,} merges)"
@@ -87,6 +102,13 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """Ids by token, including special tokens."""
         return {token: index for index, token in enumerate(self.tokens)}
+
+    @cached_property
+    def added(self) -> list[AddedToken]:
+        """How each added token is found in a text, in the order of ids."""
+        unusual = {token.content: token for token in self.unusual}
+        names = sorted(self.specials, key=self.specials.__getitem__)
+        return [unusual.get(name, AddedToken(name)) for name in names]
 
     @cached_property
     def plain_ids(self) -> dict[str, int]:
@@ -105,6 +127,8 @@ class Vocabulary:
         """SHA-256 of everything that decides an id."""
         content: list[object] = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
         content += [self.rules] if self.rules else []
+        content += [sorted(self.unusual)] if self.unusual else []
+        content += [json.loads(self.library)] if self.library else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def with_specials(self, names: Iterable[str]) -> Vocabulary:
@@ -117,13 +141,13 @@ class Vocabulary:
                     expected="a different text for each special token",
                 )
         start = len(self.tokens)
-        return Vocabulary(
-            self.kind,
-            (*self.tokens, *new),
-            self.merges,
-            {**self.specials, **{name: start + place for place, name in enumerate(new)}},
-            self.rules,
-        )
+        ids = {name: start + place for place, name in enumerate(new)}
+        library = self.library
+        if library and new:
+            content = json.loads(library)
+            content["added_tokens"] += [{"id": ids[name], **AddedToken(name)._asdict()} for name in new]
+            library = json.dumps(content, ensure_ascii=False)
+        return replace(self, tokens=(*self.tokens, *new), specials={**self.specials, **ids}, library=library)
 
 
 def check(

@@ -122,6 +122,19 @@ def read_vocabulary(folder: Path, added: Mapping[str, int]) -> Vocabulary:
     return Vocabulary("wordpiece", tuple(tokens), (), specials, rules=tuple(sorted(rules.items())))
 
 
+def is_bert(content: Mapping[str, Any]) -> bool:
+    """Return whether a `tokenizer.json` cleans, splits and continues words as BERT, with BERT's special tokens."""
+    model = content.get("model")
+    if not isinstance(model, dict) or model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
+        return False
+    try:
+        _check_parts(content, Path())
+        _rules(content["normalizer"], _NORMALIZER_KEYS, Path())
+    except DataError:
+        return False
+    return all(name in model["vocab"] for name in SPECIALS)
+
+
 def _check_parts(library: Mapping[str, Any], path: Path) -> None:
     """Raise DataError if a `tokenizer.json` cleans text, splits it or continues words otherwise than BERT."""
     for part, settings in _PARTS.items():

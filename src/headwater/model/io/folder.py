@@ -133,13 +133,19 @@ def save_description(
     keys: Mapping[str, Any] | None = None,
 ) -> None:
     """Write everything of a model folder except its weights: `config.json` and the tokenizer's files."""
-    kind, end_of_text = config.model_type, None
+    kind = config.model_type
+    start: int | None = None
+    ends: tuple[int, ...] = ()
+    padding: int | None = None
     if tokenizer is not None:
-        end_of_text = tokenizer.end_of_text
+        start, ends, padding = tokenizer.start_of_text, tokenizer.ends, tokenizer.padding
     elif kind == "gpt2" and config.vocabulary > huggingface.END_OF_TEXT:
-        end_of_text = huggingface.END_OF_TEXT
+        start, ends = huggingface.END_OF_TEXT, (huggingface.END_OF_TEXT,)
+    special = {"bos_token_id": start, "eos_token_id": list(ends) if len(ends) > 1 else next(iter(ends), None)}
+    special |= {} if padding is None else {"pad_token_id": padding}
     stored = str(dtype).removeprefix("torch.")
-    write_json(folder / CONFIG, huggingface.write_config(config, stored, end_of_text) | dict(keys or {}))
+    content = huggingface.write_config(config, stored, special)
+    write_json(folder / CONFIG, content | dict(keys or {}))
     if tokenizer is not None:
         tokenizer.save(folder, context=config.context)
 

@@ -82,8 +82,8 @@ def is_unused(kind: str, name: str) -> bool:
     return _BUFFERS.search(name) is not None or (kind == "bert" and name.startswith(bert.UNUSED))
 
 
-def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> dict[str, Any]:
-    """Return the content of `config.json`; `dtype` is torch's name without "torch."."""
+def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of `config.json`; dtype: torch's name without "torch."; special: ids of tokens by key."""
     kind = config.model_type
     if kind == "bert":
         ours = (*_OURS_ONLY, "next_sentence") if config.next_sentence else _OURS_ONLY
@@ -104,8 +104,7 @@ def write_config(config: ModelConfig, dtype: str, end_of_text: int | None) -> di
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.dropout,
         "initializer_range": config.init_deviation,
-        "bos_token_id": end_of_text,
-        "eos_token_id": end_of_text,
+        **special,
         "tie_word_embeddings": True,
     }
     content |= {"activation_function": "gelu_new"} if kind == "gpt2" else {"afn": "gelu"}

@@ -31,7 +31,7 @@ from headwater.pretraining.tokens.pack import (
 )
 from headwater.pretraining.tokens.sampler import check_ids, shard_paths
 from headwater.storage import SILENT, Progress, Stage, has_manifest, open_folder, read_manifest
-from headwater.tokenizer import Tokenizer, token_dtype
+from headwater.tokenizer import Tokenizer, read_characters, token_dtype
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
 MAGIC, VERSION = 20240520, 1
@@ -95,16 +95,16 @@ def import_tokens(
             expected="one of the two words",
             repair="Rename it",
         )
+    meta = source / "meta.pkl"
+    if tokenizer is None and meta.is_file():
+        tokenizer = str(source)
+        progress.note(f"The tokens of {source} are the characters that its meta.pkl lists")
     if tokenizer is None:
-        if (source / "meta.pkl").is_file():
-            raise MismatchError(
-                f"{source} has a vocabulary of its own, in meta.pkl",
-                expected="GPT-2's original vocabulary",
-                repair="Give the tokenizer of these ids: --tokenizer T",
-            )
         progress.note(f"The ids in {source} are assumed to be of GPT-2's original tokenizer (gpt2)")
     named = tokenizer or "gpt2"
     loaded = Tokenizer.load(named)
+    if meta.is_file():
+        _require_characters(loaded, named, meta)
     opened = {part: [_open(path) for path in files[part]] for part in PARTS}
     formats = {kind for shards in opened.values() for kind, _ in shards}
     if len(formats) > 1:
@@ -207,6 +207,17 @@ def _after_header(path: Path, header: np.ndarray, size: int) -> np.ndarray:
             f"{path} {state}: {size:,} bytes", expected=f"{expected:,}, for the {count:,} ids of its header"
         )
     return np.memmap(path, dtype="<u2", mode="r", offset=4 * _HEADER)
+
+
+def _require_characters(tokenizer: Tokenizer, named: str, meta: Path) -> None:
+    """Raise MismatchError for a tokenizer whose ids of characters are not those of the file next to the tokens."""
+    for character, index in read_characters(meta).items():
+        if index >= tokenizer.vocabulary_size or tokenizer.decode([index]) != character:
+            raise MismatchError(
+                f"id {index} is {character!r} in {meta}, and another token in the tokenizer {named}",
+                expected="the tokenizer of these tokens",
+                repair="Leave --tokenizer out",
+            )
 
 
 def _import_part(

@@ -142,7 +142,7 @@ class _PartWriter:
     def encode(self) -> None:
         if not self._texts:
             return
-        encoded, offsets = self._tokenizer.encode_array(self._texts)
+        encoded, offsets = self._tokenizer.encode_array(self._texts, None)
         ids: np.ndarray = encoded
         if len(ids) and int(ids.max()) >= self._tokenizer.vocabulary_size:
             raise MismatchError(
