@@ -241,7 +241,7 @@ def test_marks_in_order_have_the_same_normal_forms(text: str) -> None:
 def test_long_chunks_are_not_remembered(small: Tokenizer) -> None:
     tokenizer = Tokenizer(small.vocabulary)
     tokenizer.encode("river " + "x" * 10_000 + " " + "$" * 10_000)
-    codec = tokenizer._codec
+    codec = tokenizer._codec.ordinary
     assert isinstance(codec, WordCodec)
     assert max(map(len, [*codec._chunks, *codec._words])) <= 64
 

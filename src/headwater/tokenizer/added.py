@@ -8,13 +8,36 @@ The `tokenizers` library searches, so that the rules are those of every other pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+import json
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
 
-from headwater.tokenizer.vocabulary import AddedToken, join_surrogates
+import numpy as np
+import numpy.typing as npt
+
+from headwater.tokenizer.vocabulary import AddedToken, Vocabulary, join_surrogates
+from headwater.tokenizer.wordpiece import RULES, bert_normalizer
 
 # A text without added tokens is one piece with this id; added tokens follow it.
 _PIECE = 0
+
+Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
+
+
+class OrdinaryCodec(Protocol):
+    """Text without added tokens to ids and back."""
+
+    token_bytes: list[bytes]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+
+    def encode_array(self, texts: Sequence[str]) -> Encoded:
+        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of the ids."""
 
 
 class Segment(NamedTuple):
@@ -24,30 +47,85 @@ class Segment(NamedTuple):
     token: int | None
 
 
-class Splitter:
-    """Splits texts at some added tokens; `normalizer` is the library's step that cleans texts of this kind."""
+class AddedCodec:
+    """Text to ids with a codec for ordinary text, and the added tokens between its parts."""
 
-    def __init__(
-        self, added: Sequence[AddedToken], ids: Mapping[str, int], normalizer: Mapping[str, Any] | None = None
-    ) -> None:
-        import json
+    def __init__(self, ordinary: OrdinaryCodec, vocabulary: Vocabulary) -> None:
+        self.ordinary = ordinary
+        self.token_bytes = ordinary.token_bytes
+        self.decode = ordinary.decode
+        self._vocabulary = vocabulary
+        self._splitters: dict[frozenset[str], _Splitter | None] = {}
 
+    def encode_batch(self, texts: Sequence[str], allowed: frozenset[str]) -> list[list[int]]:
+        """Return the ids of each text; special tokens other than the `allowed` ones are plain text."""
+        splitter = self._splitter(allowed)
+        if splitter is None:
+            return self.ordinary.encode_batch(texts)
+        parts = [splitter.split(text) for text in texts]
+        ordinary = iter(self.ordinary.encode_batch(list(_ordinary(parts))))
+        return [
+            [i for part in segments for i in (next(ordinary) if part.token is None else [part.token])]
+            for segments in parts
+        ]
+
+    def encode_array(self, texts: Sequence[str], allowed: frozenset[str]) -> Encoded:
+        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
+        splitter = self._splitter(allowed)
+        if splitter is None:
+            return self.ordinary.encode_array(texts)
+        parts = [splitter.split(text) for text in texts]
+        ids, borders = self.ordinary.encode_array(list(_ordinary(parts)))
+        spans = pairwise(borders.tolist())
+        joined = [np.empty(0, np.uint32)]
+        lengths = [0]
+        for segments in parts:
+            here = [
+                ids[slice(*next(spans))] if part.token is None else np.array([part.token], np.uint32)
+                for part in segments
+            ]
+            joined += here
+            lengths.append(sum(map(len, here)))
+        return np.concatenate(joined), np.cumsum(lengths, dtype=np.int64)
+
+    def _splitter(self, allowed: frozenset[str]) -> _Splitter | None:
+        """Return what finds the added tokens in a text; None if none can be in it."""
+        if allowed not in self._splitters:
+            found = [token for token in self._vocabulary.added if not token.special or token.content in allowed]
+            self._splitters[allowed] = _Splitter(found, self._vocabulary) if found else None
+        return self._splitters[allowed]
+
+
+def _ordinary(parts: Sequence[Sequence[Segment]]) -> Iterator[str]:
+    return (segment.text for segments in parts for segment in segments if segment.token is None)
+
+
+class _Splitter:
+    """Splits texts at some added tokens."""
+
+    def __init__(self, added: Sequence[AddedToken], vocabulary: Vocabulary) -> None:
         from tokenizers import Tokenizer
 
-        self._ids = [ids[token.content] for token in added]
-        # Without cleaning, a text without the characters of a token does not contain it.
-        exact = normalizer is None or not any(token.normalized for token in added)
+        self._ids = [vocabulary.specials[token.content] for token in added]
+        # Nothing cleans the text of a byte-level tokenizer: a text without a token's characters has no such token.
+        exact = vocabulary.kind == "gpt2" or not any(token.normalized for token in added)
         self._contents = [token.content for token in added] if exact else None
         entries = [
             {"id": number, **token._asdict(), "special": False} for number, token in enumerate(added, _PIECE + 1)
         ]
-        model = {"type": "WordLevel", "vocab": {"": _PIECE}, "unk_token": ""}
-        steps = {"pre_tokenizer": None, "post_processor": None, "decoder": None}
-        content = {"version": "1.0", "added_tokens": entries, "normalizer": normalizer, **steps, "model": model}
+        content: dict[str, Any] = {
+            "version": "1.0",
+            "added_tokens": entries,
+            "normalizer": None if exact else bert_normalizer(RULES),
+            "pre_tokenizer": None,
+            "post_processor": None,
+            "decoder": None,
+            "model": {"type": "WordLevel", "vocab": {"": _PIECE}, "unk_token": ""},
+        }
         self._library = Tokenizer.from_str(json.dumps(content))
 
     def split(self, text: str) -> list[Segment]:
-        """Return the parts of a text in order; an empty text has none."""
+        """Return the parts of a text in order, at least one."""
         if self._contents is not None and not any(content in text for content in self._contents):
             return [Segment(text, None)]
         if not text.isascii():
@@ -62,10 +140,6 @@ class Splitter:
             segments += [Segment(text[end:start], None)] if start > end else []
             segments.append(Segment(text[start:stop], self._ids[number - 1]))
             end = stop
-        return segments + ([Segment(text[end:], None)] if end < len(text) else [])
-
-
-def chosen(added: Iterable[AddedToken], allowed: Iterable[str]) -> list[AddedToken]:
-    """Return the added tokens that are found: those that are not special, and special ones that are `allowed`."""
-    names = frozenset(allowed)
-    return [token for token in added if not token.special or token.content in names]
+        if end < len(text) or not segments:
+            segments.append(Segment(text[end:], None))
+        return segments

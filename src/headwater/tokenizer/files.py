@@ -19,6 +19,7 @@ from headwater.tokenizer import foreign, wordpiece
 from headwater.tokenizer.roles import Roles, tokenizer_settings
 from headwater.tokenizer.vocabulary import (
     BYTE_CHARACTERS,
+    CHARACTER_BYTES,
     END_OF_TEXT,
     NEWLINE,
     TASK_TOKENS,
@@ -49,38 +50,52 @@ def read_folder(folder: Path) -> Vocabulary:
 
     Raises FolderError if there is none, DataError if its files are inconsistent.
     """
-    content = foreign.described(folder)
-    if content is not None and not _is_ours(content):
+    content, pair = foreign.described(folder), _pair(folder)
+    if content is None and pair is not None:
+        content = _content_of_pair(*pair, folder)
+    if content is None:
+        if (folder / CHARACTERS).is_file():
+            return foreign.of_characters(read_characters(folder / CHARACTERS))
+        if (folder / "config.json").is_file():
+            raise missing_tokenizer(folder)
+        raise FolderError(
+            f"{folder} has no tokenizer" if folder.exists() else f"{folder} does not exist",
+            expected="a folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt",
+            repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
+        )
+    if not _is_ours(content):
         return foreign.read_foreign(content, folder)
     added = _added_tokens(folder)
     ids = {token.content: index for token, index in added.items()}
-    if pair := _pair(folder):
+    if wordpiece.is_bert(content):
+        vocabulary = wordpiece.read_vocabulary(folder, content, ids)
+    elif pair is not None and read_json(pair[0]) == content["model"]["vocab"]:
         vocabulary = read_pair(*pair, ids)
-        if vocabulary.kind == "gpt2" and read_object(folder / "tokenizer_config.json").get("add_prefix_space"):
-            return foreign.read_foreign(foreign.gpt2_content(vocabulary.ids, _listed(vocabulary), True), folder)
-    elif wordpiece.is_wordpiece(folder):
-        vocabulary = wordpiece.read_vocabulary(folder, ids)
-    elif content is not None:
-        vocabulary = _read_tokenizer_json(folder, ids)
-    elif (folder / CHARACTERS).is_file():
-        return foreign.of_characters(read_characters(folder / CHARACTERS))
     else:
-        vocabulary = None
-    if vocabulary is not None:
-        # Nothing cleans the text of a byte-level tokenizer: a token is always found as it is.
-        exact = vocabulary.kind == "gpt2"
-        tokens = [token._replace(normalized=token.normalized and not exact) for token in added]
-        unusual = (token for token in tokens if token != AddedToken(token.content))
-        return replace(
-            vocabulary, unusual=tuple(token for token in unusual if token.content in vocabulary.specials)
-        )
-    if (folder / "config.json").is_file():
-        raise missing_tokenizer(folder)
-    raise FolderError(
-        f"{folder} has no tokenizer" if folder.exists() else f"{folder} does not exist",
-        expected="a folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt",
-        repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
-    )
+        vocabulary = _read_tokenizer_json(folder, ids)
+    # Nothing cleans the text of a byte-level tokenizer: a token is always found as it is.
+    exact = vocabulary.kind == "gpt2"
+    tokens = [token._replace(normalized=token.normalized and not exact) for token in added]
+    unusual = (token for token in tokens if token != AddedToken(token.content))
+    return replace(vocabulary, unusual=tuple(token for token in unusual if token.content in vocabulary.specials))
+
+
+def _content_of_pair(vocabulary: Path, merges: Path, folder: Path) -> dict[str, Any]:
+    """Return the JSON of what AutoTokenizer runs for a token file and a merges file."""
+    ids, pairs, _ = _parse_pair(vocabulary, merges)
+    if NEWLINE in ids or foreign.tokenizer_class(folder) == "OpenAIGPTTokenizer":
+        return foreign.gpt1_content(ids, pairs)
+    added = {token.content for token in _added_tokens(folder)} | {END_OF_TEXT, *TASK_TOKENS}
+    added |= {str(value) for key, value in tokenizer_settings(folder).items() if key.endswith("_token")}
+    for token in ids:
+        if not CHARACTER_BYTES.keys() >= set(token) and token not in added:
+            raise DataError(
+                f"{vocabulary} is not byte-level: {token!r} has a character that stands for no byte",
+                expected="a vocabulary of GPT-2's or GPT-1's kind, or a tokenizer.json, which describes any kind",
+                repair="Save it with the tokenizers library: tokenizer.save('tokenizer.json')",
+            )
+    prefix_space = bool(tokenizer_settings(folder).get("add_prefix_space"))
+    return foreign.gpt2_content(ids, pairs, prefix_space)
 
 
 def holds_tokenizer(folder: Path) -> bool:
@@ -106,6 +121,12 @@ def missing_tokenizer(model: Path | str) -> MismatchError:
 
 def read_pair(vocabulary: Path, merges: Path, added: Mapping[str, int] | None = None) -> Vocabulary:
     """Return the vocabulary of a token file (JSON, token to id) and a merges file (one pair a line)."""
+    ids, pairs, first = _parse_pair(vocabulary, merges)
+    return _assemble(ids, pairs, added or {}, str(vocabulary), str(merges), first)
+
+
+def _parse_pair(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[str, str]], int]:
+    """Return the ids by token, the merges, and the line of the first merge."""
     ids = read_json(vocabulary)
     if not isinstance(ids, dict):
         raise DataError(f"{vocabulary} is a JSON {type(ids).__name__}", expected="an object, token to id")
@@ -123,7 +144,7 @@ def read_pair(vocabulary: Path, merges: Path, added: Mapping[str, int] | None = 
                 repair="The file is truncated or not a merges file: get it again",
             )
         pairs.append((parts[0], parts[1]))
-    return _assemble(ids, pairs, added or {}, str(vocabulary), str(merges), first + 1)
+    return ids, pairs, first + 1
 
 
 def _assemble(
@@ -246,10 +267,6 @@ def _is_ours(content: Mapping[str, Any]) -> bool:
     )
 
 
-def _listed(vocabulary: Vocabulary) -> list[list[str]]:
-    return [list(pair) for pair in vocabulary.merges]
-
-
 CHARACTERS = "meta.pkl"
 
 
@@ -288,7 +305,8 @@ def write_files(vocabulary: Vocabulary, folder: Path, roles: Roles, *, context: 
     if vocabulary.kind == "foreign":
         return
     if vocabulary.kind == "wordpiece":
-        write_text(folder / wordpiece.VOCABULARY_FILE, "".join(f"{token}\n" for token in vocabulary.tokens))
+        pieces = vocabulary.tokens[: vocabulary.pieces]
+        write_text(folder / wordpiece.VOCABULARY_FILE, "".join(map("{}\n".format, pieces)))
         return
     write_json(folder / "vocab.json", vocabulary.ids)
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.reading import read_object
+from headwater.reading import read_object, read_text
+from headwater.tokenizer import wordpiece
 from headwater.tokenizer.roles import tokenizer_settings
 from headwater.tokenizer.vocabulary import AddedToken, Vocabulary, characters_to_bytes, join_surrogates
 
@@ -29,54 +31,49 @@ _CLASSES = {"gpt2": "GPT2Tokenizer", "openai-gpt": "OpenAIGPTTokenizer", "bert":
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-class ForeignCodec:
-    """Text to ids and back with the `tokenizers` library; special tokens are plain text here."""
+class LibraryCodec:
+    """Text to ids and back with the `tokenizers` library, by a vocabulary's JSON of it."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, library: str = "") -> None:
         self.vocabulary = vocabulary
+        self._content: dict[str, Any] = json.loads(library or vocabulary.library)
         self._by_allowed: dict[frozenset[str], Any] = {}
-        self._library = self.library(frozenset())
-        content = json.loads(vocabulary.library)
-        show = _shown(content.get("decoder"))
-        self.token_bytes = [
-            token.encode() if token in vocabulary.specials else show(token) for token in vocabulary.tokens
-        ]
-        model = content["model"]
+        model = self._content["model"]
         # A vocabulary of single characters drops any other one, without a trace in the ids.
         alone = model.get("type") == "BPE" and not model.get("merges") and not model.get("unk_token")
-        self._characters = frozenset(model["vocab"]) if alone and not content.get("pre_tokenizer") else None
+        self._characters = frozenset(model["vocab"]) if alone and not self._content.get("pre_tokenizer") else None
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        """The bytes that each token adds to a text, after other tokens."""
+        show, specials = _shown(self._content.get("decoder")), self.vocabulary.specials
+        return [token.encode() if token in specials else show(token) for token in self.vocabulary.tokens]
 
     def library(self, allowed: frozenset[str]) -> Any:
         """Return the library's tokenizer that reads the `allowed` special tokens as such, others as plain text."""
         from tokenizers import Tokenizer
 
         if allowed not in self._by_allowed:
-            content = json.loads(self.vocabulary.library)
-            for entry in content["added_tokens"]:
-                entry["special"] = entry["special"] and entry["content"] not in allowed
-            made = Tokenizer.from_str(json.dumps(content))
+            entries = [
+                {**entry, "special": entry["special"] and entry["content"] not in allowed}
+                for entry in self._content["added_tokens"]
+            ]
+            made = Tokenizer.from_str(json.dumps({**self._content, "added_tokens": entries}))
             made.encode_special_tokens = True
             self._by_allowed[allowed] = made
         return self._by_allowed[allowed]
 
-    def encode_batch(self, texts: Sequence[str], allowed: frozenset[str] = frozenset()) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str], allowed: frozenset[str]) -> list[list[int]]:
         """Return the ids of each text. Raises DataError for a character that the vocabulary would lose."""
         clean = [
             text if text.isascii() else join_surrogates(text).encode("utf-8", "replace").decode() for text in texts
         ]
         if self._characters is not None:
-            names = allowed | {token.content for token in self.vocabulary.unusual}
-            for text in clean:
-                lost = set(text) - self._characters
-                if lost and not any(name in text for name in names):
-                    raise DataError(
-                        f"the tokenizer has no {min(lost)!r}: its {len(self._characters):,} tokens are characters",
-                        expected="a text of these characters",
-                    )
+            self._require_characters(clean, allowed)
         return [e.ids for e in self.library(allowed).encode_batch_fast(clean, add_special_tokens=False)]
 
     def encode_array(
-        self, texts: Sequence[str], allowed: frozenset[str] = frozenset()
+        self, texts: Sequence[str], allowed: frozenset[str]
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         parts = self.encode_batch(texts, allowed)
@@ -85,41 +82,64 @@ class ForeignCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids, with special tokens."""
-        return str(self._library.decode(list(ids), skip_special_tokens=False))
+        return str(self.library(frozenset()).decode(list(ids), skip_special_tokens=False))
+
+    def _require_characters(self, texts: Sequence[str], allowed: frozenset[str]) -> None:
+        assert self._characters is not None
+        names = allowed | {token.content for token in self.vocabulary.unusual}
+        for text in texts:
+            lost = set(text) - self._characters
+            if lost and not any(name in text for name in names):
+                raise DataError(
+                    f"the tokenizer has no {min(lost)!r}: its {len(self._characters):,} tokens are characters",
+                    expected="a text of these characters",
+                )
+
+
+class WordPieceCodec(LibraryCodec):
+    """Text to ids and back for a vocabulary of kind "wordpiece"."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        entries = {vocabulary.specials[token.content]: token._asdict() for token in vocabulary.added}
+        super().__init__(vocabulary, wordpiece.tokenizer_json(vocabulary, entries))
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        """The bytes of each token, with a space before a piece that begins a word."""
+        return [wordpiece.piece_text(token).encode() for token in self.vocabulary.tokens]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return readable text; case, accents and the original spaces were lost in encoding."""
+        return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").removeprefix(" ")
 
 
 def described(folder: Path) -> dict[str, Any] | None:
     """Return the JSON of the tokenizer that AutoTokenizer runs, without the tokens that other files add.
 
-    None for a folder of vocabulary files only, unless they need a step that ours do not have.
+    None for a folder that has no tokenizer.json and no vocab.txt.
     """
-    content, settings = read_object(folder / "tokenizer.json"), read_object(folder / "tokenizer_config.json")
+    content, settings = read_object(folder / "tokenizer.json"), tokenizer_settings(folder)
     name = tokenizer_class(folder)
     if not content:
-        return None
+        path = folder / wordpiece.VOCABULARY_FILE
+        if not path.is_file():
+            return None
+        lines = read_text(path).removesuffix("\n").split("\n")
+        words = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
+        return _bert_content(words, folder, {"version": "1.0", "added_tokens": []})
     model = content.get("model")
-    if not isinstance(model, dict) or "vocab" not in model:
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
         raise DataError(
             f"{folder / 'tokenizer.json'} has no vocabulary", expected="a file of the tokenizers library"
         )
-    if name == "GPT2Tokenizer" and isinstance(model["vocab"], dict) and "merges" in model:
+    if isinstance(model["vocab"], list):
+        return content
+    if name == "GPT2Tokenizer" and "merges" in model:
         return gpt2_content(model["vocab"], model["merges"], bool(settings.get("add_prefix_space")), content)
-    bert = {"type": "BertPreTokenizer"}
-    if name == "OpenAIGPTTokenizer" and isinstance(model["vocab"], dict) and "merges" in model:
-        cleaning = _bert_cleaning({})
-        own = {"unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": "</w>"}
-        made = _bpe(model["vocab"], model["merges"], own)
-        return (
-            content
-            | {"normalizer": cleaning, "pre_tokenizer": bert, "model": made}
-            | _decoder("BPEDecoder", "</w>")
-        )
-    if name == "BertTokenizer" and isinstance(model["vocab"], dict):
-        pieces = {"unk_token": settings.get("unk_token", "[UNK]"), "continuing_subword_prefix": "##"}
-        made = {"type": "WordPiece", **pieces, "max_input_chars_per_word": 100, "vocab": model["vocab"]}
-        cleaning = _bert_cleaning(settings)
-        steps = {"normalizer": cleaning, "pre_tokenizer": bert, "model": made}
-        return content | steps | {"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}
+    if name == "OpenAIGPTTokenizer" and "merges" in model:
+        return gpt1_content(model["vocab"], model["merges"], content)
+    if name == "BertTokenizer":
+        return _bert_content(model["vocab"], folder, content)
     return content
 
 
@@ -138,18 +158,32 @@ def _bpe(vocab: Mapping[str, int], merges: Sequence[Any], own: Mapping[str, Any]
     return {"type": "BPE", **own, **rest, "vocab": vocab, "merges": merges}
 
 
-def _decoder(kind: str, suffix: str) -> dict[str, Any]:
-    return {"decoder": {"type": kind, "suffix": suffix}}
-
-
-def _bert_cleaning(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
-        "strip_accents": settings.get("strip_accents"),
-        "lowercase": settings.get("do_lower_case", True),
+def gpt1_content(
+    vocab: Mapping[str, int], merges: Sequence[Any], content: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the JSON of transformers' OpenAIGPTTokenizer."""
+    own = {"unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": "</w>"}
+    steps = {
+        "normalizer": wordpiece.bert_normalizer(wordpiece.RULES),
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "BPEDecoder", "suffix": "</w>"},
     }
+    return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": _bpe(vocab, merges, own)}
+
+
+def _bert_content(vocab: Mapping[str, int], folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of transformers' BertTokenizer."""
+    settings = tokenizer_settings(folder)
+    own = {"unk_token": settings.get("unk_token", "[UNK]"), "continuing_subword_prefix": "##"}
+    rules = {name: settings.get(name, default) for name, default in wordpiece.RULES.items()}
+    wordpiece.check_rules(rules, folder / "tokenizer_config.json")
+    steps = {
+        "normalizer": wordpiece.bert_normalizer(rules),
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+    }
+    model = {"type": "WordPiece", **own, "max_input_chars_per_word": 100, "vocab": vocab}
+    return {**content, **steps, "model": model}
 
 
 def tokenizer_class(folder: Path) -> str:
@@ -166,7 +200,6 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
     """
     import tokenizers
 
-    path = folder / "tokenizer.json"
     settings = tokenizer_settings(folder)
     raw = read_object(folder / "tokenizer_config.json")
     own = tokenizer_class(folder) in _CLASSES.values()
@@ -187,7 +220,9 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
                 names.add(text)
         made.add_tokens(tokens)
     except Exception as error:  # the library's own class
-        raise DataError(f"{path} cannot be read: {error}"[:300], repair="Get the file again") from None
+        raise DataError(
+            f"the tokenizer of {folder} cannot be read: {error}"[:300], repair="Get its files again"
+        ) from None
     saved = json.loads(made.to_str())
     ids = made.get_vocab(with_added_tokens=True)
     texts = [""] * (max(ids.values(), default=-1) + 1)

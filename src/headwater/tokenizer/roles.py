@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from headwater.errors import DataError
 from headwater.reading import read_object
-from headwater.tokenizer.vocabulary import END_OF_TEXT
+from headwater.tokenizer.vocabulary import END_OF_TEXT, PADDING
 
 _OTHERS = ("unk_token", "cls_token", "sep_token", "mask_token")
 
@@ -51,7 +51,7 @@ def read_roles(folder: Path, ids: Mapping[str, int], rows: int) -> Roles:
 
     ends = of("eos", default.ends)
     start = of("bos", ends[:1])
-    padding = of("pad", ())
+    padding = of("pad", tuple(ids[name] for name in (PADDING,) if name in ids))
     names = tuple((role, settings[role]) for role in _OTHERS if settings.get(role) in ids)
     return Roles(start[0] if start else None, ends, padding[0] if padding else None, names)
 

@@ -28,10 +28,10 @@ from headwater.storage import (
     storage_errors,
     user_files,
 )
-from headwater.tokenizer.added import Segment, Splitter, chosen
+from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
-from headwater.tokenizer.foreign import ForeignCodec
+from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.roles import Roles, default_roles, read_roles
@@ -48,7 +48,7 @@ from headwater.tokenizer.vocabulary import (
     token_dtype,
     vocabulary_from_ranks,
 )
-from headwater.tokenizer.wordpiece import RULES, SPECIALS, WordPieceCodec, bert_normalizer
+from headwater.tokenizer.wordpiece import SPECIALS
 
 _ORIGINALS = {
     "gpt2": ("gpt2/encoder.json", "gpt2/vocab.bpe"),
@@ -65,7 +65,6 @@ class Tokenizer:
         self.vocabulary = vocabulary
         self.roles = default_roles(vocabulary.specials) if roles is None else roles
         self._codec = _codec(vocabulary)
-        self._splitters: dict[frozenset[str], Splitter | None] = {}
 
     @classmethod
     def load(cls, name_or_folder: str | Path, *, download: bool = False) -> Tokenizer:
@@ -270,19 +269,7 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], allow_special: bool | None = False) -> list[list[int]]:
         """Return the ids of each text, as `encode`."""
-        texts, allowed = _as_texts(texts), self._allowed(allow_special)
-        if isinstance(self._codec, ForeignCodec):
-            return self._codec.encode_batch(texts, allowed)
-        splitter = self._splitter(allowed)
-        if splitter is None:
-            return self._codec.encode_batch(texts)
-        parts = [splitter.split(text) or [Segment(text, None)] for text in texts]
-        pieces = [segment.text for segments in parts for segment in segments if segment.token is None]
-        ordinary = iter(self._codec.encode_batch(pieces))
-        return [
-            [i for one in segments for i in (next(ordinary) if one.token is None else [one.token])]
-            for segments in parts
-        ]
+        return self._codec.encode_batch(_as_texts(texts), self._allowed(allow_special))
 
     def encode_array(
         self, texts: Sequence[str], allow_special: bool | None = False
@@ -291,44 +278,13 @@ class Tokenizer:
 
         The ids are uint16, or uint32 if the vocabulary has more than 65,536 rows. `allow_special`: see `encode`.
         """
-        texts, allowed = _as_texts(texts), self._allowed(allow_special)
-        splitter = None if isinstance(self._codec, ForeignCodec) else self._splitter(allowed)
-        if isinstance(self._codec, ForeignCodec):
-            ids, offsets = self._codec.encode_array(texts, allowed)
-        elif splitter is None:
-            ids, offsets = self._codec.encode_array(texts)
-        else:
-            parts = [splitter.split(text) or [Segment(text, None)] for text in texts]
-            ids, offsets = self._joined(parts)
+        ids, offsets = self._codec.encode_array(_as_texts(texts), self._allowed(allow_special))
         return (ids if token_dtype(self.vocabulary_size) is np.uint32 else ids.astype(np.uint16)), offsets
-
-    def _joined(self, parts: Sequence[Sequence[Segment]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Encode the ordinary segments of each text together, and put the added tokens between them."""
-        assert not isinstance(self._codec, ForeignCodec)
-        segments = [segment for text in parts for segment in text]
-        pieces = [segment.text for segment in segments if segment.token is None]
-        ids, borders = self._codec.encode_array(pieces)
-        sizes = iter(np.diff(borders).tolist())
-        lengths = [next(sizes) if segment.token is None else 0 for segment in segments]
-        ends = np.cumsum([0, *lengths])
-        added = [number for number, segment in enumerate(segments) if segment.token is not None]
-        whole = np.insert(ids, ends[added], [segments[number].token or 0 for number in added])
-        counts = iter([max(length, int(s.token is not None)) for length, s in zip(lengths, segments, strict=True)])
-        offsets = np.cumsum([0, *(sum(next(counts) for _ in text) for text in parts)], dtype=np.int64)
-        return whole.astype(np.uint32), offsets
 
     def _allowed(self, allow_special: bool | None) -> frozenset[str]:
         if allow_special is None:
             return self.text_tokens
         return frozenset(self.vocabulary.specials) if allow_special else frozenset()
-
-    def _splitter(self, allowed: frozenset[str]) -> Splitter | None:
-        """Return what finds the added tokens in a text; None if none can be in it."""
-        if allowed not in self._splitters:
-            found = chosen(self.vocabulary.added, allowed)
-            cleaning = None if self.kind == "gpt2" else bert_normalizer(dict(self.vocabulary.rules) or RULES)
-            self._splitters[allowed] = Splitter(found, self.vocabulary.specials, cleaning) if found else None
-        return self._splitters[allowed]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids: exact for kind gpt2, except that invalid UTF-8 becomes U+FFFD.
@@ -408,9 +364,11 @@ def _as_texts(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 
-def _codec(vocabulary: Vocabulary) -> ByteLevelCodec | WordCodec | WordPieceCodec | ForeignCodec:
+def _codec(vocabulary: Vocabulary) -> AddedCodec | LibraryCodec:
     if vocabulary.kind == "foreign":
-        return ForeignCodec(vocabulary)
+        return LibraryCodec(vocabulary)
     if vocabulary.kind == "wordpiece":
         return WordPieceCodec(vocabulary)
-    return ByteLevelCodec(vocabulary) if vocabulary.kind == "gpt2" else WordCodec(vocabulary)
+    return AddedCodec(
+        ByteLevelCodec(vocabulary) if vocabulary.kind == "gpt2" else WordCodec(vocabulary), vocabulary
+    )

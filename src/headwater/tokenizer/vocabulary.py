@@ -90,6 +90,8 @@ class Vocabulary:
     specials: Mapping[str, int]
     # BERT's settings for cleaning text, sorted by name; empty for the other kinds.
     rules: tuple[tuple[str, bool | None], ...] = ()
+    # Kind wordpiece: how many of `tokens` are pieces of words; added tokens follow.
+    pieces: int = 0
     # Those of `specials` that are not special, or are found in another way than by their exact text.
     unusual: tuple[AddedToken, ...] = ()
     # Kind foreign: the tokenizer as the JSON of the `tokenizers` library.
@@ -127,7 +129,7 @@ class Vocabulary:
         """SHA-256 of everything that decides an id."""
         content: list[object] = [self.kind, self.tokens, self.merges, sorted(self.specials.items())]
         content += [self.rules] if self.rules else []
-        content += [sorted(self.unusual)] if self.unusual else []
+        content += [sorted(self.unusual), self.pieces] if self.unusual else []
         content += [json.loads(self.library)] if self.library else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
