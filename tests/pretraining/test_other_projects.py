@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -112,13 +113,51 @@ def test_a_damaged_file_is_one_message_and_leaves_nothing(
     assert not (tmp_path / "tokens").exists()
 
 
-def test_a_vocabulary_of_their_own_is_not_taken_for_gpt2s(
+def write_characters(folder: Path, text: str) -> Path:
+    """Write what nanoGPT's prepare.py writes for a text of characters."""
+    characters = sorted(set(text))
+    stoi = {c: i for i, c in enumerate(characters)}
+    folder.mkdir()
+    for name in NAMES["nanogpt"]:
+        np.array([stoi[c] for c in text], dtype=np.uint16).tofile(folder / name)
+    meta = {"vocab_size": len(characters), "itos": dict(enumerate(characters)), "stoi": stoi}
+    (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
+    return folder
+
+
+def test_nanogpts_characters_are_a_vocabulary(tmp_path: Path) -> None:
+    text = "First Citizen: 안녕, Speak!\n" * 40
+    source = write_characters(tmp_path / "source", text)
+    assert main(["convert", str(source), str(tmp_path / "tokens")]) == 0
+    tokenizer = Tokenizer.load(tmp_path / "tokens" / "tokenizer")
+    ids = np.fromfile(source / "train.bin", dtype=np.uint16).tolist()
+    assert tokenizer.encode(text) == ids
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.identity == Tokenizer.load(source).identity
+    with pytest.raises(DataError, match="the tokenizer has no 'Q': its 20 tokens are characters"):
+        tokenizer.encode("Queen")
+
+
+def test_another_vocabulary_than_the_described_one_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = write(tmp_path / "source", "nanogpt")
-    (source / "meta.pkl").write_bytes(b"never read")
+    source = write_characters(tmp_path / "source", "to be or not " * 40)
+    other = write_characters(tmp_path / "other", "to de or not " * 40)
+    for name, message in (("gpt2", "has 50,257; expected the tokenizer"), (str(other), "id 1 is 'b' in")):
+        assert main(["convert", str(source), str(tmp_path / "tokens"), "--tokenizer", name]) == 1
+        assert message in " ".join(capsys.readouterr().err.split())
+    (source / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 300}))
     assert main(["convert", str(source), str(tmp_path / "tokens")]) == 1
-    assert "has a vocabulary of its own, in meta.pkl" in " ".join(capsys.readouterr().err.split())
+    assert "names 300 tokens, but not which" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_pickle_that_calls_something_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "source", "nanogpt")
+    (source / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": Path("x")}))
+    for said in ("it names pathlib", "is not nanoGPT's description of a vocabulary"):
+        assert main(["convert", str(source), str(tmp_path / "tokens")]) == 1
+        assert said in " ".join(capsys.readouterr().err.split())
+        (source / "meta.pkl").write_bytes(b"never read")
 
 
 def test_a_file_name_with_train_and_val_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

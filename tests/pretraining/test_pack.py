@@ -178,10 +178,10 @@ def _pack_and_die(corpus: Path, tokenizer: Path, out: Path) -> None:
     original = Tokenizer.encode_array
     calls: Iterator[int] = iter(range(100))
 
-    def dying(self: Tokenizer, texts: list[str]) -> object:
+    def dying(self: Tokenizer, texts: list[str], allow_special: bool | None) -> object:
         if next(calls) == 3:
             os.kill(os.getpid(), signal.SIGKILL)
-        return original(self, texts)
+        return original(self, texts, allow_special)
 
     Tokenizer.encode_array = dying  # type: ignore[assignment, method-assign]
     pack_module._BATCH_BYTES = 2000

@@ -1,5 +1,5 @@
 from .comparison import Comparison, compare
-from .files import TOKENIZER_CLASSES, missing_tokenizer, read_characters, tokenizer_json
+from .files import TOKENIZER_CLASSES, missing_tokenizer, read_meta, tokenizer_json
 from .gpt2 import PATTERN
 from .reference import merge_word, split_gpt1
 from .tokenizer import Tokenizer, train_tokenizer
@@ -33,7 +33,7 @@ __all__ = [
     "learn_vocabulary",
     "merge_word",
     "missing_tokenizer",
-    "read_characters",
+    "read_meta",
     "split_gpt1",
     "token_dtype",
     "tokenizer_json",

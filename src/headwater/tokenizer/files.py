@@ -10,9 +10,9 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from headwater.errors import MALFORMED, DataError, FolderError, MismatchError
+from headwater.errors import DataError, FolderError, MismatchError
 from headwater.reading import read_json, read_object, read_text
 from headwater.storage import write_json, write_text
 from headwater.tokenizer import foreign, wordpiece
@@ -55,7 +55,7 @@ def read_folder(folder: Path) -> Vocabulary:
         content = _content_of_pair(*pair, folder)
     if content is None:
         if (folder / CHARACTERS).is_file():
-            return foreign.of_characters(read_characters(folder / CHARACTERS))
+            return _of_characters(folder / CHARACTERS)
         if (folder / "config.json").is_file():
             raise missing_tokenizer(folder)
         raise FolderError(
@@ -277,24 +277,44 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
 
-def read_characters(path: Path) -> dict[str, int]:
-    """Return the ids by character of nanoGPT's `meta.pkl`, without executing what a pickle may name.
+class Meta(NamedTuple):
+    """nanoGPT's `meta.pkl`: the size of a vocabulary, and its characters if these are its tokens."""
 
-    Raises DataError for a file of anything else.
-    """
+    size: int
+    characters: dict[str, int] | None
+
+
+def read_meta(path: Path) -> Meta:
+    """Return the content of a `meta.pkl`, without executing what a pickle may name; DataError for another file."""
     try:
         with path.open("rb") as handle:
             content = _Plain(handle).load()
-        ids = content["stoi"]
-        plain = all(isinstance(c, str) and len(c) == 1 and type(i) is int for c, i in ids.items())
-        if not plain or sorted(ids.values()) != list(range(len(ids))) or len(ids) != content["vocab_size"]:
-            raise ValueError("its characters do not have the ids from 0")
-    except (*MALFORMED, OSError, EOFError, pickle.UnpicklingError) as error:
+        size, ids = content["vocab_size"], content.get("stoi")
+        if type(size) is not int or size < 1:
+            raise ValueError(f"its vocab_size is {size!r}")
+        if ids is None:
+            return Meta(size, None)
+        if any(not isinstance(c, str) or len(c) != 1 or type(i) is not int for c, i in ids.items()):
+            raise ValueError("a token of its stoi is not a character with an id")
+        if sorted(ids.values()) != list(range(size)):
+            raise ValueError(f"its {len(ids):,} characters do not have the ids 0 to {size - 1:,}")
+    except Exception as error:  # a damaged pickle raises errors of any class
         raise DataError(
-            f"{path} is not nanoGPT's list of characters: {error}",
+            f"{path} is not nanoGPT's description of a vocabulary: {error}",
             expected="vocab_size, stoi and itos, as prepare.py writes them",
         ) from None
-    return dict(ids)
+    return Meta(size, dict(ids))
+
+
+def _of_characters(path: Path) -> Vocabulary:
+    meta = read_meta(path)
+    if meta.characters is None:
+        raise DataError(
+            f"{path} names {meta.size:,} tokens, but not which",
+            expected="the tokenizer of these ids",
+            repair="Give it: --tokenizer T",
+        )
+    return foreign.of_characters(meta.characters)
 
 
 def write_files(vocabulary: Vocabulary, folder: Path, roles: Roles, *, context: int | None = None) -> None:

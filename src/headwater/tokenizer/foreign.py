@@ -223,6 +223,11 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
         raise DataError(
             f"the tokenizer of {folder} cannot be read: {error}"[:300], repair="Get its files again"
         ) from None
+    return _vocabulary(made)
+
+
+def _vocabulary(made: Any) -> Vocabulary:
+    """Return a tokenizer of the library as a vocabulary."""
     saved = json.loads(made.to_str())
     ids = made.get_vocab(with_added_tokens=True)
     texts = [""] * (max(ids.values(), default=-1) + 1)
@@ -257,12 +262,11 @@ def _listed(settings: Mapping[str, Any], folder: Path) -> list[Any]:
 
 def of_characters(characters: Mapping[str, int]) -> Vocabulary:
     """Return the tokenizer whose tokens are these characters, as nanoGPT's `meta.pkl` has them."""
-    own = {"unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
-    steps = {"normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": {"type": "Fuse"}}
-    model = _bpe(dict(characters), [], own)
-    content: dict[str, Any] = {"version": "1.0", "added_tokens": [], **steps, "model": model}
-    tokens = sorted(characters, key=characters.__getitem__)
-    return Vocabulary("foreign", tuple(tokens), (), {}, library=json.dumps(content, ensure_ascii=False))
+    from tokenizers import Tokenizer, decoders, models
+
+    made = Tokenizer(models.BPE(vocab=dict(characters), merges=[]))
+    made.decoder = decoders.Fuse()
+    return _vocabulary(made)
 
 
 def _shown(decoder: Mapping[str, Any] | None) -> Any:

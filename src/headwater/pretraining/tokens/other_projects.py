@@ -31,7 +31,7 @@ from headwater.pretraining.tokens.pack import (
 )
 from headwater.pretraining.tokens.sampler import check_ids, shard_paths
 from headwater.storage import SILENT, Progress, Stage, has_manifest, open_folder, read_manifest
-from headwater.tokenizer import Tokenizer, read_characters, token_dtype
+from headwater.tokenizer import Tokenizer, read_meta, token_dtype
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
 MAGIC, VERSION = 20240520, 1
@@ -98,13 +98,13 @@ def import_tokens(
     meta = source / "meta.pkl"
     if tokenizer is None and meta.is_file():
         tokenizer = str(source)
-        progress.note(f"The tokens of {source} are the characters that its meta.pkl lists")
+        progress.note(f"The ids in {source} are of the characters that its meta.pkl lists")
     if tokenizer is None:
         progress.note(f"The ids in {source} are assumed to be of GPT-2's original tokenizer (gpt2)")
     named = tokenizer or "gpt2"
     loaded = Tokenizer.load(named)
     if meta.is_file():
-        _require_characters(loaded, named, meta)
+        _require_vocabulary(loaded, named, meta)
     opened = {part: [_open(path) for path in files[part]] for part in PARTS}
     formats = {kind for shards in opened.values() for kind, _ in shards}
     if len(formats) > 1:
@@ -209,15 +209,25 @@ def _after_header(path: Path, header: np.ndarray, size: int) -> np.ndarray:
     return np.memmap(path, dtype="<u2", mode="r", offset=4 * _HEADER)
 
 
-def _require_characters(tokenizer: Tokenizer, named: str, meta: Path) -> None:
-    """Raise MismatchError for a tokenizer whose ids of characters are not those of the file next to the tokens."""
-    for character, index in read_characters(meta).items():
-        if index >= tokenizer.vocabulary_size or tokenizer.decode([index]) != character:
-            raise MismatchError(
-                f"id {index} is {character!r} in {meta}, and another token in the tokenizer {named}",
-                expected="the tokenizer of these tokens",
-                repair="Leave --tokenizer out",
-            )
+def _require_vocabulary(tokenizer: Tokenizer, named: str, path: Path) -> None:
+    """Raise MismatchError for a tokenizer that differs from the vocabulary described next to the tokens."""
+    meta = read_meta(path)
+    seen = ""
+    if meta.size != tokenizer.vocabulary_size:
+        seen = (
+            f"{path} describes {meta.size:,} tokens, and the tokenizer {named} has {tokenizer.vocabulary_size:,}"
+        )
+    else:
+        for character, index in (meta.characters or {}).items():
+            if tokenizer.decode([index]) != character:
+                seen = f"id {index} is {character!r} in {path}, and another token in the tokenizer {named}"
+                break
+    if seen:
+        raise MismatchError(
+            seen,
+            expected="the tokenizer of these tokens",
+            repair="Leave --tokenizer out" if meta.characters else "Give the right one with --tokenizer",
+        )
 
 
 def _import_part(

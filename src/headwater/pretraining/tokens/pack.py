@@ -20,7 +20,7 @@ import numpy as np
 from headwater.corpus import Part, check_fraction, measure, split
 from headwater.errors import DataError, MismatchError
 from headwater.storage import SILENT, Progress, Stage, save_array
-from headwater.tokenizer import Tokenizer, token_dtype
+from headwater.tokenizer import END_OF_TEXT, Tokenizer, token_dtype
 
 # The parts of a tokens folder.
 PARTS: tuple[Part, Part] = ("train", "validation")
@@ -62,11 +62,13 @@ def tokens_stage(
 ) -> Stage:
     """Return the stage of a tokens folder; name: what `tokenizer` was loaded by."""
     inputs = inputs | Tokenizer.inputs_of(name)
-    identity = {
+    identity: dict[str, Any] = {
         "tokenizer_kind": tokenizer.kind,
         "vocabulary_size": tokenizer.vocabulary_size,
         "tokenizer_identity": tokenizer.identity,
     }
+    if tokenizer.end_of_text != tokenizer.special_tokens.get(END_OF_TEXT):
+        identity["end_of_text"] = tokenizer.end_of_text
     return Stage(out, kind="tokens", config=identity | config, inputs=inputs, measured=["counts"])
 
 
