@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
 import inspect
 import re
 import shutil
@@ -224,18 +223,12 @@ def call_pages() -> dict[str, str]:
     pages = {"index": _index("Calls", "What `import headwater as hw` gives, from the docstrings.", names)}
     for name in names:
         public = getattr(headwater, name)
-        where = f"`src/{public.__module__.replace('.', '/')}.py`"
-        parts = [
-            f"# hw.{name}\n",
-            _signature(f"hw.{name}", public),
-            inspect.getdoc(public) or "",
-            *_inherited(public),
-            f"\nIn {where}.",
-        ]
+        kind, members = "function", ""
         if inspect.isclass(public):
-            tree = inspect.getdoc(importlib.import_module(public.__module__)) or ""
-            parts += [f"\n{tree}"] if issubclass(public, Exception) else _members(public)
-        pages[name] = "\n".join(parts) + "\n"
+            kind, members = "class", "   :members:\n   :inherited-members: Exception, BaseEstimator\n"
+        where = f"`src/{public.__module__.replace('.', '/')}.py`"
+        directive = f"```{{eval-rst}}\n.. auto{kind}:: headwater.{name}\n{members}```\n"
+        pages[name] = f"# hw.{name}\n\n{directive}{''.join(_inherited(public))}\nIn {where}.\n"
     return pages
 
 
@@ -243,51 +236,8 @@ def _inherited(public: Any) -> Iterator[str]:
     """Yield what the docstrings of a class's bases say after their first paragraph: the shared parameters."""
     for owner in inspect.getmro(public)[1:-1] if inspect.isclass(public) else ():
         shared = (inspect.getdoc(owner) or "").partition("\n\n")[2]
-        if shared and not issubclass(owner, BaseException):
-            yield f"\n{shared}"
-
-
-def _members(public: type) -> Iterator[str]:
-    """Yield the Markdown of every public method and property: first its own, then those of its bases."""
-    seen: set[str] = set()
-    for owner in public.__mro__[:-1]:
-        for name, member in vars(owner).items():
-            if name.startswith("_") or name in seen:
-                continue
-            seen.add(name)
-            plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-            if inspect.isfunction(plain):
-                title = f"{public.__name__}.{name}"
-                yield f"\n## {title}\n\n{_signature(name, plain)}{inspect.getdoc(plain) or ''}"
-            elif isinstance(member, property):
-                yield f"\n## {public.__name__}.{name}\n\nA property. {inspect.getdoc(member) or ''}"
-
-
-def _signature(name: str, called: Any) -> str:
-    try:
-        signature = inspect.signature(called)
-    except (TypeError, ValueError):
-        return ""
-    parts, starred = [], False
-    for parameter in signature.parameters.values():
-        if parameter.name in {"self", "cls"}:
-            continue
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
-            parts.append("*")
-        starred = starred or parameter.kind in {parameter.VAR_POSITIONAL, parameter.KEYWORD_ONLY}
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        text = f"{stars}{parameter.name}: {_annotation(parameter.annotation)}"
-        parts.append(text if parameter.default is parameter.empty else f"{text} = {parameter.default!r}")
-    flat = f"{name}({', '.join(parts)})"
-    if len(flat) > 88:
-        flat = f"{name}(\n    " + ",\n    ".join(parts) + ",\n)"
-    if signature.return_annotation not in (signature.empty, None, "None") and not inspect.isclass(called):
-        flat += f" -> {_annotation(signature.return_annotation)}"
-    return f"```python\n{flat}\n```\n\n"
-
-
-def _annotation(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+        if shared and owner.__module__.startswith("headwater."):
+            yield f"\n{shared}\n"
 
 
 if __name__ == "__main__":
