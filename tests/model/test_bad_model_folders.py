@@ -132,10 +132,9 @@ def test_large_finite_values_are_no_error(folder: Path) -> None:
     [
         ({"model_type": "llama"}, "'llama'"),
         ({"model_type": None}, "model_type"),
-        ({"activation_function": "relu"}, "activation_function = 'relu'"),
-        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ({"activation_function": "prelu"}, "activation_function = 'prelu'"),
         ({"add_cross_attention": True}, "add_cross_attention"),
-        ({"n_inner": 12}, "n_inner = 12"),
+        ({"n_inner": 12}, "has shape (8, 32); expected (8, 12)"),
         ({"n_head": 3}, "not divisible"),
         ({"n_layer": "two"}, "layers"),
     ],

@@ -64,9 +64,10 @@ def test_a_file_with_the_release_s_names_and_further_heads_opens(tmp_path: Path)
 def test_a_variant_that_is_not_bert_is_refused(tmp_path: Path) -> None:
     save_model(build_model(preset("bert-base", **TINY), seed=3), tmp_path)
     for key, value in {
-        "hidden_act": "relu",
+        "hidden_act": "xielu",
         "position_embedding_type": "relative_key",
-        "intermediate_size": 64,
+        "is_decoder": True,
+        "add_cross_attention": True,
     }.items():
         content = read_json(tmp_path / "config.json")
         write_json(tmp_path / "changed.json", content)

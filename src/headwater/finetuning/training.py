@@ -206,7 +206,7 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     device = base.tokens.weight.device
     shape = base.config.faithful_to(config.faithful)
     if config.training.dropout is not None:
-        shape = shape.model_copy(update={"dropout": config.training.dropout})
+        shape = shape.with_dropout(config.training.dropout)
     partial = config.transfer_layers is not None
     if partial and config.from_scratch:
         raise UsageError("from_scratch and transfer_layers exclude each other", repair="Give one of them")

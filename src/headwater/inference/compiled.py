@@ -22,7 +22,16 @@ from headwater.errors import counted
 from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import Pack
-from headwater.inference.torch_network import BlockWeights, Norm, TorchNetwork, final_norm_of, linears, table_dtype
+from headwater.inference.torch_network import (
+    BlockWeights,
+    Norm,
+    TorchNetwork,
+    final_norm_of,
+    linears,
+    output_rows,
+    table_dtype,
+    weight_and_bias,
+)
 from headwater.model import Block, Transformer
 from headwater.native import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
@@ -31,9 +40,12 @@ _LONE_BLOCK = 256
 
 
 def supported(model: Transformer) -> bool:
-    """Return whether the kernels were compiled and support the model: causal attention, on a CPU."""
-    causal = model.config.attention == "causal"
-    return causal and model.tokens.weight.device.type == "cpu" and native.kernels() is not None
+    """Return whether the kernels support the model: causal, GELU, an MLP of four widths, on a CPU."""
+    config = model.config
+    fits = (
+        config.attention == "causal" and config.activation == "gelu-tanh" and config.mlp_width == 4 * config.width
+    )
+    return fits and model.tokens.weight.device.type == "cpu" and native.kernels() is not None
 
 
 class NativeNetwork:
@@ -71,7 +83,7 @@ class NativeNetwork:
             owned(tokens, self.dtype, consume),
             owned(positions, self.dtype, consume),
             Affine(final.weight, final.bias) if final else None,
-            tokens,
+            output_rows(model, tokens),
         )
         self._reserve(0)
 
@@ -139,7 +151,7 @@ class NativeNetwork:
 def _layers(blocks: Sequence[Block], consume: bool) -> Iterator[LayerTensors]:
     """Yield each block's tensors. With `consume` its matrices are freed before the next block is read."""
     for block in blocks:
-        affine = [_affine(linear) for linear in linears(block)]
+        affine = [Affine(*weight_and_bias(linear, block)) for linear in linears(block)]
         yield LayerTensors(
             affine[0], affine[1], affine[2], affine[3], _affine(block.norm_1), _affine(block.norm_2)
         )

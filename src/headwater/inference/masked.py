@@ -49,6 +49,12 @@ def require_masked(config: ModelConfig) -> None:
         raise UsageError(
             f"this model {_READS[config.is_causal]}", expected="a masked model, as BERT", repair=repair
         )
+    if not config.predicts_tokens:
+        raise UsageError(
+            "this model is an encoder without a head that predicts tokens (BertModel)",
+            expected="a model with one, as BertForMaskedLM",
+            repair="Learn a task with it: headwater finetune; or read its embeddings",
+        )
 
 
 def require_causal(config: ModelConfig) -> None:

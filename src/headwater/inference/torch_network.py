@@ -37,8 +37,9 @@ from headwater.device import to_device
 from headwater.inference.matrices import arrange, owned
 from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
 from headwater.inference.packing import BranchAttention, Pack
-from headwater.model import Block, ModelConfig, Transformer, attend
+from headwater.model import Backend, Block, ModelConfig, Transformer, attend
 
+_TORCH = Backend()
 BLOCK = 64
 GROUP = 8
 _EVEN = 8  # masks of fused attention have rows that are a multiple of this
@@ -76,7 +77,7 @@ class TorchNetwork:
         """Read a model's weights; see `backends.open_network`."""
         dtype = table_dtype(precision)
         tokens, positions = (owned(table.weight, dtype, consume) for table in (model.tokens, model.positions))
-        output = arrange(tokens, None, precision, consume=True)
+        output = arrange(output_rows(model, tokens), None, precision, consume=True)
         blocks = [block for block in model.blocks if isinstance(block, Block)]
         layers = [BlockWeights.of(block, precision, consume) for block in blocks]
         return cls(model.config, precision, (tokens, positions), layers, final_norm_of(model), output)
@@ -160,20 +161,23 @@ class Norm:
 class BlockWeights:
     """One block: its four matrices, and its norms before (GPT-2) or after (GPT-1) attention and MLP."""
 
-    def __init__(self, matrices: Sequence[Matrix], norms: Sequence[Norm], pre_norm: bool) -> None:
+    def __init__(
+        self, matrices: Sequence[Matrix], norms: Sequence[Norm], pre_norm: bool, activation: str = "gelu-tanh"
+    ) -> None:
         self.query_key_value, self.projection, self.expand, self.contract = matrices
         self.norm_1, self.norm_2 = norms
-        self.pre_norm = pre_norm
+        self.pre_norm, self.activation = pre_norm, activation
 
     @classmethod
     def of(cls, block: Block, precision: Precision, consume: bool) -> BlockWeights:
         """Read a block's weights."""
         matrices = []
         for linear in linears(block):
-            matrices.append(arrange(linear.weight.detach(), linear.bias.detach(), precision, consume=consume))
+            matrices.append(arrange(*weight_and_bias(linear, block), precision, consume=consume))
             if consume:
                 linear.weight.data = linear.weight.new_empty(0)
-        return cls(matrices, [Norm.of(block.norm_1), Norm.of(block.norm_2)], block.pre_norm)
+        norms = [Norm.of(block.norm_1), Norm.of(block.norm_2)]
+        return cls(matrices, norms, block.pre_norm, block.mlp.activation)
 
     def __call__(
         self,
@@ -196,7 +200,7 @@ class BlockWeights:
         if not self.pre_norm:
             x = self.norm_1(x)
         inner = self.expand(self.norm_2(x) if self.pre_norm else x)
-        mlp = self.contract(functional.gelu(inner, approximate="tanh"))
+        mlp = self.contract(_TORCH.activate(inner, self.activation))
         x = x + mlp
         if not self.pre_norm:
             x = self.norm_2(x)
@@ -209,6 +213,21 @@ def linears(block: Block) -> list[nn.Linear]:
     """Return a block's linear maps, in the order of `BlockWeights`."""
     attention, mlp = block.attention, block.mlp
     return [attention.query_key_value, attention.projection, mlp.expand, mlp.contract]
+
+
+def weight_and_bias(linear: nn.Linear, block: Block) -> tuple[Tensor, Tensor]:
+    """Return a linear map's tensors; those of the queries are multiplied by the block's factor of attention."""
+    weight, bias = linear.weight.detach(), linear.bias.detach()
+    if block.attention.factor == 1 or linear is not block.attention.query_key_value:
+        return weight, bias
+    factors = torch.ones_like(bias)
+    factors[: linear.in_features] = block.attention.factor
+    return weight * factors[:, None], bias * factors
+
+
+def output_rows(model: Transformer, tokens: Tensor) -> Tensor:
+    """Return the output matrix: `tokens`, which was read from the token embedding, or a model's own."""
+    return tokens if model.output is None else model.output.weight.detach().to(tokens.dtype)
 
 
 def final_norm_of(model: Transformer) -> Norm | None:
@@ -335,7 +354,7 @@ def matrices(network: TorchNetwork) -> list[tuple[Matrix, int]]:
     """Return one matrix of each shape, with the width of its input."""
     layer, width = network.layers[0], network.config.width
     narrow = [layer.query_key_value, layer.projection, layer.expand, network.output]
-    return [(layer.contract, 4 * width), *((matrix, width) for matrix in narrow)]
+    return [(layer.contract, network.config.mlp_width), *((matrix, width) for matrix in narrow)]
 
 
 def recorded(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:

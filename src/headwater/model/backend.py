@@ -27,6 +27,7 @@ from torch.nn import functional
 from headwater import native
 from headwater.device import processor_vendor
 from headwater.model import attention
+from headwater.model.activations import ACTIVATIONS
 from headwater.model.attention import Mask
 from headwater.native import Kernels
 
@@ -74,10 +75,12 @@ class Backend:
             return attention.attend_in_blocks(query, key, value, kernels=self.kernels_for(query))
         return attention.attend(query, key, value, mask, dropout, causal)
 
-    def gelu(self, x: Tensor, exact: bool = False) -> Tensor:
-        """Return GELU (Hendrycks and Gimpel 2016) in its tanh form; `exact` for BERT's released weights."""
-        if exact:
-            return functional.gelu(x)
+    def activate(self, x: Tensor, activation: str) -> Tensor:
+        """Return an activation by its name in `ModelConfig`."""
+        return self.gelu(x) if activation == "gelu-tanh" else ACTIVATIONS[activation](x)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """Return GELU (Hendrycks and Gimpel 2016) in its tanh form."""
         if (kernels := self.kernels_for(x)) is not None:
             return _Gelu.apply(x, kernels)  # type: ignore[no-untyped-call]
         return functional.gelu(x, approximate="tanh")

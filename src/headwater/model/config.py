@@ -37,8 +37,13 @@ _FAITHFUL: dict[str, dict[Faithful, dict[str, Any]]] = {
 }
 
 OWN_TYPE = "headwater-"  # begins the model types that only Headwater reads
+# Of `model.activations`, which imports torch.
+ACTIVATION_NAMES = (
+    *("gelu-tanh", "gelu", "gelu-10", "quick-gelu", "hardswish", "laplace", "leaky-relu", "linear", "mish"),
+    *("relu", "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "tanh"),
+)
 # Parts that inference with causal models does not compute.
-_MASKED_ONLY = ("activation", "segments", "embedding_norm", "output_transform")
+_MASKED_ONLY = ("segments", "embedding_norm", "output_transform")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +121,36 @@ class ModelConfig(Config):
     """Where LayerNorm is: before a sub-block (GPT-2) or after its residual add (GPT-1)."""
     final_norm: bool = True
     """LayerNorm after the last block."""
-    norm_epsilon: float = Field(default=1e-5, gt=0)
+    norm_epsilon: float = Field(default=1e-5, ge=0)
     """Epsilon of LayerNorm."""
     attention: Literal["causal", "full"] = "causal"
     """What a position sees: itself and earlier ones (GPT), or every position (BERT)."""
-    activation: Literal["gelu-tanh", "gelu"] = "gelu-tanh"
-    """GELU in its tanh form (GPT) or exact (BERT)."""
+    activation: str = "gelu-tanh"
+    """Of the MLP: gelu-tanh (GPT), gelu (exact, BERT), or another one of `model.activations`."""
+    inner: int | None = Field(default=None, ge=1, le=1 << 26)
+    """Dimensions inside the MLP; by default four times the width."""
+    scale_attention: bool = True
+    """Divide the scores of attention by the square root of a head's dimensions."""
+    scale_by_layer: bool = False
+    """Divide the scores of attention by the block's number too, from 1."""
+    tied: bool = True
+    """Whether the output matrix is the token embedding."""
     segments: int = Field(default=0, ge=0, le=1 << 16)
     """Rows for sentence A and B (BERT)."""
     embedding_norm: bool = False
     """LayerNorm over the summed embeddings (BERT)."""
     output_transform: bool = False
     """Linear map with GELU and LayerNorm before the tied projection, and a bias after it (BERT)."""
+    predicts_tokens: bool = True
+    """Whether it was trained to predict tokens; false for an encoder without such a head (BertModel)."""
     next_sentence: bool = False
     """Linear map, tanh and classifier for next-sentence prediction (BERT)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout while training."""
+    """Dropout while training: after each sub-block, and the next two by default."""
+    attention_dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout of the weights of attention, where it differs from `dropout`."""
+    input_dropout: float | None = Field(default=None, ge=0, lt=1)
+    """Dropout of the embeddings, where it differs from `dropout`."""
     init_deviation: float = Field(default=0.02, gt=0)
     """Deviation of the initial weights."""
     position_deviation: float = Field(default=0.02, gt=0)
@@ -158,12 +177,20 @@ class ModelConfig(Config):
             raise ValueError(f"units = {self.units} needs architecture = lstm")
         if self.is_recurrent and self.is_masked:
             raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
+        if not self.predicts_tokens and not self.is_masked:
+            raise ValueError("predicts_tokens = false needs attention = full, as BertModel")
         if self.next_sentence and not (self.is_masked and self.segments > 1):
             raise ValueError("next_sentence needs attention = full and segments = 2, as BERT")
         for key in _MASKED_ONLY:
             value = getattr(self, key)
             if not self.is_masked and value != type(self).model_fields[key].default:
                 raise ValueError(f"{key} = {value} needs attention = full, as BERT")
+        if self.activation not in ACTIVATION_NAMES:
+            raise ValueError(f"activation = {self.activation} is not one of {', '.join(ACTIVATION_NAMES)}")
+        if self.is_recurrent and (not self.tied or self.inner is not None):
+            raise ValueError("tied = false and inner need architecture = transformer")
+        if not self.tied and self.softmax_rows == "all":
+            raise ValueError("softmax_rows = all needs tied = true: the position rows follow the token embedding")
         if self.output_transform and self.softmax_rows == "all":
             raise ValueError(
                 "softmax_rows = all needs a model without output_transform, whose bias has no position rows"
@@ -180,14 +207,16 @@ class ModelConfig(Config):
     @property
     def model_type(self) -> str:
         """The `model_type` of transformers: gpt2, openai-gpt or bert; for any other model "headwater-…"."""
+        usual_scale = self.scale_attention and not self.scale_by_layer
         if self.architecture == "transformer" and self.is_masked:
-            parts = self.segments > 0 and self.embedding_norm and self.output_transform
-            if self.norm == "post" and not self.final_norm and parts:
+            has_parts = self.segments > 0 and self.embedding_norm and self.output_transform == self.predicts_tokens
+            if self.norm == "post" and not self.final_norm and has_parts and usual_scale:
                 return "bert"
         elif self.architecture == "transformer":
             if self.norm == "pre" and self.final_norm:
                 return "gpt2"
-            if self.norm == "post" and not self.final_norm:
+            its_mlp = self.mlp_width == 4 * self.width and self.activation in ("gelu-tanh", "relu", "silu")
+            if self.norm == "post" and not self.final_norm and usual_scale and its_mlp:
                 return "openai-gpt"
         return OWN_TYPE + self.architecture
 
@@ -205,6 +234,30 @@ class ModelConfig(Config):
     def is_causal(self) -> bool:
         """Whether a position sees only earlier ones: such a model continues and scores texts."""
         return not self.is_masked and architecture_of(self).is_causal
+
+    @property
+    def mlp_width(self) -> int:
+        """Dimensions inside the MLP."""
+        return self.inner or 4 * self.width
+
+    @property
+    def dropouts(self) -> tuple[float, float, float]:
+        """Dropout of the embeddings, of the weights of attention, and after each sub-block."""
+        inputs, weights = self.input_dropout, self.attention_dropout
+        return (
+            self.dropout if inputs is None else inputs,
+            self.dropout if weights is None else weights,
+            self.dropout,
+        )
+
+    def with_dropout(self, dropout: float) -> ModelConfig:
+        """Return this with one dropout in all three places."""
+        return self.model_copy(update={"dropout": dropout, "attention_dropout": None, "input_dropout": None})
+
+    def attention_factor(self, layer: int) -> float:
+        """Return what the queries of a block (from 0) are multiplied by, before they are divided by √head_dim."""
+        factor = 1.0 if self.scale_attention else math.sqrt(self.width // self.heads)
+        return factor / (layer + 1) if self.scale_by_layer else factor
 
     @property
     def parameter_count(self) -> int:

@@ -29,7 +29,7 @@ class Recurrent(Extensible, nn.Module):
         super().__init__()
         self.config = config
         self.tokens = Embedding(config.vocabulary, config.width)
-        self.embedding_dropout = nn.Dropout(config.dropout)
+        self.embedding_dropout = nn.Dropout(config.dropouts[0])
 
     def embeddings(self) -> Embeddings:
         """Return the token matrix of this step, as `Transformer.embeddings`, without positions."""

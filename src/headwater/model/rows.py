@@ -35,6 +35,11 @@ class Extensible:
         weight = torch.cat([old, drawn.to(device=old.device, dtype=old.dtype)])
         self.tokens.weight = nn.Parameter(weight, requires_grad=old.requires_grad)
         self.tokens.num_embeddings = len(weight)
+        output = getattr(self, "output", None)
+        if output is not None:
+            more = torch.cat([output.weight, drawn.to(output.weight)])
+            output.weight = nn.Parameter(more, requires_grad=output.weight.requires_grad)
+            output.num_embeddings = len(more)
         transform = getattr(self, "output_transform", None)
         if transform is not None:
             bias = transform.bias

@@ -86,9 +86,10 @@ class Attention(nn.Module):
 
     backend = TORCH
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.heads, self.dropout = config.heads, config.dropout
+        self.factor = config.attention_factor(layer)
+        self.heads, self.dropout = config.heads, config.dropouts[1]
         self.causal = config.attention == "causal"
         self.query_key_value = Linear(config.width, 3 * config.width)
         self.projection = Linear(config.width, config.width)
@@ -99,25 +100,30 @@ class Attention(nn.Module):
         fused = self.query_key_value(x)  # (batch, time, 3 · width)
         fused = fused.view(batch, time, 3, self.heads, width // self.heads)
         query, key, value = fused.permute(2, 0, 3, 1, 4)  # each (batch, head, time, head_dim)
+        if self.factor != 1:
+            query = query * self.factor
         dropout = self.dropout if self.training else 0.0
         attended = self.backend.attend(query, key, value, mask, dropout, self.causal)
         return self.projection(attended.transpose(1, 2).reshape(batch, time, width))
 
 
 class MLP(nn.Module):
-    """Two linear maps, four times as wide inside, with GELU between them (Hendrycks and Gimpel 2016)."""
+    """Two linear maps, four times as wide inside, with GELU between them (Hendrycks and Gimpel 2016).
+
+    Others' models have other widths and activations.
+    """
 
     backend = TORCH
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.expand = Linear(config.width, 4 * config.width)
-        self.contract = Linear(4 * config.width, config.width)
-        self.exact = config.activation == "gelu"
+        self.expand = Linear(config.width, config.mlp_width)
+        self.contract = Linear(config.mlp_width, config.width)
+        self.activation = config.activation
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, width) -> (batch, time, width)."""
-        return self.contract(self.backend.gelu(self.expand(x), self.exact))
+        return self.contract(self.backend.activate(self.expand(x), self.activation))
 
 
 class Block(nn.Module):
@@ -125,11 +131,11 @@ class Block(nn.Module):
 
     backend = TORCH
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.pre_norm = config.norm == "pre"
         self.norm_1 = LayerNorm(config.width, config.norm_epsilon)
-        self.attention = Attention(config)
+        self.attention = Attention(config, layer)
         self.norm_2 = LayerNorm(config.width, config.norm_epsilon)
         self.mlp = MLP(config)
         self.residual_dropout = nn.Dropout(config.dropout)
@@ -154,11 +160,11 @@ class OutputTransform(nn.Module):
         self.dense = Linear(config.width, config.width)
         self.norm = LayerNorm(config.width, config.norm_epsilon)
         self.bias = nn.Parameter(torch.empty(config.vocabulary))
-        self.exact = config.activation == "gelu"
+        self.activation = config.activation
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, width) -> (…, width)."""
-        return self.norm(self.backend.gelu(self.dense(x), self.exact).float())
+        return self.norm(self.backend.activate(self.dense(x), self.activation).float())
 
 
 class NextSentence(nn.Module):
@@ -175,7 +181,7 @@ class NextSentence(nn.Module):
 
 
 class Transformer(Extensible, nn.Module):
-    """Token and position embeddings, blocks, and the tied projection to the vocabulary.
+    """Token and position embeddings, blocks, and the projection to the vocabulary, tied in GPT and BERT.
 
     `backend` computes the operations of all parts; `Backend.assign_to` changes it.
     """
@@ -191,9 +197,10 @@ class Transformer(Extensible, nn.Module):
         self.embedding_norm = (
             LayerNorm(config.width, config.norm_epsilon) if config.embedding_norm else nn.Identity()
         )
-        self.embedding_dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList([Block(config) for _ in range(config.layers)])
+        self.embedding_dropout = nn.Dropout(config.dropouts[0])
+        self.blocks = nn.ModuleList([Block(config, layer) for layer in range(config.layers)])
         self.final_norm = LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
+        self.output = None if config.tied else Embedding(config.vocabulary, config.width)
         self.output_transform = OutputTransform(config) if config.output_transform else None
         self.next_sentence = NextSentence(config) if config.next_sentence else None
         self.backend = default_backend()
@@ -255,6 +262,8 @@ class Transformer(Extensible, nn.Module):
         With `softmax_rows = "all"` these are the vocabulary and the positions during training. Positions are never
         a target, so outside training these are the vocabulary.
         """
+        if self.output is not None:
+            return self.output.weight
         tokens, positions = embeddings or self.embeddings()
         if self.config.softmax_rows == "vocabulary" or not self.training:
             return tokens

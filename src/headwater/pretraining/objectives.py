@@ -25,7 +25,7 @@ def l1(end_of_text: int | None = None) -> Objective:
         if end_of_text is not None:
             # In blocks where FlexAttention can train: it has no dropout.
             compiled = model.backend.compiler is not None and batch.ids.device.type == "cuda"
-            dropout = model.training and model.config.dropout > 0
+            dropout = model.training and max(model.config.dropouts) > 0
             mask = document_mask(batch.ids, end_of_text, blocks=compiled and not dropout)
         embeddings = model.embeddings()
         hidden = model.hidden(batch.ids, mask=mask, embeddings=embeddings)  # (sequences, context, width)

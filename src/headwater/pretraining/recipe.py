@@ -241,8 +241,9 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
             f"the tokens in {tokens} were packed with another tokenizer than the one of {initial}",
             repair=f"Pack the corpus with it: headwater pack CORPUS --tokenizer {shlex.quote(initial)} --out DIR",
         )
-    dropout = {} if config.dropout is None else {"dropout": config.dropout}
-    update: dict[str, Any] = {"model": shape | dropout | config.model}
+    if config.dropout is not None:
+        shape = trained.with_dropout(config.dropout).to_dict()
+    update: dict[str, Any] = {"model": shape | config.model}
     if "learning_rate" not in config.model_fields_set:
         update["learning_rate"] = transfer_rate(trained.width)
     return config.model_copy(update=update)

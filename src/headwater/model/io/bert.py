@@ -14,13 +14,15 @@ from typing import Any
 from headwater.errors import DataError
 from headwater.model.config import ModelConfig
 
-CLASS = "BertForMaskedLM"
+CLASS, ENCODER = "BertForMaskedLM", "BertModel"
+PREDICTING = (CLASS, "BertForPreTraining", "BertLMHeadModel")  # classes with a head that predicts tokens
 PREFIX = "bert."
 # The start of the names of a masked model's output tensors.
 OUTPUT = "cls.predictions."
+# Copies of the token embedding and of the output bias; matrices of their own in an untied model.
+HEAD, HEAD_BIAS = f"{OUTPUT}decoder.weight", f"{OUTPUT}decoder.bias"
 # Tensors of BERT's files that the model does not need: copies of tied ones, and heads for other uses.
-UNUSED = (f"{OUTPUT}decoder.", "bert.pooler.", "pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
-_ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh"}
+UNUSED = (OUTPUT, "bert.pooler.", "pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
 _EMBEDDINGS = {
     "tokens.weight": "word_embeddings.weight",
     "positions.weight": "position_embeddings.weight",
@@ -51,10 +53,14 @@ def tensor_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
                     f"blocks.{layer}.{mine}.{part}",
                     tuple(f"{PREFIX}encoder.layer.{layer}.{name}.{part}" for name in names),
                 )
+    if not config.predicts_tokens:
+        return
+    if not config.tied:
+        yield "output.weight", (HEAD,)
     for mine, name in _TRANSFORM.items():
         for part in ("weight", "bias"):
             yield f"output_transform.{mine}.{part}", (f"{OUTPUT}{name}.{part}",)
-    yield "output_transform.bias", (f"{OUTPUT}bias",)
+    yield "output_transform.bias", (f"{OUTPUT}bias" if config.tied else HEAD_BIAS,)
     for mine, name in _PAIRS.items() if config.next_sentence else ():
         for part in ("weight", "bias"):
             yield f"next_sentence.{mine}.{part}", (f"{name}.{part}",)
@@ -65,52 +71,52 @@ def modern_name(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
+def _class_of(config: ModelConfig) -> str:
+    if not config.predicts_tokens:
+        return ENCODER
+    return "BertForPreTraining" if config.next_sentence else CLASS
+
+
 def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
     """Return the content of `config.json`."""
     return {
         "model_type": "bert",
-        "architectures": ["BertForPreTraining" if config.next_sentence else CLASS],
+        "architectures": [_class_of(config)],
         "dtype": dtype,
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.context,
         "hidden_size": config.width,
-        "intermediate_size": 4 * config.width,
+        "intermediate_size": config.mlp_width,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
         "type_vocab_size": config.segments,
-        "hidden_act": "gelu" if config.activation == "gelu" else "gelu_new",
         "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.dropouts[1],
         "initializer_range": config.init_deviation,
         "layer_norm_eps": config.norm_epsilon,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": config.tied,
     }
 
 
 def read_config(content: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the fields of `ModelConfig`; raise DataError for another variant than BERT's, KeyError for a gap."""
-    activation = content.get("hidden_act", "gelu")
-    if str(activation) not in _ACTIVATIONS:
-        raise DataError(f"{path} has hidden_act = {activation!r}", expected=", ".join(_ACTIVATIONS))
-    width = content["hidden_size"]
-    plain = {
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "tie_word_embeddings": True,
-    } | ({"intermediate_size": 4 * width} if isinstance(width, int) else {})
+    plain = {"position_embedding_type": "absolute", "is_decoder": False}
+    classes = content.get("architectures") or [CLASS]
+    predicts = any(name in PREDICTING for name in classes)
     for name, value in plain.items():
         if content.get(name, value) != value:
             raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{value!r}, as BERT")
     return {
         "vocabulary": content["vocab_size"],
         "context": content["max_position_embeddings"],
-        "width": width,
+        "width": content["hidden_size"],
+        "inner": content.get("intermediate_size", 3_072),
+        "tied": bool(content.get("tie_word_embeddings", True)) or not predicts,
         "layers": content["num_hidden_layers"],
         "heads": content["num_attention_heads"],
         "segments": content.get("type_vocab_size", 2),
-        "activation": _ACTIVATIONS[activation],
         "dropout": content.get("hidden_dropout_prob", 0.1),
+        "attention_dropout": content.get("attention_probs_dropout_prob", 0.1),
         "norm_epsilon": content.get("layer_norm_eps", 1e-12),
         "init_deviation": content.get("initializer_range", 0.02),
         "attention": "full",
@@ -118,5 +124,6 @@ def read_config(content: Mapping[str, Any], path: str) -> dict[str, Any]:
         "final_norm": False,
         "residual_scaling": False,
         "embedding_norm": True,
-        "output_transform": True,
+        "output_transform": predicts,
+        "predicts_tokens": predicts,
     }

@@ -243,9 +243,12 @@ def _read_weights(
     names.sort(key=lambda name: -math.prod(parameters[name.ours][0]))
     with ThreadPoolExecutor(_READERS) as pool:
         loaded = dict(pool.map(read, names))
-    (tokens,) = stored["tokens.weight"]
-    if huggingface.HEAD in places and tokens != huggingface.HEAD:
-        _check_tied(places[huggingface.HEAD], tokens, places[tokens])
+    if config.tied and config.predicts_tokens:
+        pairs = {huggingface.HEAD: "tokens.weight", bert.HEAD: "tokens.weight"}
+        pairs |= {bert.HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
+        for copy, ours in pairs.items():
+            if copy in places and stored[ours] != (copy,):
+                _check_tied(copy, places[copy], stored[ours][0], places[stored[ours][0]])
     return loaded
 
 
@@ -262,7 +265,7 @@ def _stored_names(
         return renamed.get(name, name)
 
     stored = {name.ours: tuple(map(in_file, name.theirs)) for name in names}
-    if stored["tokens.weight"][0] not in found and huggingface.HEAD in found:
+    if stored["tokens.weight"][0] not in found and huggingface.HEAD in found and "output.weight" not in stored:
         stored["tokens.weight"] = (huggingface.HEAD,)  # a tied matrix is stored once, under either name
     wanted = [name for parts in stored.values() for name in parts]
     missing = [name for name in wanted if name not in found]
@@ -285,11 +288,11 @@ def _listing(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _check_tied(head: Place, name: str, tokens: Place) -> None:
+def _check_tied(copy: str, place: Place, name: str, original: Place) -> None:
     reader = TensorReader()
-    matrices = [reader.read(n, p, dtype=torch.float32) for n, p in ((huggingface.HEAD, head), (name, tokens))]
-    if not torch.equal(*matrices):
+    if not torch.equal(*(reader.read(n, p, dtype=torch.float32) for n, p in ((copy, place), (name, original)))):
         raise DataError(
-            f"{huggingface.HEAD} in {head.path} differs from {name}",
-            expected="one matrix for input and output, as GPT-1 and GPT-2",
+            f"{copy} in {place.path} differs from {name}",
+            expected="equal tensors, as tie_word_embeddings = true says",
+            repair=f"If the model has two matrices, write tie_word_embeddings = false in its {CONFIG}",
         )

@@ -13,18 +13,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
-from headwater.model.config import OWN_TYPE, ModelConfig
+from headwater.model.config import ACTIVATION_NAMES, OWN_TYPE, ModelConfig
 from headwater.model.io import bert
 
 TABLE = "headwater"
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
-# Names of GELU's tanh form; openai-gpt calls it just "gelu".
-_TANH_GELU = {"gpt2": {"gelu_new", "gelu_pytorch_tanh", "gelu_fast"}, "openai-gpt": {"gelu", "gelu_new"}}
+_ACTIVATION_KEYS = {"gpt2": "activation_function", "openai-gpt": "afn", "bert": "hidden_act"}
+# Names of activations in transformers that differ from ours by more than a hyphen.
+_ACTIVATIONS = {
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_accurate"), "gelu-tanh"),
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh"), "gelu-tanh"),
+    **{"gelu_python": "gelu", "swish": "silu"},
+}
+_OPENAI_GPT = {"gelu": "gelu-tanh"}  # openai-gpt calls GELU's tanh form just "gelu"
 END_OF_TEXT = 50_256  # <|endoftext|> of the original GPT-2 vocabulary
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
-# Switches of GPT2Config with the only supported value.
-_PLAIN = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
 
 # Causal masks and position numbers in older files.
 _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
@@ -72,6 +76,8 @@ def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Na
                     (f"transformer.h.{layer}.{theirs}.{part}",),
                     linear and part == "weight",
                 )
+    if not config.tied:
+        yield Name("output.weight", (HEAD,))
     if config.final_norm:
         for part in ("weight", "bias"):
             yield Name(f"final_norm.{part}", (f"transformer.ln_f.{part}",))
@@ -87,7 +93,10 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
     kind = config.model_type
     if kind == "bert":
         ours = (*_OURS_ONLY, "next_sentence") if config.next_sentence else _OURS_ONLY
-        return bert.write_config(config, dtype) | {TABLE: {name: getattr(config, name) for name in ours}}
+        activation = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
+        return (
+            bert.write_config(config, dtype) | activation | {TABLE: {name: getattr(config, name) for name in ours}}
+        )
     if kind not in _CLASSES:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
     content: dict[str, Any] = {
@@ -101,13 +110,20 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
         "n_head": config.heads,
         "layer_norm_epsilon": config.norm_epsilon,
         "resid_pdrop": config.dropout,
-        "embd_pdrop": config.dropout,
-        "attn_pdrop": config.dropout,
+        "embd_pdrop": config.dropouts[0],
+        "attn_pdrop": config.dropouts[1],
         "initializer_range": config.init_deviation,
-        **special,
-        "tie_word_embeddings": True,
+**special,
+        "tie_word_embeddings": config.tied,
+        _ACTIVATION_KEYS[kind]: activation_name(kind, config.activation),
     }
-    content |= {"activation_function": "gelu_new"} if kind == "gpt2" else {"afn": "gelu"}
+    if kind == "gpt2":
+        content |= {
+            "n_ctx": config.context,  # llama.cpp's converter reads it
+            "n_inner": config.inner,
+            "scale_attn_weights": config.scale_attention,
+            "scale_attn_by_inverse_layer_idx": config.scale_by_layer,
+        }
     return content | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY}}
 
 
@@ -124,11 +140,13 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
         if isinstance(kind, str) and kind.startswith(OWN_TYPE):
             return kind, ModelConfig.build(table, source=path)
         if kind == "bert":
-            return kind, ModelConfig.build(bert.read_config(content, path), table, source=path)
+            refuse_cross_attention(content, path)
+            shape = bert.read_config(content, path) | {"activation": read_activation(kind, content, path)}
+            return kind, ModelConfig.build(shape, table, source=path)
         if not isinstance(kind, str) or kind not in _CLASSES:
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "has no model_type"
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
-        _refuse_variants(kind, content, path)
+        refuse_cross_attention(content, path)
         fields = {
             "vocabulary": content["vocab_size"],
             "context": content.get("n_positions", content.get("n_ctx")),
@@ -137,11 +155,22 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             "heads": content["n_head"],
             "norm_epsilon": content.get("layer_norm_epsilon", 1e-5),
             "dropout": content.get("resid_pdrop", 0.1),
+            "attention_dropout": content.get("attn_pdrop", 0.1),
+            "input_dropout": content.get("embd_pdrop", 0.1),
             "init_deviation": content.get("initializer_range", 0.02),
             "norm": "pre" if kind == "gpt2" else "post",
             "final_norm": kind == "gpt2",
             "residual_scaling": kind == "gpt2",
+            "activation": read_activation(kind, content, path),
+            "tied": bool(content.get("tie_word_embeddings", True)),
         }
+        if kind == "gpt2":
+            fields |= {
+                "inner": content.get("n_inner"),
+                # `reorder_and_upcast_attn` changes the order of operations, not what they compute.
+                "scale_attention": bool(content.get("scale_attn_weights", True)),
+                "scale_by_layer": bool(content.get("scale_attn_by_inverse_layer_idx", False)),
+            }
         return kind, ModelConfig.build(fields, table, source=path)
     except KeyError as error:
         raise DataError(f"{path} lacks the key {error.args[0]!r}", expected=f"a {kind} configuration") from None
@@ -149,15 +178,28 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
         raise DataError(str(error)) from None
 
 
-def _refuse_variants(kind: str, content: Mapping[str, Any], path: str) -> None:
-    key = "activation_function" if kind == "gpt2" else "afn"
-    activation = content.get(key)
-    if activation is not None and str(activation) not in _TANH_GELU[kind]:
-        raise DataError(f"{path} has {key} = {activation!r}", expected="GELU in its tanh form, as GPT-1 and GPT-2")
-    for name, plain in _PLAIN.items():
-        if content.get(name, plain) != plain:
-            raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{plain!r}, as GPT-1 and GPT-2")
-    inner = content.get("n_inner")
-    width = content["n_embd"]
-    if inner is not None and isinstance(width, int) and inner != 4 * width:
-        raise DataError(f"{path} has n_inner = {inner}", expected=f"4 · n_embd = {4 * width}")
+def read_activation(kind: str, content: Mapping[str, Any], path: str) -> str:
+    """Return our name of an activation; raise DataError for one that has parameters or is unknown."""
+    key = _ACTIVATION_KEYS[kind]
+    theirs = str(content.get(key, "gelu_new" if kind == "gpt2" else "gelu"))
+    special = _OPENAI_GPT if kind == "openai-gpt" else {}
+    ours = special.get(theirs) or _ACTIVATIONS.get(theirs) or theirs.replace("_", "-")
+    if ours not in ACTIVATION_NAMES:
+        raise DataError(f"{path} has {key} = {theirs!r}", expected=", ".join(ACTIVATION_NAMES))
+    return ours
+
+
+def activation_name(kind: str, activation: str) -> str:
+    """Return the name in transformers of an activation."""
+    if activation == "gelu-tanh":
+        return "gelu" if kind == "openai-gpt" else "gelu_new"
+    return activation.replace("-", "_")
+
+
+def refuse_cross_attention(content: Mapping[str, Any], path: str) -> None:
+    """Raise DataError for a decoder that attends to an encoder."""
+    if content.get("add_cross_attention"):
+        raise DataError(
+            f"{path} has add_cross_attention = true: the model is the decoder of an encoder-decoder",
+            expected="a model that reads one text",
+        )
