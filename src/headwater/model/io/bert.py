@@ -77,6 +77,12 @@ def _class_of(config: ModelConfig) -> str:
     return "BertForPreTraining" if config.next_sentence else CLASS
 
 
+def dropouts(dropout: Any, attention: Any, inputs: Any = None) -> dict[str, Any]:
+    """Return the fields of `ModelConfig` for dropout; a field that does not differ from `dropout` is None."""
+    others = {"attention_dropout": attention, "input_dropout": inputs}
+    return {"dropout": dropout} | {key: None if value == dropout else value for key, value in others.items()}
+
+
 def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
     """Return the content of `config.json`."""
     return {
@@ -115,8 +121,7 @@ def read_config(content: Mapping[str, Any], path: str) -> dict[str, Any]:
         "layers": content["num_hidden_layers"],
         "heads": content["num_attention_heads"],
         "segments": content.get("type_vocab_size", 2),
-        "dropout": content.get("hidden_dropout_prob", 0.1),
-        "attention_dropout": content.get("attention_probs_dropout_prob", 0.1),
+        **dropouts(content.get("hidden_dropout_prob", 0.1), content.get("attention_probs_dropout_prob", 0.1)),
         "norm_epsilon": content.get("layer_norm_eps", 1e-12),
         "init_deviation": content.get("initializer_range", 0.02),
         "attention": "full",
