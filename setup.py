@@ -18,7 +18,17 @@ from setuptools.command.build_py import build_py
 
 FOLDER = "src/headwater/native"
 PORTABLE = ("bloom", "counting", "cpu", "merges")
-KERNELS = ("attention", "attention_tiles", "elementwise", "loss", "pool", "product", "product_tiles", "transformer")
+KERNELS = (
+    "attention",
+    "attention_tiles",
+    "attention_whole",
+    "elementwise",
+    "loss",
+    "pool",
+    "product",
+    "product_tiles",
+)
+KERNELS += ("transformer",)
 # Multiplications and additions are joined only where the source says so.
 OPTIONS = [
     "-std=gnu11",
@@ -77,7 +87,11 @@ class Pages(build_py):
 
 def extension(name: str, sources: tuple[str, ...], options: list[str]) -> Extension:
     """Return the extension `headwater.native._NAME`."""
-    headers = ("arrays", "calls") if sources == PORTABLE else ("calls", "dot", "elementwise", "pool", "simd", "tiles", "transformer")
+    headers = (
+        ("arrays", "calls")
+        if sources == PORTABLE
+        else ("calls", "dot", "elementwise", "pool", "simd", "tiles", "transformer")
+    )
     return Extension(
         f"headwater.native._{name}",
         [f"{FOLDER}/{source}.c" for source in ("module", "calls", *sources)],

@@ -19,6 +19,8 @@ int64_t headwater_softmax(void *, const void *, double, int64_t, int64_t, int64_
 int64_t headwater_loss(void *, const int64_t *, const float *, float *, int64_t, int64_t, int64_t, int64_t, int64_t);
 int64_t headwater_squares(const void *, double *, int64_t, int64_t, int64_t);
 int64_t headwater_forward(const Model *, const int32_t *, const int32_t *, const int32_t *, int64_t, int64_t, float *);
+int64_t headwater_attend(const void *, const void *, const void *, const void *, void *, void *, void *, void *, void *,
+                         const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t);
 void headwater_close(void);
 
 static const char *NAMES[] = {"fp32", "bf16", "int8", "int4"};
@@ -272,6 +274,60 @@ static void elementwise(int64_t count, int half) {
     free(x), free(out), free(squares);
 }
 
+/* Attention over whole texts and its gradient, two heads of `size` dimensions. */
+static void whole(int64_t time, int64_t size, int64_t threads) {
+    enum { HEADS = 2 };
+    const int64_t count = time * HEADS * size, width = HEADS * size;
+    const int64_t strides[] = {count, size, width, count, size, width};
+    uint16_t *numbers[8];
+    for (int i = 0; i < 8; i++) {
+        numbers[i] = malloc((size_t)count * 2);
+        for (int64_t j = 0; j < count; j++) numbers[i][j] = to_half(2 * random_number());
+    }
+    uint16_t *query = numbers[0], *key = numbers[1], *value = numbers[2], *gradient = numbers[3], *out = numbers[4];
+    float *sums = malloc((size_t)(HEADS * time) * 4);
+    if (headwater_attend(query, key, value, NULL, out, sums, NULL, NULL, NULL, strides, 1, HEADS, time, size, threads) < 0) {
+        for (int i = 0; i < 8; i++) free(numbers[i]);
+        free(sums);
+        return; /* no tiles */
+    }
+    headwater_attend(query, key, value, gradient, out, sums, numbers[5], numbers[6], numbers[7], strides, 1, HEADS, time,
+                     size, threads);
+    double *grads = calloc((size_t)(3 * count), sizeof *grads), *weights = malloc((size_t)time * sizeof *weights);
+#define NUMBER(array, t, d) from_half((array)[(t) * width + head * size + (d)])
+    for (int64_t head = 0; head < HEADS; head++)
+        for (int64_t t = 0; t < time; t++) {
+            double sum = 0, mean = 0;
+            for (int64_t s = 0; s <= t; s++) {
+                double score = 0;
+                for (int64_t d = 0; d < size; d++) score += NUMBER(query, t, d) * NUMBER(key, s, d);
+                sum += weights[s] = exp(score / sqrt((double)size));
+            }
+            check("log sum", time, sums[head * time + t], log(sum), 1e-4);
+            for (int64_t d = 0; d < size; d++) {
+                double y = 0;
+                for (int64_t s = 0; s <= t; s++) y += weights[s] / sum * NUMBER(value, s, d);
+                check("attention", time, NUMBER(out, t, d), y, 0.02);
+                mean += y * NUMBER(gradient, t, d);
+            }
+            for (int64_t s = 0; s <= t; s++) {
+                double change = 0;
+                for (int64_t d = 0; d < size; d++) change += NUMBER(gradient, t, d) * NUMBER(value, s, d);
+                const double slope = weights[s] / sum * (change - mean) / sqrt((double)size);
+                for (int64_t d = 0; d < size; d++) {
+                    grads[t * width + head * size + d] += slope * NUMBER(key, s, d);
+                    grads[count + s * width + head * size + d] += slope * NUMBER(query, t, d);
+                    grads[2 * count + s * width + head * size + d] += weights[s] / sum * NUMBER(gradient, t, d);
+                }
+            }
+        }
+    for (int which = 0; which < 3; which++)
+        for (int64_t i = 0; i < count; i++)
+            check("gradient of attention", time, from_half(numbers[5 + which][i]), grads[which * count + i], 0.1);
+    for (int i = 0; i < 8; i++) free(numbers[i]);
+    free(sums), free(grads), free(weights);
+}
+
 /* A number of what a bfloat16 product of any inputs, tiny ones too, gives to the last bit. */
 static uint64_t digest(void) {
     enum { ROWS_OF_IT = 37, INPUTS = 320, OUTPUTS = 128 };
@@ -304,6 +360,7 @@ int main(int count, char **options) {
         for (int64_t threads = 1; threads <= 3; threads += 2)
             forward(kind, 128, 2, threads), forward(kind, 96, 3, threads), forward(kind, 80, 1, threads),
                 forward(kind, 60, 3, threads);
+    whole(1, 32, 1), whole(33, 96, 2), whole(70, 64, 3);
     headwater_close();
     check("a call after the end", 0, (double)headwater_squares(NULL, NULL, 0, 0, 1), -2, 0);
     printf(failures ? "%d failed\n" : "all agree\n", failures);

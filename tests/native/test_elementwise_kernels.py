@@ -79,6 +79,26 @@ def test_softmax_and_loss(kernels: native.Kernels, dtype: torch.dtype) -> None:
         assert_close(*both)
 
 
+@pytest.mark.skipif("amx" not in native.available(), reason="this processor has no AMX")
+@pytest.mark.parametrize("time", [1, 31, 64, 65, 200])
+def test_attention_over_whole_texts_and_its_gradient(time: int) -> None:
+    kernels = native.kernels("amx")
+    assert kernels is not None
+    for texts, heads, size in [(1, 3, 64), (2, 1, 32), (1, 2, 128)]:
+        fused = (2 * drawn(time, texts, time, 3, heads, size)).bfloat16()
+        query, key, value = fused.permute(2, 0, 3, 1, 4)
+        assert kernels.attends(query)
+        gradient = drawn(1, texts, time, heads, size).bfloat16().transpose(1, 2)
+        (out, sums), (twin_out, twin_sums) = (k.attend(query, key, value) for k in (kernels, TWIN))
+        assert_close(out, twin_out)
+        assert_close(sums, twin_sums)
+        found, expected = (k.attend_gradient(gradient, query, key, value, out, sums) for k in (kernels, TWIN))
+        for got, wanted in zip(found, expected, strict=True):
+            assert (got - wanted).abs().max() <= 2**-6 * max(1.0, wanted.abs().max().item())
+        one = (x[:1, :1].contiguous() for x in (query, key, value))
+        assert torch.equal(kernels.attend(*one)[0], out[:1, :1])
+
+
 def test_log_sums(kernels: native.Kernels) -> None:
     for rows, columns in [(1, 1), (3, 5), (4, 16), (5, 77)]:
         logits = 30 * drawn(1, rows, columns + 3)[:, :columns]

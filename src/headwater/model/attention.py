@@ -79,9 +79,24 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, *, kernels: Kern
 
     Shapes as `attend`, with as many queries as keys. Hidden scores are not computed, except for the triangle
     inside a block. The weights are kept for the backward pass, half a square per head. kernels: compute the
-    softmax with them.
+    softmax with them, and all of it where they can.
     """
+    if kernels is not None and kernels.attends(query):
+        return _NativeAttention.apply(query, key, value, kernels)  # type: ignore[no-untyped-call]
     return _BlockedAttention.apply(query, key, value, kernels)  # type: ignore[no-untyped-call]
+
+
+class _NativeAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, kernels: Kernels) -> Tensor:
+        out, sums = kernels.attend(query, key, value)
+        ctx.save_for_backward(query, key, value, out, sums)
+        ctx.kernels = kernels
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Tensor, Tensor, Tensor, None]:
+        return *ctx.kernels.attend_gradient(upstream[0], *ctx.saved_tensors), None
 
 
 class _BlockedAttention(torch.autograd.Function):

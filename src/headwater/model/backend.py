@@ -4,7 +4,7 @@ The default depends on the processor alone (`default_backend`), so a machine alw
 
 * Float32 matmuls on an AMD processor use oneDNN: torch uses MKL, which is slow there.
 * On a CPU, causal attention over a whole text is computed in blocks of queries, which skips the half above the
-  diagonal. Devices have fused kernels that are faster.
+  diagonal; in bfloat16 on a processor with AMX all of it is one native kernel. Devices have fused kernels.
 * GELU, LayerNorm, the residual add, attention's softmax, the loss's gradient and Adam run in the native kernels
   (`headwater.native`), one pass over memory each, if these were built: torch makes several passes where one is
   enough, and on many CPUs its bfloat16 GELU and softmax cost as much as a matmul.

@@ -27,6 +27,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "loss": [_POINTER] * 4 + [_COUNT] * 5,
     "log_sums": [_POINTER] * 3 + [_COUNT] * 4,
     "softmax": [_POINTER] * 2 + [_NUMBER] + [_COUNT] * 5,
+    "attend": [_POINTER] * 10 + [_COUNT] * 5,
     "norm": [_POINTER] * 3 + [_NUMBER] + [_POINTER] * 3 + [_COUNT] * 4,
     "norm_gradient": [_POINTER] * 7 + [_COUNT] * 5,
     "sum": [_POINTER] * 3 + [_COUNT] * 2,
@@ -132,6 +133,42 @@ class Kernels:
         rows = weights.numel() // keys
         self._call("softmax", gradient, weights, scale, rows, queries, keys, _is_half(weights))
 
+    def attends(self, query: Tensor) -> bool:
+        """Return whether `attend` computes heads of this shape and dtype: bfloat16 on a processor with tiles."""
+        return self.variant == "amx" and query.dtype == _HALF and query.shape[-1] in (32, 64, 96, 128)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return causal attention over whole texts, and the logarithm of the sum of each query's weights.
+
+        query, key, value: (text, head, time, dimension) bfloat16. Returns such a tensor, and (text, head, time)
+        float32.
+        """
+        query, key, value = _alike(query, key, value)
+        texts, heads, time, size = query.shape
+        out = query.new_empty(texts, time, heads, size)
+        sums = torch.empty(texts, heads, time)
+        strides = torch.tensor([*query.stride()[:3], 0, 0, 0])
+        nothing = (None, None, None)
+        self._call("attend", query, key, value, None, out, sums, *nothing, strides, texts, heads, time, size)
+        return out.transpose(1, 2), sums
+
+    def attend_gradient(
+        self, gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, sums: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of `attend`'s query, key and value; gradient: that of its result `out`."""
+        query, key, value = _alike(query, key, value)
+        texts, heads, time, size = query.shape
+        (gradient,) = _alike(gradient)
+        rows = out.transpose(1, 2)
+        _require("out", rows, (_HALF,), (texts, time, heads, size))
+        _require("sums", sums, (_FLOAT,), (texts, heads, time))
+        _require("gradient", gradient.contiguous(), (_HALF,), tuple(query.shape))
+        strides = torch.tensor([*query.stride()[:3], *gradient.stride()[:3]])
+        grads = [torch.empty_like(rows) for _ in range(3)]
+        self._call("attend", query, key, value, gradient, rows, sums, *grads, strides, texts, heads, time, size)
+        first, second, third = (grad.transpose(1, 2) for grad in grads)
+        return first, second, third
+
     def loss_gradient_(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """Replace (rows, vocabulary) logits by the gradient of the weighted loss; return the loss, a scalar.
 
@@ -234,6 +271,25 @@ class TorchElementwise:
         mean = (gradient.float() * weights.float()).sum(-1, keepdim=True)
         gradient.copy_(scale * weights.float() * (gradient.float() - mean))
 
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """See Kernels."""
+        scores = query.float() @ key.float().transpose(2, 3) / query.shape[-1] ** 0.5
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+        return (scores.softmax(-1) @ value.float()).to(value.dtype), scores.logsumexp(-1)
+
+    def attend_gradient(
+        self, gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, sums: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See Kernels."""
+        q, k, v, upstream = (x.float() for x in (query, key, value, gradient))
+        scale = query.shape[-1] ** -0.5
+        weights = (scale * q @ k.transpose(2, 3) - sums[..., None]).exp().tril()
+        slopes = scale * weights * (upstream @ v.transpose(2, 3) - (upstream * out.float()).sum(-1, keepdim=True))
+        grads = (slopes @ k, slopes.transpose(2, 3) @ q, weights.transpose(2, 3) @ upstream)
+        first, second, third = (grad.to(query.dtype) for grad in grads)
+        return first, second, third
+
     def loss_gradient_(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """See Kernels."""
         probabilities = logits.float().log_softmax(-1)
@@ -299,6 +355,20 @@ def _rows_of(x: Tensor) -> tuple[int, int]:
     if x.dim() < 1 or x.shape[-1] < 1:
         raise ValueError(f"x is {_said(x)}, expected rows of at least one element")
     return x.numel() // x.shape[-1], x.shape[-1]
+
+
+def _alike(*inputs: Tensor) -> tuple[Tensor, ...]:
+    """Return attention's inputs, copied if their strides differ or their last dimension has gaps."""
+    first = inputs[0]
+    for x in inputs:
+        if x.dim() != 4 or x.dtype != _HALF or x.device.type != "cpu" or x.shape != first.shape or not x.numel():
+            raise ValueError(
+                f"attention of {_said(x)}, expected (text, head, time, dimension) bfloat16 on the CPU"
+            )
+        if x.shape[-1] % 32:
+            raise ValueError(f"attention of heads of {x.shape[-1]} dimensions, expected a multiple of 32")
+    even = all(x.stride() == first.stride() and x.stride(3) == 1 for x in inputs)
+    return inputs if even else tuple(x.contiguous() for x in inputs)
 
 
 def _causal(name: str, scores: Tensor) -> tuple[int, int]:
