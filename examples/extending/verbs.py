@@ -32,10 +32,10 @@ class Verbs(Task):
     metrics = (Metric("accuracy", chance=1 / 2),)
     sources = (Source("pairs", names=("verbs.jsonl",), where="Write it: one line {right, wrong} for each pair"),)
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example for each line."""
         rows = json_lines(
-            places["pairs"],
+            files["pairs"],
             lambda row: (text_of(row, "right"), text_of(row, "wrong")),
             "right and wrong in each line",
         )

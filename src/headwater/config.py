@@ -127,10 +127,10 @@ class Config(BaseModel):
         write_text(path, tomli_w.dumps(self.to_dict()))
 
 
-def _has(layer: Mapping[str, Any], place: tuple[int | str, ...]) -> bool:
+def _has(layer: Mapping[str, Any], location: tuple[int | str, ...]) -> bool:
     """Return whether a layer sets the key at a place of the configuration."""
     value: Any = layer
-    for depth, part in enumerate(place):
+    for depth, part in enumerate(location):
         if not isinstance(value, Mapping):
             return depth > 0
         if part not in value:
@@ -138,7 +138,7 @@ def _has(layer: Mapping[str, Any], place: tuple[int | str, ...]) -> bool:
                 continue
             return False
         value = value[part]
-    return bool(place)
+    return bool(location)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,12 +260,12 @@ def _suggest_key(cls: type[Config], location: tuple[str, ...]) -> dict[str, str]
         field = level.model_fields.get(parent)  # None: the name of an entry of a dict of tables
         inside = filter(_is_config, [tables_of(level).get(parent), *(get_args(field.annotation) if field else ())])
         level = next(inside, level)
-    places = {name.rpartition(".")[2]: name for name in _names(cls)}
-    places |= {name: ".".join([*parents, name]) for name in fields_of(level)}
-    near = difflib.get_close_matches(key, places, n=1, cutoff=0.5)
+    full_names = {name.rpartition(".")[2]: name for name in _names(cls)}
+    full_names |= {name: ".".join([*parents, name]) for name in fields_of(level)}
+    near = difflib.get_close_matches(key, full_names, n=1, cutoff=0.5)
     if not near:
         return {"expected": ", ".join(fields_of(level))}
-    return {"repair": f"Did you mean {places[near[0]]!r}?"}
+    return {"repair": f"Did you mean {full_names[near[0]]!r}?"}
 
 
 def _usage_error(cls: type[Config], errors: Sequence[Mapping[str, Any]], source: str) -> UsageError:

@@ -52,7 +52,7 @@ def plugins(group: str = GROUP) -> dict[str, Plugin]:
 
     The files are read here because importing importlib.metadata takes longer than all of `headwater --help`.
     """
-    found: dict[str, Plugin] = {}
+    by_name: dict[str, Plugin] = {}
     seen: set[str] = set()
     for folder in sys.path:
         for path in sorted(Path(folder or ".").glob("*-info/entry_points.txt")):
@@ -61,8 +61,8 @@ def plugins(group: str = GROUP) -> dict[str, Plugin]:
                 continue
             seen.add(distribution)
             for name, target in _entries(path, group):
-                found.setdefault(name, Plugin(target, _summary(path.parent)))
-    return found
+                by_name.setdefault(name, Plugin(target, _summary(path.parent)))
+    return by_name
 
 
 def not_installed(what: str) -> ResourceError:

@@ -102,10 +102,12 @@ def links(
     from headwater.corpus import LinksConfig, gather_links
 
     config = LinksConfig.build(parse_settings(settings or []), source="--set")
-    found = gather_links(dumps, out, config, progress=terminal_progress())
-    removed = ", ".join(f"{rule} {count:,}" for rule, count in found["removed"].items())
-    text = f"{out}: {found['links']:,} links of {found['submissions']:,} submissions; removed: {removed or 'none'}"
-    emit({"out": out, **found}, as_json=as_json, text=text)
+    counts = gather_links(dumps, out, config, progress=terminal_progress())
+    removed = ", ".join(f"{rule} {count:,}" for rule, count in counts["removed"].items())
+    text = (
+        f"{out}: {counts['links']:,} links of {counts['submissions']:,} submissions; removed: {removed or 'none'}"
+    )
+    emit({"out": out, **counts}, as_json=as_json, text=text)
 
 
 @app.command()
@@ -121,10 +123,10 @@ def fetch(
     from headwater.corpus import FetchConfig, fetch_links
 
     config = FetchConfig.build(parse_settings(settings or []), source="--set")
-    found = fetch_links(links, out, config, progress=terminal_progress())
-    outcomes = ", ".join(f"{outcome} {count:,}" for outcome, count in found["outcomes"].items())
-    text = f"{out}: {found['pages']:,} pages of {found['links']:,} links; {outcomes}"
-    emit({"out": out, **found}, as_json=as_json, text=text)
+    counts = fetch_links(links, out, config, progress=terminal_progress())
+    outcomes = ", ".join(f"{outcome} {count:,}" for outcome, count in counts["outcomes"].items())
+    text = f"{out}: {counts['pages']:,} pages of {counts['links']:,} links; {outcomes}"
+    emit({"out": out, **counts}, as_json=as_json, text=text)
 
 
 @app.command()
@@ -135,12 +137,12 @@ def stats(
     """Print a corpus's documents, lengths, languages, sources and labels, and what its build removed."""
     from headwater.corpus import read_funnel, statistics
 
-    found = statistics(corpus)
-    text = _stats_text(corpus, found)
+    figures = statistics(corpus)
+    text = _stats_text(corpus, figures)
     if funnel := read_funnel(corpus):
-        found["funnel"] = funnel
+        figures["funnel"] = funnel
         text += "\n" + _funnel_text("  how it was made:", funnel)
-    emit(found, as_json=as_json, text=text)
+    emit(figures, as_json=as_json, text=text)
 
 
 @app.command()
@@ -157,12 +159,12 @@ def labels(
     """Make labelled data for fine-tuning from a corpus and its split."""
     from headwater.quickstart import make_labels
 
-    found = make_labels(corpus, task, out, validation, seed=seed, progress=terminal_progress())
+    made = make_labels(corpus, task, out, validation, seed=seed, progress=terminal_progress())
     text = (
-        f"{out}: {found['counts']['train']:,} training and {found['counts']['validation']:,} validation "
-        f"examples; chance {found['chance']:.3f}, majority class {found['majority']:.3f}"
+        f"{out}: {made['counts']['train']:,} training and {made['counts']['validation']:,} validation "
+        f"examples; chance {made['chance']:.3f}, majority class {made['majority']:.3f}"
     )
-    emit({"out": str(out), **found}, as_json=as_json, text=text)
+    emit({"out": str(out), **made}, as_json=as_json, text=text)
 
 
 @app.command()
@@ -181,8 +183,8 @@ def overlap(
     """Print the percentage of test texts' n-grams that occur in a training corpus (GPT-2, table 6)."""
     from headwater.corpus import measure_overlap
 
-    found = measure_overlap(train, test, own or [], words=words, progress=terminal_progress())
-    emit(found, as_json=as_json, text=_overlap_text(found))
+    report = measure_overlap(train, test, own or [], words=words, progress=terminal_progress())
+    emit(report, as_json=as_json, text=_overlap_text(report))
 
 
 def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
@@ -209,25 +211,25 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _stats_text(corpus: str, found: dict[str, Any]) -> str:
+def _stats_text(corpus: str, figures: dict[str, Any]) -> str:
     lines = [
         corpus,
-        f"  documents   {found['documents']:,}",
-        f"  bytes       {found['bytes']:,}",
-        f"  characters  {found['characters']:,}",
+        f"  documents   {figures['documents']:,}",
+        f"  bytes       {figures['bytes']:,}",
+        f"  characters  {figures['characters']:,}",
     ]
-    lengths = ", ".join(f"{name} {value:,}" for name, value in found["characters_per_document"].items())
+    lengths = ", ".join(f"{name} {value:,}" for name, value in figures["characters_per_document"].items())
     lines.append(f"  characters a document: {lengths}")
-    growth = ", ".join(f"{distinct:,} in the first {words:,}" for words, distinct in found["vocabulary"][-4:])
+    growth = ", ".join(f"{distinct:,} in the first {words:,}" for words, distinct in figures["vocabulary"][-4:])
     lines.append(f"  distinct words: {growth}")
-    lines.append(f"  the string <UNK>: {found['unknown']:,} times")
-    if "webtext" in found:
-        webtext = found["webtext"]
+    lines.append(f"  the string <UNK>: {figures['unknown']:,} times")
+    if "webtext" in figures:
+        webtext = figures["webtext"]
         lines.append(
             f"  of WebText's 1,000 most common domains: {webtext['shared']} are in it (rank correlation "
             f"{webtext['rank_correlation']}); missing first: {', '.join(webtext['missing'])}"
         )
-    for name, summary in found["counts"].items():
+    for name, summary in figures["counts"].items():
         if summary["distinct"] is None:
             lines.append(f"  {name}: more distinct values than are counted")
             continue
@@ -236,17 +238,17 @@ def _stats_text(corpus: str, found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _overlap_text(found: dict[str, Any]) -> str:
-    width = max(len("test text"), *(len(row["name"]) for row in found["rows"]))
-    train_part = f"in {Path(found['train']).name}"
+def _overlap_text(report: dict[str, Any]) -> str:
+    width = max(len("test text"), *(len(row["name"]) for row in report["rows"]))
+    train_part = f"in {Path(report['train']).name}"
     lines = [f"{'test text'.ljust(width)}  {'n-grams':>11}  {train_part:>20}  {'own training part':>17}"]
-    for row in found["rows"]:
+    for row in report["rows"]:
         own = "–" if row["own"] is None else f"{row['own']:.2f} %"
         train = f"{row['train']:.2f} %"
         lines.append(f"{row['name'].ljust(width)}  {row['grams']:>11,}  {train:>20}  {own:>17}")
     lines.append(
-        f"{found['words']}-grams of lower-cased words; {found['train_grams']:,} in the training text, "
-        f"{found['filter_bytes'] / 1e6:.1f} MB; false positives {found['false_positive_rate']:.1e} "
-        f"(bound {found['bound']:.0e})"
+        f"{report['words']}-grams of lower-cased words; {report['train_grams']:,} in the training text, "
+        f"{report['filter_bytes'] / 1e6:.1f} MB; false positives {report['false_positive_rate']:.1e} "
+        f"(bound {report['bound']:.0e})"
     )
     return "\n".join(lines)

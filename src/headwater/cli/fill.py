@@ -23,10 +23,10 @@ def fill(
     from headwater.inference import load
 
     lm = load(model, tokenizer=tokenizer, device=device, download=download, compose=compose)
-    found = lm.fill(text, top=top)
-    blanks = [[{"text": word, "probability": probability} for word, probability in blank] for blank in found]
+    candidates = lm.fill(text, top=top)
+    blanks = [[{"text": word, "probability": probability} for word, probability in blank] for blank in candidates]
     lines = []
-    for number, blank in enumerate(found, 1):
-        lines += [f"[MASK] {number}"] if len(found) > 1 else []
+    for number, blank in enumerate(candidates, 1):
+        lines += [f"[MASK] {number}"] if len(candidates) > 1 else []
         lines += [f"  {probability:7.2%}  {word.strip() or repr(word)}" for word, probability in blank]
     emit({"text": text, "blanks": blanks}, as_json=as_json, text="\n".join(lines))

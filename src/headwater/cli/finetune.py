@@ -194,9 +194,9 @@ def _sets_folder(data: Path | None) -> Path:
 
     if data is not None:
         return data
-    if (found := data_folder()) is None:
+    if (folder := data_folder()) is None:
         raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
-    return found / "finetune"
+    return folder / "finetune"
 
 
 def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:

@@ -98,10 +98,10 @@ def _type(annotation: Any) -> str:
 
 
 def _bounds(field: FieldInfo) -> str:
-    found = [
+    bounds = [
         (word, getattr(limit, name))
         for limit in field.metadata
         for name, word in _BOUNDS.items()
         if getattr(limit, name, None) is not None and getattr(limit, name) < _MOST
     ]
-    return "".join(f", {word} {value:g}" for word, value in found)
+    return "".join(f", {word} {value:g}" for word, value in bounds)

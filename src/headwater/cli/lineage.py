@@ -22,8 +22,8 @@ def lineage(
     from headwater.reading import is_remote
     from headwater.storage import lineage as chain
 
-    found = chain(folder if is_remote(folder) else _folder(folder), remote=remote)
-    emit(found, as_json=as_json, text="\n".join(tree_lines(found, "", "")))
+    tree = chain(folder if is_remote(folder) else _folder(folder), remote=remote)
+    emit(tree, as_json=as_json, text="\n".join(tree_lines(tree, "", "")))
 
 
 def _folder(name: str) -> Path:

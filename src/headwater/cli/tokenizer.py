@@ -153,18 +153,18 @@ def _visible(data: bytes) -> str:
     return data.decode("utf-8", errors="backslashreplace").replace("\n", "⏎\n").replace("\t", "⇥")
 
 
-def _table(found: list[Comparison]) -> Iterator[str]:
+def _table(comparisons: list[Comparison]) -> Iterator[str]:
     """Yield the lines of the comparison, with one column for each tokenizer."""
-    names = [comparison.name for comparison in found]
+    names = [comparison.name for comparison in comparisons]
     rows: list[tuple[str, list[str]]] = [
-        ("vocabulary", [f"{c.vocabulary_size:,}" for c in found]),
-        ("tokens", [f"{c.tokens:,}" for c in found]),
-        ("bytes a token", [f"{c.bytes_per_token:.3f}" for c in found]),
-        ("words split", [f"{c.split_share:.1%}" for c in found]),
-        ("vocabulary never used", [f"{c.unused_share:.1%}" for c in found]),
+        ("vocabulary", [f"{c.vocabulary_size:,}" for c in comparisons]),
+        ("tokens", [f"{c.tokens:,}" for c in comparisons]),
+        ("bytes a token", [f"{c.bytes_per_token:.3f}" for c in comparisons]),
+        ("words split", [f"{c.split_share:.1%}" for c in comparisons]),
+        ("vocabulary never used", [f"{c.unused_share:.1%}" for c in comparisons]),
     ]
-    for script in found[0].scripts:
-        figures = [c.scripts[script] for c in found]
+    for script in comparisons[0].scripts:
+        figures = [c.scripts[script] for c in comparisons]
         rows.append((f"{script}: bytes a token", [f"{f.bytes_per_token:.3f}" for f in figures]))
         rows.append((f"{script}: words split", [f"{f.split_share:.1%}" for f in figures]))
     label = max(len(name) for name, _ in rows)
@@ -172,7 +172,7 @@ def _table(found: list[Comparison]) -> Iterator[str]:
     yield " " * label + "".join(f"  {name:>{width}}" for name in names)
     for name, cells in rows:
         yield f"{name:<{label}}" + "".join(f"  {cell:>{width}}" for cell in cells)
-    for comparison in found:
+    for comparison in comparisons:
         yield ""
         yield f"{comparison.name}: longest {', '.join(map(_quoted, comparison.longest))}"
         rarest = ", ".join(f"{_quoted(text)} ({count})" for text, count in comparison.rarest)

@@ -26,7 +26,7 @@ SHAPES = "params_shapes.json"
 _HEAD_WIDTH = 64
 # The order of a block's tensors in the release.
 _PLACES = ("attention.query_key_value", "attention.projection", "norm_1", "mlp.expand", "mlp.contract", "norm_2")
-_BLOCK = tuple(f"{place}.{part}" for place in _PLACES for part in ("weight", "bias"))
+_BLOCK = tuple(f"{where}.{part}" for where in _PLACES for part in ("weight", "bias"))
 
 
 def read_release(folder: Path, heads: int | None = None, faithful: Faithful = "code") -> Model:

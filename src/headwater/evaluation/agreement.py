@@ -66,9 +66,9 @@ class Bleu:
         import numpy as np
 
         self._compute, one = BLEU.compute_bleu, BLEU(effective_order=True)
-        found = [one.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
+        pairs = [one.sentence_score(text, [reference]) for text, reference in zip(texts, references, strict=True)]
         # (pairs, 10): matching n-grams, n-grams, length of the text, length of the reference; all are additive.
-        self._counts = np.array([[*pair.counts, *pair.totals, pair.sys_len, pair.ref_len] for pair in found])
+        self._counts = np.array([[*pair.counts, *pair.totals, pair.sys_len, pair.ref_len] for pair in pairs])
 
     def score(self, chosen: Any = slice(None)) -> float:
         """Return BLEU of the pairs with these indices; of all by default."""

@@ -50,11 +50,11 @@ class Asker:
             for start in range(0, len(asked), size):
                 batch = asked[start : start + size]
                 started = time.perf_counter()
-                found = dict(zip(batch, ask(batch), strict=True))
+                answered = dict(zip(batch, ask(batch), strict=True))
                 self.seconds += time.perf_counter() - started
                 if self.cache:
-                    self.cache.keep(found)
-                answers |= found
+                    self.cache.keep(answered)
+                answers |= answered
         return answers
 
     def _score(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:

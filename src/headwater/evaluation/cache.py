@@ -54,15 +54,15 @@ class AnswerCache:
 
     def look_up(self, requests: Sequence[Request]) -> dict[Request, Answer]:
         """Return the stored answers."""
-        found: dict[Request, Answer] = {}
+        answers: dict[Request, Answer] = {}
         with closing(self._database.cursor()) as cursor:
             for request in requests:
                 cursor.execute("SELECT answer FROM answers WHERE request = ?", (self._key(request),))
                 row = cursor.fetchone()
                 # An altered answer is computed again.
                 if row is not None and row[0].startswith(_digest(row[0][_DIGITS:])):
-                    found[request] = _decode(request, row[0][_DIGITS:])
-        return found
+                    answers[request] = _decode(request, row[0][_DIGITS:])
+        return answers
 
     def keep(self, answers: Mapping[Request, Answer]) -> None:
         """Write answers to disk."""

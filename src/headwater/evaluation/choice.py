@@ -94,9 +94,9 @@ class FileChoice(ChoiceTask):
             ),
         )
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a row."""
-        path = places[self._role]
+        path = files[self._role]
         if path.is_dir():
             path /= "validation.jsonl"
         contents = [self._content(row, number, path) for number, row in open_table(path).rows]

@@ -43,7 +43,7 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
     first, second = Results.read(a), Results.read(b)
     here = {(result.protocol, result.metric) for result in first.results}
     shared = [(r.protocol, r.metric) for r in second.results if (r.protocol, r.metric) in here]
-    found: dict[tuple[str, str], Difference] = {}
+    differences: dict[tuple[str, str], Difference] = {}
     left_out: dict[str, str] = {}
     for protocol, metric in shared:
         mine = {record["id"]: record for record in read_examples(a, protocol)}
@@ -54,11 +54,11 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
             continue
         name, values = _values(metric, pairs)
         if values:
-            found[protocol, name] = _difference(protocol, name, values)
+            differences[protocol, name] = _difference(protocol, name, values)
         else:
             left_out[f"{protocol} {metric}"] = "it is not a mean over examples"
     reasons = [f"{what}: {why}" for what, why in left_out.items()]
-    if not found:
+    if not differences:
         why = f"; {'; '.join(reasons)}" if reasons else ""
         raise MismatchError(
             f"{a} and {b} have no protocol in common that can be compared{why}",
@@ -68,7 +68,7 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
         )
     for reason in reasons:
         progress.note(f"left out: {reason}")
-    return list(found.values())
+    return list(differences.values())
 
 
 def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:

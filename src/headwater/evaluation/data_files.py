@@ -49,16 +49,16 @@ class DataFiles:
 
         Raises ResourceError if a needed one is missing, or if a folder has several Headwater folders of its kind.
         """
-        found: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for source in sources:
-            place = self._find(source)
-            if place is not None:
-                found[source.role] = place
+            path = self._find(source)
+            if path is not None:
+                paths[source.role] = path
             elif source.needed:
                 wanted = f"a folder of kind {source.kind}" if source.kind else " or ".join(source.names)
                 where = ", ".join(str(folder) for folder in self._data) or "no --data folder"
                 raise ResourceError(f"{wanted} was not found in {where}", repair=source.where)
-        return found
+        return paths
 
     def locate_tasks(self, tasks: Iterable[Task]) -> tuple[dict[str, dict[str, Path]], dict[str, str]]:
         """Return the files of each protocol by role, and why the others are left out: a file is missing."""

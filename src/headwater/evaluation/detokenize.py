@@ -67,12 +67,12 @@ class Detokenizer:
         held: list[str] = []  # the tokens of the last word
         open_quotes: set[str] = set()
         glue_next = False
-        place = 0
-        while place < len(tokens):
+        position = 0
+        while position < len(tokens):
             # A token inside a word is joined only together with the next one.
-            more = tokens[place : place + 2] if tokens[place] in self.rules.inside else [tokens[place]]
-            glue, glue_next = self._joins(tokens, place, glue_next, open_quotes)
-            place += len(more)
+            more = tokens[position : position + 2] if tokens[position] in self.rules.inside else [tokens[position]]
+            glue, glue_next = self._joins(tokens, position, glue_next, open_quotes)
+            position += len(more)
             word = self._spell([*held, *more]) if glue and held else ""
             if word and list(self._split(word)) == [*held, *more]:
                 held += more
@@ -108,10 +108,10 @@ class Detokenizer:
         return [line for line in lines if self.retokenize(self.detokenize(line)) != line]
 
     def _joins(
-        self, tokens: Sequence[str], place: int, glue_next: bool, open_quotes: set[str]
+        self, tokens: Sequence[str], position: int, glue_next: bool, open_quotes: set[str]
     ) -> tuple[bool, bool]:
         """Return whether a token belongs to the word before it, and whether the next one belongs to it."""
-        token = tokens[place]
+        token = tokens[position]
         for opening, closing, mark in self.rules.quotes:
             if token not in {opening, closing}:
                 continue
@@ -124,7 +124,7 @@ class Detokenizer:
         if token in self.rules.inside:
             return True, False
         if token == "'" and self.rules.apostrophes:
-            ends_word = _apostrophe_ends_word(tokens, place, open_quotes)
+            ends_word = _apostrophe_ends_word(tokens, position, open_quotes)
             return glue_next or ends_word, not ends_word
         is_clitic = self.rules.clitic is not None and self.rules.clitic.fullmatch(token) is not None
         return glue_next or is_clitic or token in self._left, token in self.rules.right
@@ -208,9 +208,9 @@ def _joined_heading(tokens: Sequence[str]) -> list[str]:
 _NO_PLURALS = frozenset({"as", "is", "was", "has", "this", "thus", "its", "his", "us", "versus", "always"})
 
 
-def _apostrophe_ends_word(tokens: Sequence[str], place: int, open_quotes: set[str]) -> bool:
+def _apostrophe_ends_word(tokens: Sequence[str], position: int, open_quotes: set[str]) -> bool:
     """Return whether the token `'` belongs to the word before it; update `open_quotes`."""
-    before, after = tokens[place - 1] if place else "", tokens[place + 1 : place + 2]
+    before, after = tokens[position - 1] if position else "", tokens[position + 1 : position + 2]
     if "'" in open_quotes:
         open_quotes.discard("'")
         return True
@@ -218,7 +218,7 @@ def _apostrophe_ends_word(tokens: Sequence[str], place: int, open_quotes: set[st
         return False
     if before.endswith("s") and before.lower() not in _NO_PLURALS:
         return True
-    if "'" in tokens[place + 1 :]:
+    if "'" in tokens[position + 1 :]:
         open_quotes.add("'")
         return False
     return before[-1:].isalnum() or before.endswith(">")

@@ -99,16 +99,16 @@ def select(names: Sequence[str]) -> list[Task]:
                     )
                 chosen[task.protocol] = task
             continue
-        found = {p: task for p, task in TASKS.items() if p.startswith(f"{name}.")}
-        found = {name: TASKS[name]} if name in TASKS else found
-        if not found:
+        matching = {p: task for p, task in TASKS.items() if p.startswith(f"{name}.")}
+        matching = {name: TASKS[name]} if name in TASKS else matching
+        if not matching:
             known = {*TASKS, *(protocol.partition(".")[0] for protocol in TASKS)}
             raise UsageError(
                 f"there is no task {name!r}",
                 expected="a name that `headwater evaluate --list` prints",
                 repair=nearest(name, sorted(known)),
             )
-        chosen |= found
+        chosen |= matching
     return list(chosen.values())
 
 
@@ -144,11 +144,11 @@ def evaluate(
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
-    found, missing = DataFiles(folders).locate_tasks(chosen)
+    paths, missing = DataFiles(folders).locate_tasks(chosen)
     skipped = [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in chosen if t.protocol in missing]
-    if not found and not allow_empty:
+    if not paths and not allow_empty:
         raise _nothing_scored(skipped, tasks, folders)
-    places = {place.resolve(): place for roles in found.values() for place in roles.values()}
+    files = {path.resolve(): path for roles in paths.values() for path in roles.values()}
     sources = source_hashes(chosen)
     own = {"own_tasks": sources} if sources else {}
     stage = Stage(
@@ -162,7 +162,7 @@ def evaluate(
             **config.to_dict(),
         },
         defaults=EvaluateConfig.defaults(),
-        inputs={"model": model} | _roles(places.values()) | ({} if overlap is None else {"overlap": overlap}),
+        inputs={"model": model} | _roles(files.values()) | ({} if overlap is None else {"overlap": overlap}),
     )
     if stage.is_complete():
         progress.note(f"{out} is complete already")
@@ -176,12 +176,12 @@ def evaluate(
     asker = Asker(lm, cache, config.window, config.stride)
     with stage.write() as work, cache:
         for task in chosen:
-            if task.protocol not in found:
+            if task.protocol not in paths:
                 continue
             try:
                 require_fit(task, lm.config)
                 outcome = run_task(
-                    task, found[task.protocol], asker, training=training, limit=limit, progress=progress
+                    task, paths[task.protocol], asker, training=training, limit=limit, progress=progress
                 )
             except (DataError, MismatchError, ResourceError) as error:
                 failed = not isinstance(error, UnsuitableTask)
@@ -228,7 +228,7 @@ def require_fit(task: Task, config: ModelConfig) -> None:
 
 def run_task(
     task: Task,
-    places: Mapping[str, Path],
+    files: Mapping[str, Path],
     asker: Asker | LanguageModel,
     *,
     training: TrainingGrams | None = None,
@@ -238,7 +238,7 @@ def run_task(
     """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked."""
     asker = asker if isinstance(asker, Asker) else Asker(asker)
     reader = asker.reader
-    every = read_examples(task, places, reader)
+    every = read_examples(task, files, reader)
     examples = task.limited(every, limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
@@ -260,7 +260,7 @@ def run_task(
     figures = task.summarise(records)
     seconds = asker.seconds - before
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
-    details = task.details(places, examples)
+    details = task.details(files, examples)
     if len(examples) < len(every):  # because of the limit
         details |= {"first": task.count_measured(examples), "available": task.count_measured(every)}
     without = {} if training is None else _without_overlap(task, examples, records, training)
@@ -289,26 +289,26 @@ def _answers(
     task: Task, group: Sequence[tuple[Example, Sequence[Request]]], asker: Asker, reader: Reader
 ) -> list[list[Answer]]:
     """Return the answers for each example of a group, with the further requests of its protocol."""
-    found: list[list[Answer]] = [[] for _ in group]
+    given: list[list[Answer]] = [[] for _ in group]
     wanted = [list(requests) for _, requests in group]
     while any(wanted):
         answers = asker.ask([request for requests in wanted for request in requests])
         for number, (example, _) in enumerate(group):
             if wanted[number]:
-                found[number] += [answers[request] for request in wanted[number]]
-                wanted[number] = list(task.further(example, found[number], reader))
-    return found
+                given[number] += [answers[request] for request in wanted[number]]
+                wanted[number] = list(task.further(example, given[number], reader))
+    return given
 
 
-def read_examples(task: Task, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+def read_examples(task: Task, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
     """Return the examples of a protocol; raise DataError if a file has another format."""
     try:
-        return task.read(places, reader)
+        return task.read(files, reader)
     except HeadwaterError:
         raise
     except MALFORMED as error:
         raise DataError(
-            f"{', '.join(map(str, places.values()))} has another format: {type(error).__name__}: {error}",
+            f"{', '.join(map(str, files.values()))} has another format: {type(error).__name__}: {error}",
             expected=f"the official file of {task.benchmark}",
         ) from None
 
@@ -378,14 +378,14 @@ def _stored(answer: Answer) -> dict[str, Any]:
     return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}
 
 
-def _roles(places: Iterable[Path]) -> dict[str, Path]:
-    """Return places by their role in the lineage: the name of a folder, or that of a file and its folder.
+def _roles(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return paths by their role in the lineage: the name of a folder, or that of a file and its folder.
 
-    Equal names are numbered, so that each place is part of the results' identity.
+    Equal names are numbered, so that each path is part of the results' identity.
     """
     roles: dict[str, Path] = {}
-    for place in places:
-        name = f"data {place.name}" if place.is_dir() else f"data {place.parent.name}/{place.name}"
+    for path in paths:
+        name = f"data {path.name}" if path.is_dir() else f"data {path.parent.name}/{path.name}"
         alike = sum(role == name or role.startswith(f"{name} (") for role in roles)
-        roles[f"{name} ({alike + 1})" if alike else name] = place
+        roles[f"{name} ({alike + 1})" if alike else name] = path
     return roles

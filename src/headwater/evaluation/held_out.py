@@ -34,9 +34,9 @@ class Alphabet:
         lengths = self.lengths[ids]
         ends = np.cumsum(lengths)
         # For each byte wanted: the start of its token in the table plus how far into the token it is.
-        places = np.arange(ends[-1] if len(ends) else 0)
-        places += np.repeat(self._starts[ids] - (ends - lengths), lengths)
-        return self._bytes[places].tobytes()
+        positions = np.arange(ends[-1] if len(ends) else 0)
+        positions += np.repeat(self._starts[ids] - (ends - lengths), lengths)
+        return self._bytes[positions].tobytes()
 
 
 def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
@@ -51,8 +51,8 @@ def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
     starts = [np.load(path) for path in shard_paths(tokens, open_folder(tokens, "tokens"), f"documents-{part}")]
     before = np.cumsum([0, *(len(shard) for shard in shards[:-1])])
     ids = shards[0] if len(shards) == 1 else np.concatenate(shards)
-    places = np.concatenate([s + b for s, b in zip(starts, before, strict=True)])
-    return [document for document in np.split(ids, places[1:]) if len(document)]
+    positions = np.concatenate([s + b for s, b in zip(starts, before, strict=True)])
+    return [document for document in np.split(ids, positions[1:]) if len(document)]
 
 
 def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:

@@ -30,14 +30,14 @@ def texts_of(row: Mapping[str, Any], key: str) -> list[str]:
 
 def json_lines(path: Path, take: Callable[[Any], Taken], expected: str) -> list[Taken]:
     """Return `take(value)` of each line that is not empty; raise DataError for the first line that it rejects."""
-    found = []
+    values = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            found.append(take(parse_json(line)))
+            values.append(take(parse_json(line)))
         except DataError:
             raise
         except MALFORMED as error:
             raise DataError(f"{path} line {number:,} has another format: {error!r}", expected=expected) from None
-    return found
+    return values

@@ -116,5 +116,5 @@ def _discounts(counts: NDArray[np.int32]) -> Floats:
 
 def _find(table: Keys, keys: Keys) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return the position of each key in a sorted table, and whether the table has it."""
-    place = np.minimum(np.searchsorted(table, keys), len(table) - 1)
-    return place, table[place] == keys
+    index = np.minimum(np.searchsorted(table, keys), len(table) - 1)
+    return index, table[index] == keys

@@ -61,17 +61,17 @@ def _imported(name: str) -> list[Task]:
 
 def source_hashes(tasks: Sequence[Task]) -> dict[str, str]:
     """Return the hash of the source file of each task that is not part of the package, by protocol."""
-    found = {}
+    hashes = {}
     for task in tasks:
         if task.file is not None:
             if task.file.parent != PACKAGE_TASKS:
-                found[task.protocol] = sha256_of(task.file)
+                hashes[task.protocol] = sha256_of(task.file)
             continue
         module = type(task).__module__
         if module.partition(".")[0] != __name__.partition(".")[0]:
             file = getattr(sys.modules.get(module), "__file__", None)
-            found[task.protocol] = sha256_of(Path(file)) if file else ""
-    return found
+            hashes[task.protocol] = sha256_of(Path(file)) if file else ""
+    return hashes
 
 
 def _tasks_in(value: object) -> list[Task]:

@@ -79,16 +79,16 @@ class Perplexity(Task):
         self.summary = f"{metric} of the test text, {reading}, through sliding windows"
         self.scored = f"every token of the text after `<|endoftext|>`; the loss is divided by the {divisor}"
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the windows, each with its share of the text's units."""
-        text, units = self._text(places["test"])
+        text, units = self._text(files["test"])
         ids: list[int] = []
         for piece in _pieces(text):
             ids += reader.encode(piece)
         share = units / max(1, len(ids))
         windows = reader.windows(ids)
         if not windows:
-            raise DataError(f"{places['test']} is empty", expected="the test text")
+            raise DataError(f"{files['test']} is empty", expected="the test text")
         return [
             Example(
                 str(number),
@@ -127,11 +127,11 @@ class Perplexity(Task):
             value = factor = perplexity(rate)
         return [Figure(metric.name, value, None if error is None else factor * error, len(records), details)]
 
-    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of lines that the de-tokenizer cannot invert."""
         if self.detokenizer is None:
             return {}
-        return self.detokenizer.count_exceptions(_lines(decode_text(read_bytes(places["test"]), places["test"])))
+        return self.detokenizer.count_exceptions(_lines(decode_text(read_bytes(files["test"]), files["test"])))
 
     def _text(self, path: Path) -> tuple[str, int]:
         """Return the text to score, and the number of its original units."""
@@ -161,8 +161,8 @@ def _pieces(text: str) -> list[str]:
     start = 0
     while len(text) - start > _PIECE:
         end = start + _PIECE
-        found = _BETWEEN_WORDS.search(text, end)
-        end = found.end() if found else len(text)
+        space = _BETWEEN_WORDS.search(text, end)
+        end = space.end() if space else len(text)
         pieces.append(text[start:end])
         start = end
     return [*pieces, text[start:]]

@@ -106,7 +106,7 @@ class Task(ABC):
     sources: Sequence[Source]
 
     @abstractmethod
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the examples, from the files of `sources` by role.
 
         Raises DataError naming file and line if a file has another format or is cut short, or an error of
@@ -155,7 +155,7 @@ class Task(ABC):
             for metric in self.metrics
         ]
 
-    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return details that need no model, such as yardsticks on the same text."""
         return {}
 

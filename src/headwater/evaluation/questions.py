@@ -76,14 +76,14 @@ def _race_prompts(path: Path) -> Iterator[Raw]:
     """Read RACE questions in chat prompts with marked parts."""
     for number, row in _objects(path):
         turn = row["conversation"][0]
-        found = _RACE_PROMPT.search(turn["human"])
-        if found is None:
+        parts = _RACE_PROMPT.search(turn["human"])
+        if parts is None:
             raise DataError(f"{path} row {number:,} lacks <passage>, <question> or <options>")
-        options = re.split(r"\n(?=[B-H] )", found["options"])
+        options = re.split(r"\n(?=[B-H] )", parts["options"])
         answers = [option[2:].strip() for option in options]
         if not all(answers):
             answers = [answer or "-" for answer in answers]  # RACE has a few blank options
-        yield _question(found["passage"], found["question"], answers, turn["assistant"].strip(), number)
+        yield _question(parts["passage"], parts["question"], answers, turn["assistant"].strip(), number)
 
 
 def _question(document: str, question: str, answers: Sequence[str], letter: str, number: int) -> Raw:

@@ -61,13 +61,13 @@ def yardsticks(
     progress.advance(1)
     with ThreadPoolExecutor(max_workers=2) as threads:  # lzma releases the GIL
         before, after = threads.map(_xz_bits, (packed, packed + held_out))
-    found = [
+    measured = [
         Yardstick("xz -9", _xz_bits(held_out) / divisor, 0),
         Yardstick("xz -9 after the training text", (after - before) / divisor, len(packed)),
         Yardstick(f"n-gram model of bytes, up to {LONGEST} before each", ngram / divisor, len(counted)),
     ]
-    progress.finish(", ".join(f"{y.name} {y.bits_per_byte:.3f}" for y in found))
-    return found
+    progress.finish(", ".join(f"{y.name} {y.bits_per_byte:.3f}" for y in measured))
+    return measured
 
 
 def spread(text: bytes, size: int) -> bytes:

@@ -145,16 +145,16 @@ class Baseline:
     def _choose(self, segments: Segments, targets: Floats, random: np.random.Generator) -> _Candidate:
         """Return the candidate with the best metric over all held-out rows of a cross-validation."""
         sets = list(FEATURE_SETS[self.task])
-        found = [_Candidate(one, strength) for one in reversed(sets) for strength in STRENGTHS]
+        candidates = [_Candidate(one, strength) for one in reversed(sets) for strength in STRENGTHS]
         if self.labels.target != "score":
-            found += [_Candidate(constant=float(one)) for one in np.unique(targets)]
+            candidates += [_Candidate(constant=float(one)) for one in np.unique(targets)]
         if len(segments) < 2 * FOLDS:
             return _Candidate(sets[-1], STRENGTHS[1])
         rows = random.permutation(len(segments))[:CROSS_VALIDATED]
         segments, targets = _taken(segments, rows), targets[rows]
         features = dict(zip(sets, self._features(segments, sets), strict=True))
-        values = [self._cross_validated(one, features, segments, targets) for one in found]
-        return found[int(np.argmax(values))]
+        values = [self._cross_validated(one, features, segments, targets) for one in candidates]
+        return candidates[int(np.argmax(values))]
 
     def _cross_validated(
         self,

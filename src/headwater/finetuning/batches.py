@@ -81,10 +81,10 @@ def collate(
     lengths = encoded.lengths[sequences]
     time = int(lengths.max())
     real = np.arange(time) < lengths[:, None]  # (sequences, time)
-    places = encoded.starts[sequences][:, None] + np.arange(time)
-    places = np.minimum(places, len(encoded.ids) - 1)
-    ids = np.where(real, encoded.ids[places], 0).astype(np.int64)
-    outputs = None if encoded.outputs is None else torch.from_numpy(encoded.outputs[places])
+    indices = encoded.starts[sequences][:, None] + np.arange(time)
+    indices = np.minimum(indices, len(encoded.ids) - 1)
+    ids = np.where(real, encoded.ids[indices], 0).astype(np.int64)
+    outputs = None if encoded.outputs is None else torch.from_numpy(encoded.outputs[indices])
     next_ids = np.full_like(ids, IGNORE)
     next_ids[:, :-1] = np.where(real[:, 1:], ids[:, 1:], IGNORE)
     token_weights = np.where(next_ids != IGNORE, 1 / (update_sequences * (lengths - 1))[:, None], 0.0)
@@ -129,8 +129,8 @@ class ExampleSampler:
 
     def examples(self, step: int) -> npt.NDArray[np.int64]:
         """Return the indices of the examples of update `step` (from 0)."""
-        epoch, place = divmod(step, self.updates_an_epoch)
-        return self._epoch(epoch)[place]
+        epoch, number = divmod(step, self.updates_an_epoch)
+        return self._epoch(epoch)[number]
 
     def tokens(self, step: int) -> int:
         """Return the tokens of update `step`, without padding."""

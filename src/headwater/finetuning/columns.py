@@ -79,7 +79,7 @@ def read_table(
     if not table.uniform:
         kept = list(rows)
         rows, available = iter(kept), list(dict.fromkeys(name for _, row in kept for name in row))
-    found = find_columns(
+    used = find_columns(
         str(path),
         available,
         task,
@@ -89,7 +89,7 @@ def read_table(
         need_label=need_label,
         progress=progress,
     )
-    return found, task_rows(rows, str(path), task, found)
+    return used, task_rows(rows, str(path), task, used)
 
 
 def find_columns(
@@ -123,21 +123,21 @@ def find_columns(
         )
     before = {} if trained is None else {role: value for role, value in trained.to_dict().items() if role in roles}
     lenient = "" if need_label else before.get("label")
-    found = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
-    if "label" in found and (twice := {*_as_list(found["label"])} & _columns_of(found, "label")):
+    chosen = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
+    if "label" in chosen and (twice := {*_as_list(chosen["label"])} & _columns_of(chosen, "label")):
         raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
     for role in roles:
         value = before.get(role)
-        if role not in found and value is not None and {*_as_list(value)} <= {*available} - _columns_of(found):
-            found[role] = value
+        if role not in chosen and value is not None and {*_as_list(value)} <= {*available} - _columns_of(chosen):
+            chosen[role] = value
     for role in roles:
-        value, used = before.get(role), _columns_of(found, role)
+        value, used = before.get(role), _columns_of(chosen, role)
         optional = role in _OPTIONAL or (role == "label" and not need_label)
         left, of_first = ([column for column in names if column not in used] for names in (available, first))
         likely = _by_name(role, of_first) or _by_name(role, left)  # a stray key of one row comes last
-        if role == "answers" and role not in given and {*likely} > {*_as_list(found.get(role, ""))}:
-            found[role] = likely
-        if role in found:
+        if role == "answers" and role not in given and {*likely} > {*_as_list(chosen.get(role, ""))}:
+            chosen[role] = likely
+        if role in chosen:
             continue
         if value and optional:  # in training, so no other column is a guess at it
             likely = []
@@ -151,8 +151,8 @@ def find_columns(
             )
         if value and likely:
             progress.note(f"{name} has no column {value!r}, as in training: the {role} is read from {likely[0]!r}")
-        found[role] = likely if role == "answers" else "".join(likely)
-    return Columns.build(found)
+        chosen[role] = likely if role == "answers" else "".join(likely)
+    return Columns.build(chosen)
 
 
 def _chosen(
@@ -175,9 +175,9 @@ def _chosen(
     return value
 
 
-def _columns_of(found: Mapping[str, str | list[str]], other: str = "") -> set[str]:
+def _columns_of(columns: Mapping[str, str | list[str]], other: str = "") -> set[str]:
     """Return the columns of all roles but `other`."""
-    return {column for role, names in found.items() if role != other for column in _as_list(names)}
+    return {column for role, names in columns.items() if role != other for column in _as_list(names)}
 
 
 def task_rows(
@@ -243,11 +243,11 @@ def _text(row: Mapping[str, Any], column: str, where: str) -> str:
     raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
 
 
-def _answers(row: Mapping[str, Any], found: Sequence[str], where: str) -> list[str]:
-    if len(found) > 1:
-        answers: Any = [row.get(column) for column in found]
+def _answers(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list[str]:
+    if len(columns) > 1:
+        answers: Any = [row.get(column) for column in columns]
     else:
-        answers = row.get(found[0])
+        answers = row.get(columns[0])
         if isinstance(answers, str):
             try:
                 answers = parse_json(answers)
@@ -255,13 +255,13 @@ def _answers(row: Mapping[str, Any], found: Sequence[str], where: str) -> list[s
                 answers = None
     if not isinstance(answers, list) or len(answers) < 2:
         raise DataError(
-            f"{where}: {found[0]!r} is not a list of two or more answers",
+            f"{where}: {columns[0]!r} is not a list of two or more answers",
             expected='a list, as ["first", "second"], or one column an answer',
         )
-    for place, answer in enumerate(answers, 1):
+    for number, answer in enumerate(answers, 1):
         if answer is None or not str(answer).strip():
             raise DataError(
-                f"{where}: answer {place} of {len(answers)} is missing", repair="Fill it in, or remove that row"
+                f"{where}: answer {number} of {len(answers)} is missing", repair="Fill it in, or remove that row"
             )
     return [str(answer) for answer in answers]
 

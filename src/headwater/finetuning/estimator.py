@@ -119,7 +119,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         targets = labels.targets(kept, "X")
         sides = split(kept, targets, labels, share=config.validation_share, seed=config.training.seed, name="X")
         model, tokenizer = prepare_base(config, *self._base())
-        tables = [[kept[place] for place in side] for side in sides]
+        tables = [[kept[index] for index in side] for side in sides]
         parts = [
             encode(part, self.task, tokenizer, model.config.context, targets=targets[side], name="X")
             for part, side in zip(tables, sides, strict=True)
@@ -163,7 +163,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 repair="compare() needs the rows of fit(X, y)",
             )
         metric, figures, (train, held) = self._compared
-        found = baseline.compare(
+        measured = baseline.compare(
             self.task,
             fine_tuned.labels,
             metric,
@@ -175,9 +175,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return {
             "metric": metric,
             "model": figures,
-            "baseline": found,
+            "baseline": measured,
             "count": len(held[1]),
-            "beaten": figures["value"] > found["value"],
+            "beaten": figures["value"] > measured["value"],
         }
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:

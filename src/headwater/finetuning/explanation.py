@@ -42,7 +42,7 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     whole = fine_tuned.encode([row])
     most = max(_FEWEST_PARTS, min(_MOST_PARTS, _TOKENS // int(whole.lengths.sum())))
     parts = _parts(segments, explained, most)
-    variants = [_without(segments, parts, place) for place in range(len(parts))]
+    variants = [_without(segments, parts, index) for index in range(len(parts))]
     encoded = fine_tuned.encode(Raw(variant) for variant in [segments, *variants])
     probabilities = fine_tuned.probabilities(encoded)
     if fine_tuned.labels.target == "score":
@@ -56,15 +56,15 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
 def _parts(segments: Sequence[str], explained: Iterable[int], most: int) -> list[tuple[int, str]]:
     """Return about `most` parts at most, (segment, text) each; adjacent words are joined if there are more."""
     words = [(segment, _WORD.findall(segments[segment])) for segment in explained]
-    size = max(1, -(-sum(len(found) for _, found in words) // most))
+    size = max(1, -(-sum(len(pieces) for _, pieces in words) // most))
     return [
-        (segment, "".join(found[start : start + size]))
-        for segment, found in words
-        for start in range(0, len(found), size)
+        (segment, "".join(pieces[start : start + size]))
+        for segment, pieces in words
+        for start in range(0, len(pieces), size)
     ]
 
 
 def _without(segments: Sequence[str], parts: Sequence[tuple[int, str]], left_out: int) -> tuple[str, ...]:
     chosen = parts[left_out][0]
-    rest = "".join(text for place, (segment, text) in enumerate(parts) if segment == chosen and place != left_out)
+    rest = "".join(text for index, (segment, text) in enumerate(parts) if segment == chosen and index != left_out)
     return tuple(rest.strip() if number == chosen else text for number, text in enumerate(segments))

@@ -105,14 +105,14 @@ def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
 
 def _folded(weight: Tensor, bias: Tensor) -> Tensor:
     """Return the shortest δ with `weight` δ = `bias`: (outputs, width), (outputs,) -> (width,)."""
-    found = torch.linalg.pinv(weight.double()) @ bias.double()
-    if not torch.allclose(weight.double() @ found, bias.double(), atol=1e-5):
+    solution = torch.linalg.pinv(weight.double()) @ bias.double()
+    if not torch.allclose(weight.double() @ solution, bias.double(), atol=1e-5):
         raise UsageError(
             "the head's bias cannot be folded into the model: its outputs are not independent of each other",
             expected="fewer classes than the model is wide",
             repair="Predict with it here: headwater predict",
         )
-    return found.float()
+    return solution.float()
 
 
 def _frame_texts(tokens: TaskTokens, padding: str, work: Path) -> None:

@@ -151,7 +151,7 @@ def _fill(model: FrozenTaskModel, encoded: Encoded, store: npt.NDArray[np.float1
 def _kept(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float16] | None:
     """Return the outputs in a file, or None if it is missing, truncated or of another shape."""
     try:
-        found: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
+        stored: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
     except (FileNotFoundError, ValueError, EOFError):
         return None
-    return found if found.shape == shape and found.dtype == np.float16 else None
+    return stored if stored.shape == shape and stored.dtype == np.float16 else None

@@ -111,7 +111,7 @@ class FineTuned:
         if self.labels.target == "class":
             label = names[int(decided)]
         elif self.labels.target == "answer":
-            names, label = [str(first + place) for place in range(len(share))], first + int(decided)
+            names, label = [str(first + index) for index in range(len(share))], first + int(decided)
         return Prediction(number, label, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})
 
     def save(self, folder: Path) -> None:

@@ -90,12 +90,12 @@ def shorten(lengths: Sequence[int], total: int) -> list[int]:
     excess = sum(kept) - total
     while excess > 0:
         longest = max(kept)
-        ties = [place for place, length in enumerate(kept) if length == longest]
+        ties = [index for index, length in enumerate(kept) if length == longest]
         below = max((length for length in kept if length < longest), default=0)
         taken = min(excess, (longest - below) * len(ties))
         each, extra = divmod(taken, len(ties))
-        for rank, place in enumerate(reversed(ties)):
-            kept[place] -= each + (rank < extra)
+        for rank, index in enumerate(reversed(ties)):
+            kept[index] -= each + (rank < extra)
         excess -= taken
     return kept
 

@@ -132,13 +132,13 @@ def _resample(
     metrics: Mapping[str, Callable[[Floats], Floats]], classes: int, draw: Callable[[int], npt.NDArray[Any]]
 ) -> dict[str, Floats]:
     """Return {metric: (RESAMPLES,)} of confusion matrices that `draw` returns, (size, classes²)."""
-    found: dict[str, list[Floats]] = {name: [] for name in metrics}
+    values_of: dict[str, list[Floats]] = {name: [] for name in metrics}
     together = max(1, _CELLS // classes**2)
     for start in range(0, RESAMPLES, together):
         matrices = draw(min(together, RESAMPLES - start)).reshape(-1, classes, classes).astype(float)
         for name, metric in metrics.items():
-            found[name].append(metric(matrices))
-    return {name: np.concatenate(values) for name, values in found.items()}
+            values_of[name].append(metric(matrices))
+    return {name: np.concatenate(values) for name, values in values_of.items()}
 
 
 def _without_spread(confusion: Floats) -> Floats:

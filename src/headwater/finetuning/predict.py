@@ -49,8 +49,8 @@ def predict_file(
         raise UsageError(f"--out {out} has an unknown extension", expected=", ".join(_FORMATS))
     if out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
-    place = choose_device(device, training=False)
-    fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", place), device=place)
+    chosen_device = choose_device(device, training=False)
+    fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", chosen_device), device=chosen_device)
     available = table_columns(file, limit)
     chosen = find_columns(
         str(file),

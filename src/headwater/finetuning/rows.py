@@ -104,8 +104,8 @@ def split(
     Equal texts stay together; a class with a single text is in training only. Raises DataError if a side is empty.
     """
     groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place, row in enumerate(rows):
-        groups[row.segments].append(place)
+    for index, row in enumerate(rows):
+        groups[row.segments].append(index)
     strata: defaultdict[str, list[list[int]]] = defaultdict(list)
     for group in groups.values():
         strata[labels.names[int(targets[group[0]])] if labels.target == "class" else ""].append(group)

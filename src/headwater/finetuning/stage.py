@@ -229,8 +229,8 @@ def _remove_checkpoints(out: Path) -> None:
 
 
 def _begun(stage: Stage) -> FinetuneConfig | None:
-    found = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
-    return FinetuneConfig.load(stage.out / CONFIG_FILE) if found else None
+    has_begun = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
+    return FinetuneConfig.load(stage.out / CONFIG_FILE) if has_begun else None
 
 
 @contextmanager
@@ -298,22 +298,22 @@ def _compared(
             class_weight=config.class_weight,
         )
         progress.finish(str(baselines["validation"]["name"]))
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "baseline": baselines["validation"],
         "tests": {name: {"baseline": baselines[name]} if name in baselines else {} for name in parts.tests},
         "warnings": [],
     }
     if labels.target != "class":
-        return found
+        return figures
     truth = encoded["validation"].targets.astype(np.int64)
     decided = outcome.fine_tuned.decide(outcome.probabilities).astype(np.int64)
-    found["classes"] = by_class(confusion_matrix(truth, decided, labels.outputs), labels.names)
+    figures["classes"] = by_class(confusion_matrix(truth, decided, labels.outputs), labels.names)
     if len(set(decided.tolist())) == 1 and len(set(truth.tolist())) > 1:
-        found["warnings"].append(
+        figures["warnings"].append(
             f"the model predicts {labels.names[decided[0]]!r} for all {len(decided):,} validation rows; "
             "try more epochs, a larger --learning-rate or --set class_weight=balanced"
         )
-    return found
+    return figures
 
 
 def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:

@@ -101,9 +101,9 @@ def take(x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     `time` stays that of `x`: reading the length of the longest span would make the host wait for a GPU.
     """
     lengths = end - start
-    places = torch.arange(x.shape[1], device=x.device)
-    chosen = (start[:, None] + places).clamp(max=x.shape[1] - 1)
-    return x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2])), places < lengths[:, None]
+    positions = torch.arange(x.shape[1], device=x.device)
+    chosen = (start[:, None] + positions).clamp(max=x.shape[1] - 1)
+    return x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2])), positions < lengths[:, None]
 
 
 def _aligned(scores: Tensor, inside: Tensor, other: Tensor) -> Tensor:

@@ -92,10 +92,10 @@ class Arena:
         size = source.numel() * source.element_size()
         if self._used + size > self._size:
             raise MemoryError(f"{size:,} bytes do not fit after {self._used:,} of {self._size:,}")
-        place = self._bytes[self._used : self._used + size].view(source.dtype)
-        place.view(source.shape).copy_(source)
+        stored = self._bytes[self._used : self._used + size].view(source.dtype)
+        stored.view(source.shape).copy_(source)
         self._used += -(-size // 64) * 64
-        return place.data_ptr()
+        return stored.data_ptr()
 
 
 class PackedMatrix:

@@ -33,8 +33,8 @@ class Masking:
 
     def count(self, candidates: np.ndarray) -> int:
         """Return how many of the candidates, (context,) bool, are chosen."""
-        places = int(candidates.sum())
-        return min(places, max(1, round(CHOSEN * places)))
+        number = int(candidates.sum())
+        return min(number, max(1, round(CHOSEN * number)))
 
     def window(
         self, ids: np.ndarray, candidates: np.ndarray, update: int, row: int

@@ -169,18 +169,20 @@ def quickstart(
         tuning = choose_finetuning(folder, run, tokens, 60 * minutes * FINETUNE_SHARE, seed)
         baseline: dict[str, Any] | None = None  # equal for both, which have the same rows
         for from_scratch in (False, True):
-            place = out / "fine-tuned" / (f"{classification}-from-scratch" if from_scratch else classification)
+            tuned_folder = (
+                out / "fine-tuned" / (f"{classification}-from-scratch" if from_scratch else classification)
+            )
             metrics = finetune(
                 tuning.with_keys(from_scratch=from_scratch, device=device),
-                place,
+                tuned_folder,
                 model=model,
                 train=folder / "train.jsonl",
                 validation=folder / "validation.jsonl",
                 baseline=baseline,
                 progress=progress,
             )
-            tuned[place.name], baseline = metrics, metrics.get("baseline")
-            fine_tuned.append(place)
+            tuned[tuned_folder.name], baseline = metrics, metrics.get("baseline")
+            fine_tuned.append(tuned_folder)
     page = out / "report.html"
     scores = [zero_shot] if compared is None else [zero_shot, out / "shipped" / "zero-shot"]
     learned = [tokenizer] if initial is None else []

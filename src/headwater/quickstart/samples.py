@@ -37,8 +37,8 @@ def write_samples(
     stage = Stage(out, kind="samples", config=config, inputs={"model": model}, seed=seed)
     if stage.is_complete():
         progress.note(f"{out} is complete already")
-        found: list[dict[str, Any]] = read_json(out / SAMPLES)
-        return found
+        written: list[dict[str, Any]] = read_json(out / SAMPLES)
+        return written
     progress.start("samples", len(prompts), "samples")
     lm = load(model, device=device)
     samples: list[dict[str, Any]] = []

@@ -64,11 +64,11 @@ class Reproduction(BaseModel):
 
 def read_reproduction(path: Path, step: str) -> Reproduction:
     """Read a folder of results; `step` is its name in the chain. Raises FolderError for another form."""
-    found, made = read_json(path / "results.json"), read_json(path / "made.json")
+    stored, made = read_json(path / "results.json"), read_json(path / "made.json")
     try:
-        figures = [(name.replace("-", " "), _embedded(path / f"{name}.svg")) for name in found["figures"]]
+        figures = [(name.replace("-", " "), _embedded(path / f"{name}.svg")) for name in stored["figures"]]
         origin = f"commit {made['commit']}; {made['machine']}; {made['command']}"
-        return Reproduction.model_validate(found | {"figures": figures, "made": origin, "step": step})
+        return Reproduction.model_validate(stored | {"figures": figures, "made": origin, "step": step})
     except (AttributeError, KeyError, TypeError, ValidationError) as error:
         wrong = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
         raise FolderError(

@@ -84,21 +84,21 @@ class Content:
 
 def read_content(folders: Sequence[Path]) -> Content:
     """Read Headwater folders, or those inside other folders; raises FolderError for a folder without any."""
-    found = _expand(folders)
+    shown = _expand(folders)
     kinds: dict[str, list[tuple[Path, Manifest]]] = {kind: [] for kind in SHOWN}
-    for path, manifest in found:
+    for path, manifest in shown:
         kinds.get(manifest.kind, []).append((path, manifest))
     bars: list[Bar] = []
     scores: list[ScoreRow] = []
     skipped: list[tuple[str, str]] = []
-    base, steps = _common_parent(found), dict[str, dict[str, Any]]()
+    base, steps = _common_parent(shown), dict[str, dict[str, Any]]()
     results = [(read_json(path / "results.json"), path, manifest) for path, manifest in kinds["results"]]
-    places = [_model_place(str(one["model"]), path, manifest, base) for one, path, manifest in results]
-    named = Counter(_model_name(place) for place in set(places))
-    for (one, _, _), place in zip(results, places, strict=True):
-        name = _model_name(place)
-        read_scores(one, name if named[name] == 1 else place, bars, scores, skipped)
-    names = {path: _add_steps(lineage(path), base, steps) for path, _ in found}
+    models_scored = [_model_place(str(one["model"]), path, manifest, base) for one, path, manifest in results]
+    named = Counter(_model_name(model) for model in set(models_scored))
+    for (one, _, _), model in zip(results, models_scored, strict=True):
+        name = _model_name(model)
+        read_scores(one, name if named[name] == 1 else model, bars, scores, skipped)
+    names = {path: _add_steps(lineage(path), base, steps) for path, _ in shown}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[_read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
@@ -111,18 +111,18 @@ def read_content(folders: Sequence[Path]) -> Content:
         ],
         fine_tuned=read_fine_tuned(models),
         steps=list(steps.values()),
-        versions=found[-1][1].versions if found else {},
+        versions=shown[-1][1].versions if shown else {},
         reproductions=[read_reproduction(path, names[path]) for path, _ in kinds[KIND]],
-        corpora=[path for path, manifest in found if manifest.kind == "corpus"],
+        corpora=[path for path, manifest in shown if manifest.kind == "corpus"],
     )
 
 
 def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
     """Return the Headwater folders among `folders`, and those inside the others."""
-    found: dict[Path, Manifest] = {}
+    manifests: dict[Path, Manifest] = {}
     for folder in folders:
         if has_manifest(folder):
-            found[folder] = read_manifest(folder)
+            manifests[folder] = read_manifest(folder)
             continue
         if not folder.is_dir():
             seen = "is a file" if folder.exists() else "does not exist"
@@ -132,15 +132,15 @@ def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
         inside = [path for path in inside if not path.name.startswith(".")]
         if not inside:
             raise FolderError(f"{folder} contains no folder that a Headwater command wrote")
-        found |= {path: read_manifest(path) for path in inside}
-    for path, manifest in found.items():
+        manifests |= {path: read_manifest(path) for path in inside}
+    for path, manifest in manifests.items():
         if manifest.complete:
             open_folder(path)
-    return list(found.items())
+    return list(manifests.items())
 
 
-def _common_parent(found: Sequence[tuple[Path, Manifest]]) -> Path:
-    paths = [str(path.resolve().parent) for path, _ in found]
+def _common_parent(folders: Sequence[tuple[Path, Manifest]]) -> Path:
+    paths = [str(path.resolve().parent) for path, _ in folders]
     try:
         return Path(os.path.commonpath(paths))
     except ValueError:  # on different drives
@@ -230,19 +230,19 @@ def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, 
     """Add the folders of a lineage to `steps` by name, each once and after its inputs; return its root's name."""
     sources = [_add_steps(inner, base, steps) for inner in entry["inputs"]]
     is_url = "://" in entry["path"]
-    place = entry["path"] if is_url else str(Path(entry["path"]).resolve())
-    names = [place] if is_url else _names(place, base)
-    name = next(name for name in names if name not in steps or steps[name]["place"] == place)
-    found = {"command": "", "seed": None, **entry, "name": name, "place": place, "sources": sources}
-    steps.setdefault(name, found)
+    origin = entry["path"] if is_url else str(Path(entry["path"]).resolve())
+    names = [origin] if is_url else _names(origin, base)
+    name = next(name for name in names if name not in steps or steps[name]["place"] == origin)
+    step = {"command": "", "seed": None, **entry, "name": name, "place": origin, "sources": sources}
+    steps.setdefault(name, step)
     return name
 
 
-def _names(place: str, base: Path) -> Iterator[str]:
+def _names(path_or_url: str, base: Path) -> Iterator[str]:
     """Yield possible names of a folder: its path from `base`, its last part, its last two parts, and so on."""
-    path = Path(place)
+    path = Path(path_or_url)
     if path.is_relative_to(base):
         yield path.relative_to(base).as_posix()
     for count in range(1, len(path.parts)):
         yield "/".join(path.parts[-count:])
-    yield place
+    yield path_or_url

@@ -36,8 +36,8 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
     share.take(_answer_bytes(served, body, len(ids)), "prompt")
 
     def answer_at() -> dict[str, Any]:
-        found = look_inside(served.scorer.network, before, vocabulary, window=body.window, off=off)
-        answer = _described(served, body, before, found, target)
+        inside = look_inside(served.scorer.network, before, vocabulary, window=body.window, off=off)
+        answer = _described(served, body, before, inside, target)
         if body.continuation:
             follow = continue_greedily(served.scorer.network, before, vocabulary, body.continuation, off)
             answer["continuation"] = {"token_ids": follow, "text": stream_text(served.tokenizer, follow)}

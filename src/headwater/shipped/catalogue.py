@@ -75,8 +75,8 @@ def replace_hub_name(model: str | Path, *, download: bool = False) -> Path:
 
 def split_name(model: str) -> tuple[str | None, str]:
     """Return the name and the model of `NAME=MODEL`; None and `model` if it has no name or is an existing path."""
-    name, separator, place = model.partition("=")
-    return (name, place) if separator and not Path(model).exists() else (None, model)
+    name, separator, path = model.partition("=")
+    return (name, path) if separator and not Path(model).exists() else (None, model)
 
 
 def not_a_model(path: Path) -> FolderError:

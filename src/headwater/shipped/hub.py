@@ -17,8 +17,8 @@ def is_hub_name(name: str) -> bool:
 
 def hub_name(folder: str | Path) -> str | None:
     """Return the hub name of a folder in the hub's local cache; None for another folder."""
-    found = _IN_CACHE.search(Path(folder).as_posix())
-    return f"{found[1]}/{found[2]}" if found else None
+    match = _IN_CACHE.search(Path(folder).as_posix())
+    return f"{match[1]}/{match[2]}" if match else None
 
 
 def from_hub(name: str, download: bool) -> Path:

@@ -30,7 +30,7 @@ def find_checkpoint(path: Path) -> Path | None:
         return _of_step(path.parent.parent, path.name)
     if not (path / _FOLDER).is_dir() or not has_manifest(path) or read_manifest(path).complete:
         return None
-    return next((found for found in reversed(list_checkpoints(path)) if _is_good(found)), None)
+    return next((checkpoint for checkpoint in reversed(list_checkpoints(path)) if _is_good(checkpoint)), None)
 
 
 def list_checkpoints(run: Path) -> list[Path]:
@@ -41,8 +41,8 @@ def list_checkpoints(run: Path) -> list[Path]:
 
 def step_of(name: str) -> int | None:
     """Return the step that `1200` or `step-00001200` names; None for any other name."""
-    found = _STEP.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _STEP.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def _of_step(run: Path, name: str) -> Path:

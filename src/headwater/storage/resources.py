@@ -100,18 +100,18 @@ def available_resources() -> dict[str, bool]:
 
 
 def _places(name: str, resource: Resource) -> list[Path]:
-    places = []
+    paths = []
     data = data_folder()
     if data is not None:
-        places.append(data / resource.data_path)
-    places.append(cache_folder() / name)
+        paths.append(data / resource.data_path)
+    paths.append(cache_folder() / name)
     if resource.distribution is not None:
         try:
             files = importlib.metadata.files(resource.distribution) or []
         except importlib.metadata.PackageNotFoundError:
             files = []
-        places += [Path(str(f.locate())) for f in files if f.name == Path(name).name]
-    return places
+        paths += [Path(str(f.locate())) for f in files if f.name == Path(name).name]
+    return paths
 
 
 def _fetch(name: str, resource: Resource) -> Path:

@@ -222,21 +222,21 @@ class Stage:
             files=files,
         ).sealed()
 
-    def difference(self, found: Manifest) -> str:
+    def difference(self, other: Manifest) -> str:
         """Return how `found` differs from what this stage would write; empty if it does not."""
-        if found.kind != self.kind:
-            return f"a {found.kind}, where a {self.kind} would be written"
+        if other.kind != self.kind:
+            return f"a {other.kind}, where a {self.kind} would be written"
         here = {entry.role: entry.identity for entry in self.inputs}
-        there = {entry.role: entry.identity for entry in found.inputs}
+        there = {entry.role: entry.identity for entry in other.inputs}
         for role in here | there:
             if here.get(role) != there.get(role):
                 return f"{self.kind} made from another input ({role})"
-        unlike = _first_difference(found.config, self.config, self.defaults, self.measured)
+        unlike = _first_difference(other.config, self.config, self.defaults, self.measured)
         if unlike:
             key, before, now = unlike
             return f"{self.kind} made with {key} = {before!r}, where now it is {now!r}"
-        if self.seed != found.seed:
-            return f"{self.kind} made with seed {found.seed}, where now it is {self.seed}"
+        if self.seed != other.seed:
+            return f"{self.kind} made with seed {other.seed}, where now it is {self.seed}"
         return ""
 
 

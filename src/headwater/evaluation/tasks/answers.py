@@ -41,10 +41,10 @@ class Answers(ChoiceTask):
         self.metrics = (Metric("accuracy", chance=1 / choices),)
         self.sources = (source,)
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a question."""
         examples = []
-        for row in read_questions(places["test"]):
+        for row in read_questions(files["test"]):
             document, question, *answers = row.segments
             context = f"{document}{self._joined_by}{question}" if question else document
             label = None if row.label is None else int(row.label)

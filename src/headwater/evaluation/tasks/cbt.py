@@ -47,10 +47,10 @@ class ChildrensBooks(ChoiceTask):
             Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
         )
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example for each block of twenty numbered sentences and a question."""
         examples = []
-        for number, (context, query, answer, candidates) in enumerate(read_stories(places["validation"]), start=1):
+        for number, (context, query, answer, candidates) in enumerate(read_stories(files["validation"]), start=1):
             filled = [self._written([*context, query.replace(BLANK, candidate)]) for candidate in candidates]
             before = self._written([*context, query.partition(BLANK)[0].rstrip()])
             content = {"before": before, "filled": filled, "label": candidates.index(answer)}
@@ -65,11 +65,11 @@ class ChildrensBooks(ChoiceTask):
             asked.append(reader.pair(text[:border], text[border:]))
         return asked
 
-    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of sentences that the de-tokenizer cannot invert."""
         if self._detokenizer is None:
             return {}
-        lines = [sentence for context, *_ in read_stories(places["validation"]) for sentence in context]
+        lines = [sentence for context, *_ in read_stories(files["validation"]) for sentence in context]
         return self._detokenizer.count_exceptions(lines)
 
     def _written(self, sentences: Sequence[str]) -> str:
@@ -80,7 +80,7 @@ class ChildrensBooks(ChoiceTask):
 
 def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
     """Return (twenty sentences, question with a blank, answer, ten candidates) of each block."""
-    found = []
+    stories = []
     context: list[str] = []
     for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
         if not line.strip():
@@ -88,9 +88,11 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
                 message = f"{path} line {number}: a story ends after {len(context)} sentences"
                 raise DataError(message, expected=f"{_SENTENCES} sentences and a question")
             continue
-        place, _, rest = line.partition(" ")
-        if place != str(len(context) + 1):
-            raise DataError(f"{path} line {number} begins with {place!r}", expected=f"sentence {len(context) + 1}")
+        position, _, rest = line.partition(" ")
+        if position != str(len(context) + 1):
+            raise DataError(
+                f"{path} line {number} begins with {position!r}", expected=f"sentence {len(context) + 1}"
+            )
         if len(context) < _SENTENCES:
             context.append(rest.strip())
             continue
@@ -102,9 +104,9 @@ def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:
         candidates = listed.split("|")
         if len(candidates) != _CANDIDATES or answer not in candidates:
             raise DataError(f"{path} line {number} has the candidates {listed!r}", expected="ten with the answer")
-        found.append((context, query, answer, candidates))
+        stories.append((context, query, answer, candidates))
         context = []
-    return found
+    return stories
 
 
 def _shared(before: str, text: str) -> int:

@@ -51,9 +51,9 @@ class HeldOut(Task):
             return examples
         return [examples[number * len(examples) // limit] for number in range(limit)]
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a held-out document."""
-        tokens = places["tokens"]
+        tokens = files["tokens"]
         tokenizer = Tokenizer.load(tokens / "tokenizer")
         alphabet = Alphabet(tokenizer)
         documents = document_ids(tokens, "validation")
@@ -102,16 +102,16 @@ class HeldOut(Task):
         details = {"bytes": round(math.fsum(sizes)), "tokens": tokens, "nats per token": loss}
         return [Figure.ratio("bits per byte", bits, sizes, **details)]
 
-    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of documents, and the yardsticks on those that were scored."""
-        tokens = places["tokens"]
+        tokens = files["tokens"]
         known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
         if self._yardstick_bytes == 0:
             return known
         limit = self._yardstick_bytes
         alphabet = Alphabet(Tokenizer.load(tokens / "tokenizer"))
         held_out = b"".join(alphabet.decode(example.content["ids"]) for example in examples)
-        found = yardsticks(
+        baselines = yardsticks(
             read_text(tokens, "train", alphabet, NGRAM_BYTES if limit is None else limit),
             held_out,
             bytes_counted=round(sum(example.content["bytes"] for example in examples)),
@@ -120,7 +120,7 @@ class HeldOut(Task):
         )
         return known | {
             "training text bytes": counted_bytes(tokens, "train"),
-            "yardsticks": [asdict(yardstick) for yardstick in found],
+            "yardsticks": [asdict(yardstick) for yardstick in baselines],
         }
 
 

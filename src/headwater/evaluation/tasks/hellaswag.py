@@ -57,10 +57,10 @@ class HellaSwag(ChoiceTask):
         self.scored = f"{how}, after {context}; the largest is chosen"
         self.inferred = f"the whole protocol: neither paper has this set; it is the protocol of {program}"
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a line."""
         expected = f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
-        rows = json_lines(places["validation"], partial(_content, self.reading), expected)
+        rows = json_lines(files["validation"], partial(_content, self.reading), expected)
         return [Example(str(n), row, text=row["context"]) for n, row in enumerate(rows, start=1)]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:

@@ -109,9 +109,9 @@ class Lambada(Task):
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
         self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one passage a line."""
-        texts = _read(places["test"], self.text)
+        texts = _read(files["test"], self.text)
         examples = []
         for number, text in enumerate(texts, start=1):
             context, _, word = text.rpartition(" ")
@@ -164,11 +164,11 @@ class Lambada(Task):
             record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
         return record
 
-    def details(self, places: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
+    def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of passages that the de-tokenizer cannot invert."""
         if self.text != "original.detokenized":
             return {}
-        contexts = [line.rpartition(" ")[0] for line in _read(places["test"], "original")]
+        contexts = [line.rpartition(" ")[0] for line in _read(files["test"], "original")]
         return LAMBADA.count_exceptions(contexts)
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
@@ -181,8 +181,8 @@ class Lambada(Task):
 
 def _read(path: Path, text: Text) -> list[str]:
     if text.startswith("openai"):
-        found = json_lines(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
-        return found if text == "openai" else [_suggested(passage) for passage in found]
+        passages = json_lines(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
+        return passages if text == "openai" else [_suggested(passage) for passage in passages]
     lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
     return lines if text == "original" else [_detokenized(line) for line in lines]
 

@@ -71,7 +71,7 @@ class Pronouns(ChoiceTask):
         self.protocol = f"{benchmark}.{reading}"
         self.sources = (Source("test", names=names, where=where),)
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example for each block of sentence, pronoun, candidates and answer."""
         return [
             Example(
@@ -79,7 +79,7 @@ class Pronouns(ChoiceTask):
                 {"before": before, "after": after, "candidates": candidates, "label": label},
                 text=text,
             )
-            for number, (text, before, after, candidates, label) in enumerate(read_blocks(places["test"]), start=1)
+            for number, (text, before, after, candidates, label) in enumerate(read_blocks(files["test"]), start=1)
         ]
 
     def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
@@ -104,7 +104,7 @@ def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
     Raises DataError naming the line of a block that is cut short or whose answer is not a candidate.
     """
     lines = read_text(path).split("\n")
-    found = []
+    items = []
     number = 0
     while number < len(lines):
         if not lines[number].strip():
@@ -118,18 +118,18 @@ def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
         right = [
             i for i, candidate in enumerate(candidates) if candidate.lower() == " ".join(answer.split()).lower()
         ]
-        place = _place(sentence, pronoun)
-        if not right or place is None or len(candidates) < 2 or not all(candidates):
+        span = _place(sentence, pronoun)
+        if not right or span is None or len(candidates) < 2 or not all(candidates):
             raise DataError(f"{path} line {number + 1}: {answer!r} or {pronoun!r} does not fit its block")
-        before, after = sentence[: place[0]].rstrip(), sentence[place[1] :].lstrip()
+        before, after = sentence[: span[0]].rstrip(), sentence[span[1] :].lstrip()
         space = "" if not before else " "
         written = [_in_place(candidate, before) for candidate in candidates]
         if _is_possessive(pronoun, after):
             written = [f"{one}'" if one.endswith("s") else f"{one}'s" for one in written]
         glue = "" if after[:1] in {"", "'", ".", ",", ";", "!", "?"} else " "
-        found.append((sentence, before + space, glue + after, written, right[0]))
+        items.append((sentence, before + space, glue + after, written, right[0]))
         number += 4
-    return found
+    return items
 
 
 def _place(sentence: str, pronoun: str) -> tuple[int, int] | None:

@@ -63,9 +63,9 @@ class Sentiment(ChoiceTask):
             self.summary += ", in any number of tokens"
             self.inferred += "; words of several tokens"
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return the development sentences, whose labels are public."""
-        path = places["test"]
+        path = files["test"]
         header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
         text = "text_a" if "text_a" in header else "sentence"
         named = {text, "label"} <= set(header)
@@ -110,20 +110,20 @@ class Acceptability(Task):
         Source("more", names=("cola/out_of_domain_dev.tsv",), needed=False),
     )
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return development sentences, in and out of domain, then those for tuning the threshold.
 
         GLUE's file has both domains; only the original release has one for each.
         """
-        found = []
-        in_parts = places["test"].name == "in_domain_dev.tsv"
+        examples = []
+        in_parts = files["test"].name == "in_domain_dev.tsv"
         for role in ("test", "more", "train") if in_parts else ("test", "train"):
-            if role in places:
-                for row in islice(_read_cola(places[role]), _TUNED_ON if role == "train" else None):
-                    label = _label(row.label, str(places[role]))
+            if role in files:
+                for row in islice(_read_cola(files[role]), _TUNED_ON if role == "train" else None):
+                    label = _label(row.label, str(files[role]))
                     content = {"sentence": row.segments[0], "label": label, "tuned": role == "train"}
-                    found.append(Example(f"{role} {row.row}", content, text=row.segments[0]))
-        return found
+                    examples.append(Example(f"{role} {row.row}", content, text=row.segments[0]))
+        return examples
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
         """Return the first examples, and as many to tune on."""

@@ -58,9 +58,9 @@ class Summaries(Task):
             self.scored = "the first three sentences written"
             self.from_paper = "100 tokens, top-k 2, three sentences; ROUGE F1"
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example an article."""
-        rows = json_lines(places["test"], _content, "lines of {article, highlights}")
+        rows = json_lines(files["test"], _content, "lines of {article, highlights}")
         return [
             Example(str(number), row | {"number": number}, text=row["article"])
             for number, row in enumerate(rows, start=1)

@@ -52,10 +52,10 @@ class Conversations(Task):
     metrics = (Metric("f1"), Metric("exact match"))
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one example a question."""
         examples = []
-        for story in parse_json(read_text(places["dev"]))["data"]:
+        for story in parse_json(read_text(files["dev"]))["data"]:
             history = ""
             more = list(story.get("additional_answers", {}).values())
             for turn, (question, answer) in enumerate(zip(story["questions"], story["answers"], strict=True)):
@@ -97,9 +97,9 @@ class NaturalQuestions(Task):
         ),
     )
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return all questions but the last SHOTS, which are the examples in each prompt."""
-        pairs = json_lines(places["dev"], _question, "question and answer a line")
+        pairs = json_lines(files["dev"], _question, "question and answer a line")
         shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
         return [
             Example(str(number), {"prompt": f"{shown}Q: {question}?\nA:", "answers": answers}, text=question)
@@ -141,9 +141,9 @@ class QuestionTypes(Task):
     metrics = (Metric("exact match"),)
     sources = NaturalQuestions.sources
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return each question with the most common answer to the other questions of its type."""
-        pairs = json_lines(places["dev"], _question, "question and answer a line")
+        pairs = json_lines(files["dev"], _question, "question and answer a line")
         types = [(question.split() or [""])[0].lower() for question, _ in pairs]
         counts: dict[str, Counter[str]] = {}
         for kind, (_, answers) in zip(types, pairs, strict=True):
@@ -187,12 +187,12 @@ class Translation(Task):
         self.summary = f"translation {direction} after {SHOTS} pairs, greedy, BLEU of the first sentence"
         self._from, self._to = direction.split("-")
 
-    def read(self, places: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return all pairs but the last SHOTS, which are the examples in each prompt."""
-        source, target = (read_text(places[side]).rstrip("\n").split("\n") for side in (self._from, self._to))
+        source, target = (read_text(files[side]).rstrip("\n").split("\n") for side in (self._from, self._to))
         if len(source) != len(target) or len(source) <= SHOTS:
             raise DataError(
-                f"{places[self._from]} has {len(source):,} lines and {places[self._to]} {len(target):,}",
+                f"{files[self._from]} has {len(source):,} lines and {files[self._to]} {len(target):,}",
                 expected=f"the same number, above {SHOTS}",
             )
         pairs = list(zip(source, target, strict=True))
@@ -247,8 +247,8 @@ def _question(row: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 def first_sentence(text: str) -> str:
     """Return the text to the first full stop, question or exclamation mark that ends a word; else all of it."""
-    found = re.search(r"[.!?][\"'»)]*(?=\s|$)", text)
-    return text[: found.end()].strip() if found else text.strip()
+    sentence_end = re.search(r"[.!?][\"'»)]*(?=\s|$)", text)
+    return text[: sentence_end.end()].strip() if sentence_end else text.strip()
 
 
 def _line(answers: Sequence[Answer]) -> str:

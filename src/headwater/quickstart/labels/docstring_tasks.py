@@ -147,20 +147,20 @@ def shorten(text: str, characters: int) -> str:
         return text.rstrip()
     beginning = text[: characters + 1]
     for border in ("\n\n", "\n", ". ", "。", " "):
-        place = beginning.rfind(border, characters // 2)
-        if place >= 0:
-            return beginning[: place + len(border.rstrip())].rstrip()
+        border_at = beginning.rfind(border, characters // 2)
+        if border_at >= 0:
+            return beginning[: border_at + len(border.rstrip())].rstrip()
     return text[:characters]
 
 
-def choose_classes(found: Mapping[Part, Mapping[str, Sequence[Any]]]) -> list[str]:
+def choose_classes(groups: Mapping[Part, Mapping[str, Sequence[Any]]]) -> list[str]:
     """Return up to CLASSES names with the most examples, largest first, that have enough in both parts."""
     names = [
         name
-        for name in found["train"]
-        if all(len(found[part].get(name, ())) >= least for part, (least, _) in CLASS_EXAMPLES.items())
+        for name in groups["train"]
+        if all(len(groups[part].get(name, ())) >= least for part, (least, _) in CLASS_EXAMPLES.items())
     ]
-    return sorted(names, key=lambda name: (-len(found["train"][name]), name))[:CLASSES]
+    return sorted(names, key=lambda name: (-len(groups["train"][name]), name))[:CLASSES]
 
 
 def _mask(classes: list[str]) -> re.Pattern[str]:

@@ -56,9 +56,9 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Labe
     """Return {"context", "question", "answers", "label"} rows, CHOICES answers each."""
     kept: dict[Part, list[_Piece]] = {"train": [], "validation": []}
     for part, document in parts:
-        for place, (start, middle, end) in enumerate(_pieces(document.text)):
+        for index, (start, middle, end) in enumerate(_pieces(document.text)):
             piece = _Piece(
-                rank(seed, document.id, str(place)),
+                rank(seed, document.id, str(index)),
                 document.id,
                 document.text[start:middle],
                 document.text[middle:end],
@@ -82,8 +82,8 @@ def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRo
     titles: dict[str, str] = {}
     for part, document in parts:
         pieces = [
-            _Piece(rank(seed, document.id, str(place)), document.id, document.text[start:end])
-            for place, (start, _, end) in enumerate(_pieces(document.text))
+            _Piece(rank(seed, document.id, str(index)), document.id, document.text[start:end])
+            for index, (start, _, end) in enumerate(_pieces(document.text))
         ]
         most = CLASS_EXAMPLES[part][1]
         if len(pieces) >= CLASS_EXAMPLES[part][0] and len(titles) < _CANDIDATES:
@@ -113,9 +113,9 @@ def _pieces(text: str) -> Iterator[tuple[int, int, int]]:
 
 def _cut_before(text: str, exact: int) -> int:
     """Return the last white space at most _REACH characters before `exact`, else `exact`."""
-    for place in range(exact, exact - _REACH, -1):
-        if text[place : place + 1].isspace():
-            return place
+    for index in range(exact, exact - _REACH, -1):
+        if text[index : index + 1].isspace():
+            return index
     return exact
 
 
