@@ -489,6 +489,29 @@ def test_a_task_without_a_score_fails_and_the_rest_is_kept(
     assert main(["evaluate", *folders, "--tasks", "signature.docstring,cola.mean-log-probability"]) == 1
 
 
+def test_a_fault_in_an_own_task_is_shown_with_file_and_line(
+    world: Any, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        "from copy import copy",
+        "from headwater.evaluation import TASKS",
+        "TASK = copy(TASKS['signature.docstring.mean'])",
+        "class Own(type(TASK)):",
+        "    def score(self, *given):",
+        "        return 1 / 0",
+        "TASK.__class__, TASK.protocol = Own, 'own.faulty'",
+    ]
+    (here / "faulty_task.py").write_text("\n".join(lines), encoding="utf-8")
+    folders = ["--model", str(world.model), "--data", str(world.labels), "--out", str(here / "out")]
+    assert (
+        main(["evaluate", *folders, "--tasks", "faulty_task:TASK,signature.docstring.mean", "--limit", "1"]) == 1
+    )
+    assert "faulty_task.py, line 6: ZeroDivisionError: division by zero" in capsys.readouterr().out
+    (here / "broken_task.py").write_text("x = 1\nTASK = x['a']\n", encoding="utf-8")
+    assert main(["evaluate", *folders, "--tasks", "broken_task:TASK"]) == 2
+    assert "broken_task.py, line 2: TypeError" in capsys.readouterr().err
+
+
 def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(read_text.__globals__, "_PIECE_TOKENS", 100)
     tokenizer = Tokenizer.load(world.model)
@@ -535,7 +558,7 @@ def test_a_task_of_a_users_own_module_is_scored_by_the_command(world: Any, here:
     ("name", "message"),
     [
         ("own_nowhere:TASK", "own_nowhere cannot be imported: ModuleNotFoundError"),
-        ("own_broken:TASK", "own_broken cannot be imported: ZeroDivisionError"),
+        ("own_broken:TASK", "own_broken cannot be imported: own_broken.py, line 1: ZeroDivisionError"),
         ("own_verbs:Verb", "own_verbs has no 'Verb'.*one of: .*Verbs, TASKS"),
         ("own_verbs:json_lines", "names an object of type function"),
         (":TASK", "a module without a name cannot be imported"),

@@ -95,10 +95,16 @@ def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> No
     assert learn_labels([Raw(("a",), x, 1) for x in ("01", "1")], "classify", None, "it").names == ["01", "1"]
 
 
+def test_a_label_that_differs_in_every_row_is_said_to_be_no_class() -> None:
+    with pytest.raises(DataError, match="another label in each of its 20 labelled rows.*--label"):
+        learn_labels([Raw(("a",), f"T{number}", number) for number in range(20)], "classify", None, "it")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "task", "message"),
     [
         ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
+        ("t.csv", "ticket_id,words\na,b\n", "classify", "Name it, as with: --text words"),
         ("t.csv", "", "classify", "is empty"),
         ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
         ("t.csv", "text,label\na,b\nc,d,e\n", "classify", "row 2 has 3 fields,"),

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater import shipped
+from headwater.cli.main import main
 from headwater.errors import FolderError, StorageError
 from headwater.intervals import wilson
 from headwater.report import report
@@ -161,6 +163,16 @@ def results_of(folder: Path, model: str, value: float, **more: Any) -> Path:
     return fill(
         folder, "results", {"results.json": json.dumps({"model": model, "results": [entry], "skipped": []})}, {}
     )
+
+
+def test_a_model_alone_is_not_a_report(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="A results folder is enough: it names its model"):
+        report([shipped.folder_of("gpt2-mini")], tmp_path / "report.html")
+
+
+def test_a_shipped_model_says_what_made_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lineage", "gpt2-mini"]) == 0
+    assert "ships with Headwater" in capsys.readouterr().out
 
 
 def test_a_limited_score_says_of_how_many_examples(world: Path) -> None:

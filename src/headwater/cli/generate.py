@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Least to most likely, as colours of the usual 256: dark red, orange, yellow, green.
 _TINTS = (124, 166, 172, 178, 148, 112, 71)
 
+_UNREAD = 1.3  # tokens per character of a language that a tokenizer has not read
 _MOST_SAMPLES = 100_000  # they wait in memory, about 3 kB each
 
 
@@ -110,6 +111,7 @@ def generate(
         model, tokenizer=tokenizer, precision=precision, device=device, download=download, compose=compose
     )
     prompt = lm.as_read(prompt)
+    _warn_of_language(lm, model, prompt)
     seed = fresh_seed() if seed is None else seed
     options: Options = {
         "max_tokens": max_tokens,
@@ -187,6 +189,28 @@ def _default_length(lm: LanguageModel, prompt: str) -> int:
 
     left = lm.config.context + 1 - len(lm.encode_prompts([prompt])[0])
     return min(DEFAULT_TOKENS, left) if left > 0 else DEFAULT_TOKENS
+
+
+def _warn_of_language(lm: LanguageModel, model: str, prompt: str) -> None:
+    """Name the shipped model whose tokenizer knows the prompt's language, if this one's does not.
+
+    A tokenizer that has not read a language needs about a token per byte, one that has less than one per letter.
+    """
+    from headwater import shipped
+    from headwater.tokenizer import Tokenizer
+
+    count = len(lm.tokenizer.encode(prompt)) if prompt else 0
+    if count <= _UNREAD * len(prompt):
+        return
+    for name in shipped.STARTS:
+        if name != model and name in shipped.names():
+            other = Tokenizer.load(shipped.folder_of(name))
+            if 2 * len(other.encode(prompt)) <= count:
+                say(
+                    f"{model} has hardly read this language: it splits {counted(len(prompt), 'character')} into "
+                    f"{counted(count, 'token')}. A model of it ships: --model {name}"
+                )
+                return
 
 
 def _warn_beyond_context(generation: Generation, context: int) -> None:

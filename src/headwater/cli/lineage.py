@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit
-from headwater.shipped import hub_name
+from headwater.shipped import hub_name, origin_of
 
 
 def lineage(
@@ -42,8 +42,8 @@ def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
     shown = hub_name(entry["path"]) or entry["path"]
     lines = [f"{first}{role}{shown}  [{entry['kind']} {entry['identity'][:12]}]{seed}{state}"]
     inputs = entry["inputs"]
-    if entry.get("command"):
-        lines.append(f"{rest}{'│ ' if inputs else '  '}{entry['command']}")
+    if command := origin_of(entry["path"]) or entry.get("command"):
+        lines.append(f"{rest}{'│ ' if inputs else '  '}{command}")
     for number, inner in enumerate(inputs, start=1):
         last = number == len(inputs)
         lines += tree_lines(inner, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")

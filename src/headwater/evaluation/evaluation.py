@@ -6,6 +6,7 @@ or longer than the context) is left out and counted.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from headwater.errors import (
 from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.data_files import DataFiles
-from headwater.evaluation.own_tasks import is_own, load_tasks, source_hashes
+from headwater.evaluation.own_tasks import is_own, is_users, load_tasks, place_of, source_hashes
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Request, Scored, Task
 from headwater.evaluation.reader import Reader
@@ -186,6 +187,12 @@ def evaluate(
             except (DataError, MismatchError, ResourceError) as error:
                 failed = not isinstance(error, UnsuitableTask)
                 skipped.append(Skipped(task.benchmark, task.protocol, str(error), failed=failed))
+                continue
+            except Exception as error:
+                if not is_users(task) or os.environ.get("HEADWATER_DEBUG"):
+                    raise
+                reason = f"the task's own code failed: {place_of(error)}; --debug shows the traceback"
+                skipped.append(Skipped(task.benchmark, task.protocol, reason, failed=True))
                 continue
             results += outcome.results
             skipped += [outcome.left_out] if outcome.left_out else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,8 +45,7 @@ def _imported(name: str) -> list[Task]:
         module = importlib.import_module(module_name)
     except Exception as error:  # the user's module can raise anything
         raise UsageError(
-            f"--tasks {name}: {module_name or 'a module without a name'} cannot be imported: "
-            f"{type(error).__name__}: {error}",
+            f"--tasks {name}: {module_name or 'a module without a name'} cannot be imported: {place_of(error)}",
             expected=EXPECTED,
             repair="Run the command in the folder of the module, or set PYTHONPATH",
         ) from error
@@ -59,6 +59,22 @@ def _imported(name: str) -> list[Task]:
     return tasks
 
 
+def is_users(task: Task) -> bool:
+    """Return whether a task's code is not part of the package."""
+    return type(task).__module__.partition(".")[0] != __name__.partition(".")[0]
+
+
+def place_of(error: BaseException) -> str:
+    """Return an exception of a user's code with the file and line of the last frame that is the user's."""
+    package = str(Path(__file__).parents[1])
+    traced = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traced if not frame.filename.startswith((package, "<"))]
+    own = [frame for frame in frames if "importlib" not in frame.filename]
+    if isinstance(error, SyntaxError) or not own:
+        return f"{type(error).__name__}: {error}"
+    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}: {type(error).__name__}: {error}"
+
+
 def source_hashes(tasks: Sequence[Task]) -> dict[str, str]:
     """Return the hash of the source file of each task that is not part of the package, by protocol."""
     hashes = {}
@@ -67,9 +83,8 @@ def source_hashes(tasks: Sequence[Task]) -> dict[str, str]:
             if task.file.parent != PACKAGE_TASKS:
                 hashes[task.protocol] = sha256_of(task.file)
             continue
-        module = type(task).__module__
-        if module.partition(".")[0] != __name__.partition(".")[0]:
-            file = getattr(sys.modules.get(module), "__file__", None)
+        if is_users(task):
+            file = getattr(sys.modules.get(type(task).__module__), "__file__", None)
             hashes[task.protocol] = sha256_of(Path(file)) if file else ""
     return hashes
 

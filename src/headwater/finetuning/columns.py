@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -31,6 +32,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "answers": ("answers", "options", "choices", "endings"),
     "label": ("label", "labels", "class", "category", "gold_label", "sentiment", "score", "similarity", "answer"),
 }
+# Names of identifiers, dates and labels: not to be proposed as a text.
+_NOT_TEXT = re.compile(
+    r"(^|[^a-z])(id|uuid|key|index|no|nr|number|date|time|timestamp|url)$|^(id|index|date|unnamed)|label|class"
+)
 # Numbered or lettered columns of one answer each: answer1, ending0, choice_a.
 _ANSWER_STEMS = ("answer", "option", "choice", "ending")
 _ROLES: dict[TaskName, tuple[str, ...]] = {
@@ -143,7 +148,8 @@ def find_columns(
             likely = []
         if not likely and (not optional or (value and role != "label")):
             read = f", which was {value!r} in training" if value else ""
-            column = next(column for column in available if column)
+            free = [column for column in available if column and column not in used] or [*available]
+            column = next((one for one in free if not _NOT_TEXT.search(one.lower())), free[0])
             raise DataError(
                 f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
                 expected=f"a column with a name like {', '.join(_NAMES[role][:3])}",

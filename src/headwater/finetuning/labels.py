@@ -153,6 +153,9 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(shown) or "none"
 
 
+_ALL_DIFFERENT = 10  # rows from which labels that are all different are an identifier
+
+
 def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, name: str) -> Labels:
     """Return what the labels of the training rows mean; raise DataError if all are one class or one score."""
     known = [row for row in rows if row.label is not None]
@@ -172,6 +175,12 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
         raise DataError(
             f"{name} has only one class: all {len(known):,} labelled rows are {only!r}",
             expected="rows of at least two classes",
+        )
+    if len(names) == len(known) >= _ALL_DIFFERENT:
+        raise DataError(
+            f"{name} has another label in each of its {len(known):,} labelled rows, as {known[0].label!r}",
+            expected="classes that several rows have",
+            repair="Name the column of the class with --label; for scores use --task regress",
         )
     return Labels(target="class", names=sorted(names, key=class_order))
 

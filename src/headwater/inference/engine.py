@@ -12,6 +12,7 @@ loop: the caller that waits for an event drives the steps.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -341,3 +342,15 @@ class Engine:
 def _fitting(tokens: list[int], context: int) -> list[int]:
     """Return a text, or if it is too long its last tokens, half as many as the context."""
     return tokens if len(tokens) <= context else tokens[-max(1, context // 2) :]
+
+
+def text_pieces(generation: Generation) -> Iterator[str]:
+    """Yield an empty text, then the text of each event. Cancel the generation at the end."""
+    try:
+        yield ""
+        for event in generation:
+            if event.text:
+                yield event.text
+    finally:
+        if not sys.is_finalizing():  # then what `cancel` needs may be gone
+            generation.cancel()

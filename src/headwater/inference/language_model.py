@@ -6,7 +6,6 @@ The computation is in `inference`; this module chooses folder, precision and def
 from __future__ import annotations
 
 import secrets
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,8 @@ from headwater.errors import FolderError, UsageError, counted
 from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.beams import BeamSearch
-from headwater.inference.engine import Engine, Generation
+from headwater.inference.engine import Engine, Generation, text_pieces
+from headwater.inference.given import check_pairs, check_prompts, check_text
 from headwater.inference.network import Network, Precision
 from headwater.inference.request import Request, encode_prompts, require_ids
 from headwater.inference.scorer import Scorer, logits_of
@@ -248,7 +248,7 @@ class LanguageModel:
             "sample": sample,
             "beyond_context": beyond_context,
         }
-        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        prompts = check_prompts(prompt)
         requests = [self.request(text, **options) for text in prompts]
         if num_beams != 1:
             texts = [self._search(request, num_beams, length_penalty) for request in requests]
@@ -310,7 +310,7 @@ class LanguageModel:
             sample=sample,
             beyond_context=beyond_context,
         )
-        pieces = _pieces(generation)
+        pieces = text_pieces(generation)
         next(pieces)  # enter its `try`: closing a generator that was never started runs no `finally`
         return pieces
 
@@ -323,6 +323,7 @@ class LanguageModel:
 
     def request(self, prompt: str | Sequence[int], **given: Unpack[Options]) -> Request:
         """Return the Request of a prompt, text or token ids; raise UsageError for a wrong option."""
+        check_prompts([prompt])
         ids = self.encode_prompts([prompt])[0] if isinstance(prompt, str) else [int(token) for token in prompt]
         options: dict[str, Any] = dict(given)
         if "seed" in options and options["seed"] is None:
@@ -342,6 +343,7 @@ class LanguageModel:
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
         """Return log P(continuation | context) of each pair, and whether the continuation is the greedy one."""
+        check_pairs(pairs)
         return self.scorer.score([(self.as_read(context), self.as_read(rest)) for context, rest in pairs])
 
     def fill(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -349,6 +351,7 @@ class LanguageModel:
 
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
+        check_text(text)
         with self._lock, masked.evaluated(self._whole_model()) as model:
             blanks = masked.fill(model, self.tokenizer, self.as_read(text), top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in blanks]
@@ -392,15 +395,3 @@ class LanguageModel:
             f"LanguageModel({config.layers} layers × {config.width}, vocabulary {config.vocabulary:,}, "
             f"context {config.context:,}, {self.precision})"
         )
-
-
-def _pieces(generation: Generation) -> Iterator[str]:
-    """Yield an empty text, then the text of each event. Cancel the generation at the end."""
-    try:
-        yield ""
-        for event in generation:
-            if event.text:
-                yield event.text
-    finally:
-        if not sys.is_finalizing():  # then what `cancel` needs may be gone
-            generation.cancel()

@@ -123,6 +123,12 @@ def _expand(folders: Sequence[Path]) -> list[tuple[Path, Manifest]]:
     for folder in folders:
         if has_manifest(folder):
             manifests[folder] = read_manifest(folder)
+            if manifests[folder].kind == "model" and not (folder / "metrics.json").exists() and len(folders) == 1:
+                raise FolderError(
+                    f"{folder} is a model, which has no figures of its own",
+                    expected="the folders that pretrain, evaluate or finetune wrote",
+                    repair="A results folder is enough: it names its model",
+                )
             continue
         if not folder.is_dir():
             seen = "is a file" if folder.exists() else "does not exist"
@@ -234,6 +240,7 @@ def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, 
     names = [origin] if is_url else _names(origin, base)
     name = next(name for name in names if name not in steps or steps[name]["place"] == origin)
     step = {"command": "", "seed": None, **entry, "name": name, "place": origin, "sources": sources}
+    step["command"] = shipped.origin_of(origin) or step["command"]
     steps.setdefault(name, step)
     return name
 

@@ -73,6 +73,14 @@ def replace_hub_name(model: str | Path, *, download: bool = False) -> Path:
     return folder if is_hub_name(str(model)) else Path(model)
 
 
+def origin_of(path: str | Path) -> str | None:
+    """Return what made the shipped model in this folder, for people; None for any other folder."""
+    folder = Path(path).resolve()
+    if folder.parent != FOLDER.resolve() or folder.name not in names():
+        return None
+    return f"ships with Headwater, trained on {TRAINED_ON}: its README.md has the text, the recipe and the scores"
+
+
 def split_name(model: str) -> tuple[str | None, str]:
     """Return the name and the model of `NAME=MODEL`; None and `model` if it has no name or is an existing path."""
     name, separator, path = model.partition("=")
