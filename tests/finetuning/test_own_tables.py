@@ -96,7 +96,7 @@ def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> No
 
 
 def test_a_label_that_differs_in_every_row_is_said_to_be_no_class() -> None:
-    with pytest.raises(DataError, match="another label in each of its 20 labelled rows.*--label"):
+    with pytest.raises(DataError, match=r"another label in each of its 20 labelled rows.*--label"):
         learn_labels([Raw(("a",), f"T{number}", number) for number in range(20)], "classify", None, "it")
 
 
