@@ -109,9 +109,8 @@ def test_a_label_that_differs_in_every_row_is_said_to_be_no_class() -> None:
         ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
         ("t.csv", "text,label\na,b\nc,d,e\n", "classify", "row 2 has 3 fields,"),
         ("t.csv", b"text,label\na,b\xff\n", "classify", "not UTF-8: byte 0xff in line 2"),
-        ("t.csv", "text,label\n".encode("utf-16"), "classify", "UTF-16"),
         ("t.csv", b"PK\x03\x04\x00\x00\x00", "classify", "binary"),
-        ("t.xlsx", b"PK", "classify", "ending '.xlsx'"),
+        ("t.ods", b"PK", "classify", "ending '.ods'.*save it as .xlsx or CSV"),
         ("t.parquet", b"PAR1 no", "classify", "cannot be read as Parquet"),
         ("t.jsonl", '{"text": "a", "label": "b"}\n{"text"', "classify", "line 2 is not JSON"),
         ("t.jsonl", '{"text": ["a"], "label": "b"}', "classify", "row 1: column 'text' has a list"),
@@ -339,3 +338,26 @@ def test_levels_have_different_names() -> None:
     spread = [Raw(("a",), score, row) for row, score in enumerate((100_000.0, 100_000.5, 100_001.0), 1)]
     names = learn_labels(spread, "classify", "score", "it").output_names
     assert names == ["100000", "100000.2", "100000.4", "100000.6", "100000.8", "100001"]
+
+
+def test_a_table_without_a_header_is_said_and_read_by_numbers(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.csv", "a great film|good\nan awful one|bad\na good one|good\n")
+    with pytest.raises(
+        DataError, match=r"has no header: its first row is 'a great film', 'good'.*--text 1 --label 2"
+    ):
+        rows(file)
+    found = rows(file, text="1", label="2")
+    assert [row.label for row in found] == ["good", "bad", "good"]
+    named = write(tmp_path / "n.csv", "text,label\na great film,good\n")
+    with pytest.raises(DataError, match="has a header, with 'text', 'label'"):
+        rows(named, text="1", label="2")
+
+
+def test_true_is_one_label_in_json_and_csv(tmp_path: Path) -> None:
+    table = rows(write(tmp_path / "t.csv", "text,label\na,True\nb,FALSE\n"))
+    objects = rows(write(tmp_path / "t.jsonl", '{"text": "c", "label": true}\n{"text": "d", "label": false}'))
+    labels = learn_labels(table, "classify", None, "t")
+    assert labels.names == ["false", "true"]
+    assert labels.targets(objects, "t").tolist() == [1, 0]
+    earlier = Labels(target="class", names=["False", "True"])  # as a folder of an earlier version has them
+    assert earlier.targets([*table, *objects], "t").tolist() == [1, 0, 1, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.cli.main import main
-from headwater.errors import FolderError
+from headwater.errors import DataError, FolderError, UsageError
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.predict import predict_file
@@ -147,3 +148,51 @@ def test_predictions_replace_only_what_the_same_command_wrote(tuned: Path, tmp_p
     out.write_bytes(whole + b"{}\n")
     with pytest.raises(FolderError, match="was altered"):
         predict_file(tuned, rows, out)
+
+
+def test_parquet_and_csv_with_a_mark_have_the_same_predictions(tuned: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,review\n1,the film was great\n2,\n", encoding="utf-8")
+    expected = predicted(tuned, rows, "out.csv")
+    assert predicted(tuned, rows, "marked.csv", bom=True) == expected
+    assert (tmp_path / "marked.csv").read_bytes() == b"\xef\xbb\xbf" + (tmp_path / "out.csv").read_bytes()
+    typed = predicted(tuned, rows, "out.parquet")
+    texts = [{k: "" if value is None else str(value) for k, value in row.items()} for row in typed]
+    assert texts == expected
+    assert typed[1]["prediction"] is None
+    again = predicted(tuned, tmp_path / "out.parquet", "again.parquet")
+    assert [row["prediction_"] for row in again] == [row["prediction"] for row in typed]
+    with pytest.raises(UsageError, match="does not belong into"):
+        predict_file(tuned, rows, tmp_path / "out.jsonl", bom=True)
+
+
+def test_parquet_keeps_numbers_and_names_a_column_of_two_types(tuned: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"review": "good", "n": 1}\n{"review": "bad", "n": 2.5}\n{"review": "bad"}\n')
+    assert [row["n"] for row in predicted(tuned, rows, "out.parquet")] == [1.0, 2.5, None]
+    rows.write_text('{"review": "good", "n": 1}\n{"review": "bad", "n": "two"}\n')
+    with pytest.raises(DataError, match="column 'n' has values of different types"):
+        predict_file(tuned, rows, tmp_path / "other.parquet")
+
+
+@pytest.mark.parametrize(
+    "given", ['{"review": "the film was great"}\n', "review\nthe film was great\n"], ids=["json", "csv"]
+)
+def test_a_dash_reads_and_writes_pipes(
+    tuned: Path, given: str, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert main(["predict", "-", "--model", str(tuned), "--out", "-"]) == 0
+    out, said = capfdbinary.readouterr()
+    lines = out.decode().splitlines()
+    assert len(lines) == (1 if given.startswith("{") else 2)
+    assert lines[-1].startswith('{"review"' if given.startswith("{") else "the film was great,")
+    assert b"1 rows labelled" in said or b"1 row labelled" in said
+
+
+def test_rows_in_another_encoding_are_read_by_its_name(tuned: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_bytes("review,note\nthe film,é\n".encode("cp1252"))
+    with pytest.raises(DataError, match="--encoding latin1"):
+        predict_file(tuned, rows, tmp_path / "out.jsonl")
+    assert predicted(tuned, rows, encoding="cp1252")[0]["note"] == "é"

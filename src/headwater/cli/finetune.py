@@ -13,6 +13,7 @@ from headwater.cli.console import (
     MOST_ROWS,
     AsJson,
     Device,
+    Encoding,
     Limit,
     ModelTokenizer,
     Seed,
@@ -52,7 +53,7 @@ def finetune(
     ] = Path(DEFAULT),
     out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
     train: Annotated[
-        Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .jsonl, .json or .parquet.")
+        Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .xlsx, .jsonl, .json or .parquet.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="classify, regress, entail, similarity or choice.")] = None,
     validation: Annotated[
@@ -112,6 +113,7 @@ def finetune(
         bool, typer.Option("--dry-run", help="Print what the training would cost, and exit.")
     ] = False,
     limit: Limit = None,
+    encoding: Encoding = "",
     settings: Settings = None,
     list_keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
@@ -138,6 +140,7 @@ def finetune(
         "transfer_layers": transfer_layers,
         "patience": patience,
         "limit": limit,
+        "encoding": encoding or None,
         "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Limit, emit, terminal_progress, warn_if_shadowed
+from headwater.cli.console import AsJson, Device, Encoding, Limit, emit, terminal_progress, warn_if_shadowed
 
 
 def predict(
-    file: Annotated[Path, typer.Argument(help="Rows to label: .csv, .tsv, .jsonl, .json or .parquet.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="Rows to label: .csv, .tsv, .xlsx, .jsonl, .json, .parquet, or - for stdin."),
+    ],
     model: Annotated[Path, typer.Option(help="Folder that `headwater finetune` wrote.")],
-    out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv or .tsv.")],
+    out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv, .tsv, .parquet, or - for stdout.")],
     columns: Annotated[
         list[str] | None,
         typer.Option(
             "--column", help="A column with another name than in training, such as text=review. Repeatable."
         ),
     ] = None,
+    encoding: Encoding = "",
+    bom: Annotated[
+        bool, typer.Option("--bom", help="Begin .csv or .tsv with a byte-order mark, as Excel expects.")
+    ] = False,
     device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
@@ -29,16 +37,28 @@ def predict(
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
     warn_if_shadowed(model)
+    from headwater.errors import counted
     from headwater.finetuning import predict_file
 
     named = dict(map(_column, columns or []))
     summary = predict_file(
-        model, file, out, columns=named, limit=limit, device=device, progress=terminal_progress()
+        model,
+        file,
+        out,
+        columns=named,
+        limit=limit,
+        encoding=encoding,
+        bom=bom,
+        device=device,
+        progress=terminal_progress(),
     )
-    text = f"{summary['rows']:,} rows labelled: {out}"
+    text = f"{counted(summary['rows'], 'row')} labelled: {out}"
     if "accuracy" in summary:
         text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with text and label"
-    emit(summary, as_json=as_json, text=text)
+    if str(out) == "-":  # standard output has the rows
+        typer.echo(json.dumps(summary) if as_json else text, err=True)
+    else:
+        emit(summary, as_json=as_json, text=text)
 
 
 def _column(given: str) -> tuple[str, str | list[str]]:

@@ -11,10 +11,11 @@ from .inputs import Encoded
 from .labels import Labels
 from .metrics import METRICS, confusion_matrix, matthews
 from .page import baseline_sentence
+from .parts import arrange_parts
 from .predict import predict_file
 from .rows import MetricName, Raw, TaskName
 from .show import show_examples
-from .stage import arrange_parts, finetune, run_stage
+from .stage import finetune, run_stage
 from .training import build_trainer, measure_probabilities
 
 __all__ = [

@@ -1,7 +1,6 @@
 """A task's columns of a table, and its rows as texts and labels.
 
-The user names a column, or it has the name that it had in training, or a likely name. `storage.tables` reads the
-files.
+The user names a column, or it has the name that it had in training, or a likely name.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
 from headwater.finetuning.labels import listed
 from headwater.finetuning.rows import Raw, TaskName, class_name
-from headwater.reading import open_table, parse_json
+from headwater.reading import OpenTable, open_table, parse_json
 from headwater.storage import SILENT, Progress
 
 # Common names of columns, the likeliest first.
@@ -75,26 +74,88 @@ def read_table(
     trained: Columns | None = None,
     need_label: bool = True,
     limit: int | None = None,
+    encoding: str = "",
     progress: Progress = SILENT,
 ) -> tuple[Columns, Iterator[Raw]]:
-    """Open a table; return the columns that a task reads, see `find_columns`, and at most `limit` of its rows."""
-    table = open_table(path)
-    rows: Iterator[tuple[int, Mapping[str, Any]]] = islice(table.rows, limit)
-    available = table.columns
-    if not table.uniform:
-        kept = list(rows)
-        rows, available = iter(kept), list(dict.fromkeys(name for _, row in kept for name in row))
-    used = find_columns(
-        str(path),
-        available,
+    """Open a table; return the columns that a task reads, see `find_columns`, and at most `limit` of its rows.
+
+    encoding: as in `text_blocks`.
+    """
+    found, table, _ = open_task_table(
+        path,
         task,
         columns,
-        first=table.columns,
         trained=trained,
         need_label=need_label,
+        limit=limit,
+        encoding=encoding,
         progress=progress,
     )
-    return used, task_rows(rows, str(path), task, used)
+    return found, task_rows(islice(table.rows, limit), str(path), task, found)
+
+
+def open_task_table(
+    path: Path,
+    task: TaskName,
+    columns: Columns,
+    *,
+    trained: Columns | None,
+    need_label: bool,
+    limit: int | None,
+    encoding: str,
+    option: str = "--{role} {column}",
+    progress: Progress,
+) -> tuple[Columns, OpenTable, list[str]]:
+    """Return the columns that a task reads in a table, the table, and all columns of its first `limit` rows.
+
+    Columns that are named by their numbers are those of a table without a header. Raises what `find_columns`
+    raises; of a table without a header that it says so.
+    """
+    named = [*_named(columns), *(_named(trained) if trained else ())]
+    table = open_table(path, encoding=encoding, named=named)
+    numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
+    if numbered and table.uniform and any(name in table.columns for name in named):
+        _refuse_header(path, encoding)
+    available = table.all_columns(limit)
+    try:
+        found = find_columns(
+            str(path),
+            available,
+            task,
+            columns,
+            first=table.columns,
+            trained=trained,
+            need_label=need_label,
+            option=option,
+            progress=progress,
+        )
+    except DataError:
+        if numbered or (first := table.first_row()) is None:
+            raise
+        given = [option.format(role=role, column=n) for n, role in enumerate((*_ROLES[task], "label"), 1)]
+        raise DataError(
+            f"{path} has no header: its first row is {listed(first)}",
+            expected="names of the columns in the first row, or numbers of columns",
+            repair=f"Name columns by their numbers, as with: {' '.join(given)}",
+        ) from None
+    if not table.uniform:
+        table = open_table(path, encoding=encoding, named=named)  # the rows were read for their columns
+    return found, table, available
+
+
+def _named(columns: Columns) -> list[str]:
+    return [name for value in columns.to_dict().values() if value for name in _as_list(value)]
+
+
+def _refuse_header(path: Path, encoding: str) -> None:
+    """Raise DataError if the first row of a table whose columns were named by number has likely names."""
+    names = [name.strip() for name in open_table(path, encoding=encoding).columns]
+    known = {name for likely in _NAMES.values() for name in likely}
+    if header := [name for name in names if name.lower() in known]:
+        raise DataError(
+            f"{path} has a header, with {listed(header)}, but its columns were named by number",
+            repair=f"Name them, as with: --text {shlex.quote(header[0])}; or remove the header",
+        )
 
 
 def find_columns(

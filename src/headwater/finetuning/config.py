@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from headwater.config import MOST_ROWS, Config
 from headwater.errors import UsageError
@@ -20,6 +20,7 @@ from headwater.finetuning.labels import Labels, listed
 from headwater.finetuning.rows import MetricName, Target, TaskName, class_name
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import Faithful
+from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
 
 ClassName = Annotated[str, BeforeValidator(class_name)]
@@ -79,6 +80,8 @@ class FinetuneConfig(Config):
     """Stop after N measurements without a better one."""
     limit: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     """Use only the first N rows of each file."""
+    encoding: str = ""
+    """The encoding of the files, if it is not UTF-8 and not clear from their bytes."""
 
     steps: int | None = Field(default=None, ge=1, le=1 << 40)
     """Updates; by default as many as the epochs have."""
@@ -95,6 +98,11 @@ class FinetuneConfig(Config):
         dropout=0.1,
         keep=1,
     )
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_an_encoding(cls, value: str) -> str:
+        return text_encoding(value) if value else ""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

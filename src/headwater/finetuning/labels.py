@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _MOST_LEVELS = 21
 # Ratings are small: a larger number is a mistake, and float32 cannot distinguish integers above 2^24.
 _LARGEST_SCORE = 1e6
-_LISTED = 20
+# Names in a message, and characters of each.
+_LISTED, _SHOWN = 20, 60
 
 
 class Labels(Config):
@@ -50,6 +52,11 @@ class Labels(Config):
     def output_names(self) -> list[str]:
         """The names of the head's outputs: classes, or levels of a score; none for a choice."""
         return self.names or [f"{level:.12g}" for level in self.levels]
+
+    @cached_property
+    def _indices(self) -> dict[str, int]:
+        # A folder of an earlier version may have the classes True and False, as its table had them.
+        return {class_name(name): place for place, name in enumerate(self.names)}
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return (examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
@@ -96,8 +103,8 @@ class Labels(Config):
                 )
             return score
         label = class_name(row.label)
-        if label in self.names:
-            return float(self.names.index(label))
+        if (index := self._indices.get(label)) is not None:
+            return float(index)
         numeric = number_of(row.label) is not None
         if numeric not in {number_of(name) is not None for name in self.names}:
             kinds = ("a number", "words") if numeric else ("a word", "numbers")
@@ -147,9 +154,9 @@ def _numbered(row: Raw, first_answer: int) -> int | None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names in quotes, for messages; at most 20."""
+    """Return names in quotes, for messages; at most 20, each cut."""
     names = list(names)
-    shown = [repr(name) for name in names[:_LISTED]] + (["…"] if len(names) > _LISTED else [])
+    shown = [repr(name[:_SHOWN]) for name in names[:_LISTED]] + (["…"] if len(names) > _LISTED else [])
     return ", ".join(shown) or "none"
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice, tee
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from headwater.device import choose_device
-from headwater.errors import DataError, UsageError, counted
-from headwater.finetuning.columns import Columns, find_columns, task_rows
-from headwater.finetuning.fine_tuned import FineTuned, Prediction
-from headwater.finetuning.rows import Raw, TaskName
-from headwater.reading import open_table, table_columns
-from headwater.storage import SILENT, OutputFile, Progress, to_json
+from headwater.errors import UsageError, counted
+from headwater.finetuning.columns import Columns, open_task_table, task_rows
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.prediction_files import FORMATS, prediction_table
+from headwater.finetuning.rows import Raw
+from headwater.reading import OpenTable, text_encoding, unpacked_suffix
+from headwater.storage import SILENT, OutputFile, Progress
 from headwater.training import choose_precision
 
-_FORMATS = {".jsonl": None, ".csv": ",", ".tsv": "\t"}
+# The name of standard input and output.
+STREAM = Path("-")
 
 
 def predict_file(
@@ -30,59 +32,86 @@ def predict_file(
     *,
     columns: Mapping[str, Any] | None = None,
     limit: int | None = None,
+    encoding: str = "",
+    bom: bool = False,
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Label the rows of `file` and write `out` atomically.
 
     Each row keeps its columns, in order, followed by `prediction` and the probability of each class: one column a
-    class in .csv and .tsv, `probabilities` in .jsonl. The probabilities of a choice, whose rows may have different
-    numbers of answers, share one column, separated by spaces. A row without text gets an empty prediction. An
-    added column gets an underscore if the file already has its name. `columns` names those of `file` that differ
-    from the training file's.
+    class in .csv, .tsv and .parquet, `probabilities` in .jsonl. The probabilities of a choice, whose rows may
+    have different numbers of answers, share one column, separated by spaces. A row without text gets an empty
+    prediction. An added column gets an underscore if the file already has its name. `columns` names those of
+    `file` that differ from the training file's. `encoding`: of `file`, if it is not UTF-8. `bom`: begin .csv and
+    .tsv with a byte-order mark, by which Excel knows UTF-8.
+
+    Path("-") is standard input, whose format is told by its first bytes, or standard output, which is CSV for CSV
+    and else JSON Lines.
 
     Returns {"out", "rows", "empty"} and, if the file has labels of a class or choice, {"labelled", "accuracy"}.
-    Raises UsageError for an `out` that does not end in .jsonl, .csv or .tsv or is `file`, DataError for rows,
-    FolderError for models, and for an `out` that was not predicted from the same rows, model and options.
+    Raises UsageError for an `out` that has another extension or is `file`, DataError for rows, FolderError for
+    models, and for an `out` that was not predicted from the same rows, model and options.
     """
-    if out.suffix.lower() not in _FORMATS:
-        raise UsageError(f"--out {out} has an unknown extension", expected=", ".join(_FORMATS))
-    if out.exists() and file.exists() and out.samefile(file):
+    if out != STREAM and out.suffix.lower() not in FORMATS:
+        raise UsageError(f"--out {out} has an unknown extension", expected=f"{', '.join(FORMATS)}, or -")
+    if STREAM not in (file, out) and out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
+    if file == STREAM:
+        with _stored_input() as stored:
+            return predict_file(
+                model,
+                stored,
+                out,
+                columns=columns,
+                limit=limit,
+                encoding=encoding,
+                bom=bom,
+                device=device,
+                progress=progress,
+            )
+    form = out.suffix.lower() if out != STREAM else ".csv" if unpacked_suffix(file) == ".csv" else ".jsonl"
+    if bom and form not in {".csv", ".tsv"}:
+        raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
     chosen_device = choose_device(device, training=False)
     fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", chosen_device), device=chosen_device)
-    available = table_columns(file, limit)
-    chosen = find_columns(
-        str(file),
-        available,
-        fine_tuned.task,
-        Columns.build(columns or {}, source="--column"),
-        first=open_table(file).columns,
-        trained=fine_tuned.columns,
-        need_label=False,
-        option="--column {role}={column}",
-        progress=progress,
-    )
-    settings = {"columns": dict(columns or {}), "limit": limit}
+    named = Columns.build(columns or {}, source="--column")
+    encoding = text_encoding(encoding) if encoding else ""
+
+    def opened(progress: Progress = SILENT) -> tuple[Columns, OpenTable, list[str]]:
+        return open_task_table(
+            file,
+            fine_tuned.task,
+            named,
+            trained=fine_tuned.columns,
+            need_label=False,
+            limit=limit,
+            encoding=encoding,
+            option="--column {role}={column}",
+            progress=progress,
+        )
+
+    chosen, _, available = opened(progress)
+    settings: dict[str, Any] = {"columns": dict(columns or {}), "limit": limit}
+    settings |= ({"encoding": encoding} if encoding else {}) | ({"bom": bom} if bom else {})
     output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
-    output.require_own()
+    if out != STREAM:
+        output.require_own()
 
     def read() -> Iterator[Raw]:
-        rows = islice(open_table(file).rows, limit)
-        return iter(fine_tuned.as_read(task_rows(rows, str(file), fine_tuned.task, chosen, keep=True)))
+        rows = task_rows(islice(opened()[1].rows, limit), str(file), fine_tuned.task, chosen, keep=True)
+        return iter(fine_tuned.as_read(rows))
 
-    table = _Table(out, fine_tuned.task, available, fine_tuned.labels.output_names)
-    if table.delimiter == "\t":  # refuse a row before hours of work, not after
-        for row in read():
-            table.fields(row)
+    table = prediction_table(form, fine_tuned, available, bom=bom)
+    table.check(read)
     rows, again = tee(read())
     empty: list[int] = []
     done = labelled = right = shortened = 0
     progress.start("Predicting", unit="rows")
-    with output.write() as handle:
-        handle.write(table.header())
+    with _standard_output() if out == STREAM else output.write() as handle:
+        table.begin(handle)
         for prediction, row in zip(fine_tuned.predict(rows), again, strict=True):
-            handle.write(table.line(row, prediction))
+            table.add(row, prediction)
             done += 1
             shortened += prediction.cut > 0
             if prediction.label is None:
@@ -91,6 +120,7 @@ def predict_file(
                 labelled += 1
                 right += fine_tuned.labels.matches(row, prediction.label)
             progress.advance(done)
+        table.end()
     progress.finish(counted(done, "row"))
     if shortened:
         progress.note(f"shortened {counted(shortened, 'row')} that did not fit the model's context")
@@ -103,67 +133,23 @@ def predict_file(
     return summary
 
 
-class _Table:
-    """Lines of the output file: the columns of the input, then the predictions."""
-
-    def __init__(self, out: Path, task: TaskName, columns: list[str], classes: list[str]) -> None:
-        self.columns = columns
-        self.delimiter = _FORMATS[out.suffix.lower()]
-        self.together = task == "choice" or self.delimiter is None  # one field has all probabilities of a row
-        shares = ["probabilities"] if self.together else [f"p({name})" for name in classes]
-        self.prediction, *self.shares = (_free(name, columns) for name in ("prediction", *shares))
-
-    def header(self) -> bytes:
-        return b"" if self.delimiter is None else self._separated([*self.columns, self.prediction, *self.shares])
-
-    def line(self, row: Raw, prediction: Prediction) -> bytes:
-        """Return one row's line; its added fields are empty if it has no prediction."""
-        label, probabilities = prediction.label, prediction.probabilities or None
-        if self.delimiter is None:
-            added = {self.prediction: label, self.shares[0]: probabilities}
-            return to_json(_finite({**(row.columns or {}), **added}), default=str)
-        if probabilities is None:
-            shares: list[Any] = [""] * len(self.shares)
-        elif self.together:
-            shares = [" ".join(map(str, probabilities.values()))]
+@contextmanager
+def _stored_input() -> Iterator[Path]:
+    """Yield standard input as a temporary file, named for the format that its first bytes have."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "input"
+        with path.open("wb") as handle:
+            shutil.copyfileobj(sys.stdin.buffer, handle)
+        with path.open("rb") as handle:
+            start = handle.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if start.startswith((b"{", b"[")):
+            suffix = ".json"
         else:
-            shares = list(probabilities.values())
-        return self._separated([*self.fields(row), "" if label is None else label, *shares])
-
-    def fields(self, row: Raw) -> list[Any]:
-        """Return the fields of the input; raise DataError if a .tsv cannot hold one."""
-        fields = [_plain((row.columns or {}).get(column)) for column in self.columns]
-        if self.delimiter == "\t" and any(mark in str(field) for field in fields for mark in "\t\n"):
-            raise DataError(
-                f"row {row.row:,} has a field with a tab or a line end, which .tsv cannot hold",
-                repair="Choose an --out that ends in .csv or .jsonl",
-            )
-        return fields
-
-    def _separated(self, fields: list[Any]) -> bytes:
-        assert self.delimiter is not None
-        buffer = io.StringIO()
-        # csv quotes a field that contains a character of the line end; "\r\n" makes it quote a lone "\r" too.
-        csv.writer(buffer, delimiter=self.delimiter, lineterminator="\r\n").writerow(fields)
-        return (buffer.getvalue().removesuffix("\r\n") + "\n").encode()
+            suffix = {b"PAR1": ".parquet", b"PK\x03\x04": ".xlsx"}.get(start[:4], ".csv")
+        yield path.rename(path.with_suffix(suffix))
 
 
-def _free(name: str, columns: list[str]) -> str:
-    while name in columns:
-        name += "_"
-    return name
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple | dict):
-        return json.dumps(_finite(value), ensure_ascii=False, default=str)
-    return value
-
-
-def _finite(value: Any) -> Any:
-    """Return a value with None for each NaN or infinity in it, which JSON does not have."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+@contextmanager
+def _standard_output() -> Iterator[IO[bytes]]:
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()

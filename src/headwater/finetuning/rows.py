@@ -52,10 +52,12 @@ class Raw:
 
 
 def class_name(label: str | int | float | None) -> str:
-    """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged; True is "true"."""
-    if isinstance(label, bool):
-        return str(label).lower()
-    return _WHOLE.sub(r"\1", str(label))
+    """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged.
+
+    True, which CSV has as "True" or "TRUE", is "true".
+    """
+    name = _WHOLE.sub(r"\1", str(label))
+    return name.lower() if name.lower() in {"true", "false"} else name
 
 
 @dataclass(frozen=True)

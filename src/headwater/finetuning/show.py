@@ -24,7 +24,9 @@ def show_examples(
     context = load_config(model).context
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
-    _, rows = read_table(train, config.task, config.columns, need_label=False, limit=count)
+    _, rows = read_table(
+        train, config.task, config.columns, need_label=False, limit=count, encoding=config.encoding
+    )
     for row in map(Raw.composed, rows) if config.compose else rows:
         encoded = encode([row], config.task, extended, context)
         sequences = []

@@ -11,9 +11,8 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +25,10 @@ from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.config import PAPER_EPOCHS, FinetuneConfig, default_epochs
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import Encoded, encode
-from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import by_class, confusion_matrix
 from headwater.finetuning.page import page
-from headwater.finetuning.rows import Raw, Usable, balance, report, split, usable
+from headwater.finetuning.parts import Parts, Tables, arrange_parts
+from headwater.finetuning.rows import Raw, balance, report
 from headwater.finetuning.training import (
     OUTPUTS,
     TrainingOutcome,
@@ -53,29 +52,6 @@ from headwater.tokenizer import Tokenizer, missing_tokenizer
 from headwater.training import CHECKPOINTS, resolve_precision
 
 METRICS_FILE, CONFIG_FILE = "metrics.json", "config.toml"
-# The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.
-Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
-
-
-@dataclass
-class Parts:
-    """The checked rows of a training, what their labels mean, and their targets by part.
-
-    names: each part's name in messages.
-    """
-
-    train: Usable
-    validation: Usable
-    tests: dict[str, list[Raw]]
-    labels: Labels
-    targets: dict[str, npt.NDArray[np.float64]]
-    split_off: bool
-    names: dict[str, str]
-
-    @property
-    def rows(self) -> dict[str, list[Raw]]:
-        """The rows of all parts, by name."""
-        return {"train": self.train.rows, "validation": self.validation.rows, **self.tests}
 
 
 def finetune(
@@ -105,7 +81,7 @@ def finetune(
 
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
-    columns, rows = read_table(train, config.task, config.columns, limit=config.limit)
+    columns, rows = read_table(train, config.task, config.columns, limit=config.limit, encoding=config.encoding)
     tables: dict[str, tuple[str, Iterable[Raw]]] = {"train": (str(train), as_read(rows))}
     for role, path in given.items():
         if role != "train":
@@ -116,6 +92,7 @@ def finetune(
                 trained=columns,
                 need_label=role != "test",
                 limit=config.limit,
+                encoding=config.encoding,
                 progress=progress,
             )
             tables[role] = str(path), as_read(rows)
@@ -314,40 +291,6 @@ def _compared(
             "try more epochs, a larger --learning-rate or --set class_weight=balanced"
         )
     return figures
-
-
-def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:
-    """Check all rows, learn the labels from the training rows, and split off validation if there is none.
-
-    A test row without text has no target: it is not measured.
-    """
-    names = {part: name for part, (name, _) in tables.items()}
-    unread = {part: rows for part, (_, rows) in tables.items()}
-    train = usable(unread.pop("train"), config.task, names["train"])
-    labels = learn_labels(train.rows, config.task, config.target, names["train"])
-    targets = {"train": labels.targets(train.rows, names["train"])}
-    split_off = "validation" not in unread
-    if split_off:
-        sides = split(
-            train.rows,
-            targets["train"],
-            labels,
-            share=config.validation_share,
-            seed=config.training.seed,
-            name=names["train"],
-        )
-        kept, held = ([train.rows[place] for place in side] for side in sides)
-        train, validation = Usable(kept, train.empty, train.unlabelled), Usable(held)
-        targets = {part: targets["train"][side] for part, side in zip(("train", "validation"), sides, strict=True)}
-        names["validation"] = names["train"]
-    else:
-        validation = usable(unread.pop("validation"), config.task, names["validation"])
-        targets["validation"] = labels.targets(validation.rows, names["validation"])
-    tests = {part: list(rows) for part, rows in unread.items()}
-    for part, rows in tests.items():
-        targets[part] = labels.targets(rows, names[part])
-        targets[part][[row.is_empty(config.task) for row in rows]] = np.nan
-    return Parts(train, validation, tests, labels, targets, split_off, names)
 
 
 def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:

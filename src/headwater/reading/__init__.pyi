@@ -12,12 +12,13 @@ from .files import (
     sha256_of,
 )
 from .remote import AnyFile, file_at, is_remote, open_parquet, open_store, remote_size
-from .tables import is_table, open_table, table_columns
+from .tables import OpenTable, is_table, open_table
 from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_suffix
 
 __all__ = [
     "AnyFile",
     "CompressedFile",
+    "OpenTable",
     "byte_blocks",
     "check_name",
     "compose",
@@ -41,7 +42,6 @@ __all__ = [
     "remote_size",
     "sha256_of",
     "split_text",
-    "table_columns",
     "text_blocks",
     "text_encoding",
     "unpacked_suffix",

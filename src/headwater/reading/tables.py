@@ -1,122 +1,129 @@
-"""Read users' text files and tables as streams: plain text, CSV, TSV, JSON Lines, JSON and Parquet.
+"""Read users' tables as streams: CSV, TSV, JSON Lines, JSON, Parquet and Excel workbooks.
 
-Text is UTF-8, or in the encoding that the caller names; a byte-order mark is dropped. All but Parquet may be
-compressed: .gz, .zst, .xz, .bz2. One row at a time is in memory (Parquet: a batch of rows; JSON: the file). Every
-error names the file and the line or row.
+Text is UTF-8, or in the encoding that the caller names; a byte-order mark is dropped. All but Parquet and
+workbooks may be compressed: .gz, .zst, .xz, .bz2. One row at a time is in memory (Parquet: a batch of rows; JSON
+and workbooks: the file). Every error names the file and the line or row.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
-from headwater.errors import DataError, counted
-from headwater.reading.files import file_error, parse_json
+from headwater.errors import DataError, ResourceError, counted
+from headwater.reading.files import file_error, read_bytes
+from headwater.reading.json_items import json_items, json_lines
 from headwater.reading.remote import AnyFile, open_parquet
-from headwater.reading.text import check_unpacked, read_lines, text_blocks, unpacked_suffix
+from headwater.reading.separated import csv_records, distinct, is_row, tab_records
+from headwater.reading.text import unpacked_suffix
 
 _JSON_LINES = (".jsonl", ".ndjson")
-FORMATS = ".csv, .tsv, .jsonl (or .ndjson), .json or .parquet"
-# One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
-FIELD_CHARACTERS = 1 << 24
+_SEPARATED = (".csv", ".tsv", ".tab", ".xlsx")
+FORMATS = ".csv, .tsv, .xlsx, .jsonl (or .ndjson), .json or .parquet"
 _BATCH_ROWS = 256
 
 
 def is_table(path: AnyFile) -> bool:
     """Return whether a file is a table, by the suffix of its name."""
-    return unpacked_suffix(path) in {".csv", ".tsv", ".json", ".parquet", *_JSON_LINES}
+    return unpacked_suffix(path) in {".csv", ".tsv", ".xlsx", ".json", ".parquet", *_JSON_LINES}
 
 
 class OpenTable(NamedTuple):
     """Column names, those of the columns that hold text, and the rows as (number from 1, values by column).
 
     An empty file has no columns. uniform: whether all rows have these columns; those of JSON are the first row's.
+    first_row: returns the first row if it is a row like the others, so that the table has no header; else None.
     """
 
     columns: list[str]
     texts: list[str]
     rows: Iterator[tuple[int, Mapping[str, Any]]]
     uniform: bool = True
+    first_row: Callable[[], list[str] | None] = lambda: None
+
+    def all_columns(self, limit: int | None = None) -> list[str]:
+        """Return the names of the columns, the first row's first; of JSON, read all rows or the first `limit`."""
+        if self.uniform:
+            return self.columns
+        return list(dict.fromkeys(name for _, row in islice(self.rows, limit) for name in row))
 
 
-def open_table(path: AnyFile, columns: Sequence[str] = (), encoding: str | None = None) -> OpenTable:
+def open_table(
+    path: AnyFile, columns: Sequence[str] = (), encoding: str | None = None, named: Sequence[str] = ()
+) -> OpenTable:
     """Open a table; the suffix of its name says its format.
 
     Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
-    becomes a row with the column `columns[0]`. `encoding` as in `text_blocks`. Raises DataError for a file or row
-    that cannot be read, or if two of `columns` (of all columns if none are given) have the same name.
+    becomes a row with the column `columns[0]`. `encoding` as in `text_blocks`. `named`: columns as a user names
+    them; if one is the number of a column, from 1, and the first row does not have it as a name, the table has no
+    header: its columns are named "1", "2", …, and the first row is a row. Raises DataError for a file or row that
+    cannot be read, or if two of `columns` (of all columns if none are given) have the same name.
     """
-    table = _opened(path, columns, encoding)
+    table = _opened(path, columns, encoding, named)
     wanted = {name for name in columns or table.columns if name}
-    twice = next((name for name in table.columns if name in wanted and table.columns.count(name) > 1), None)
+    twice = next((name for name, count in Counter(table.columns).items() if count > 1 and name in wanted), None)
     if twice is not None:
-        raise DataError(f"{path} has two columns named {twice!r}", expected="a name for each column")
+        raise DataError(f"{path} has two columns named {twice[:40]!r}", expected="a name for each column")
     return table
 
 
-def table_columns(path: AnyFile, limit: int | None = None, encoding: str | None = None) -> list[str]:
-    """Return the names of a table's columns; of JSON, those of all rows, or of the first `limit`.
-
-    The first row's come first. Raises DataError as `open_table`.
-    """
-    table = open_table(path, encoding=encoding)
-    if table.uniform:
-        return table.columns
-    return list(dict.fromkeys(name for _, row in islice(table.rows, limit) for name in row))
-
-
-def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None) -> OpenTable:
+def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None, named: Sequence[str]) -> OpenTable:
     suffix = unpacked_suffix(path)
     if suffix == ".parquet":
         return _parquet(path, columns)
     if suffix in _JSON_LINES:
-        return _json(path, _json_lines(path, encoding))
+        return _json(path, json_lines(path, encoding))
     if suffix == ".json":
-        return _json(path, _json_items(path, columns[0] if columns else "text", encoding))
-    if suffix == ".csv":
-        return _separated(path, _csv_records(path, encoding))
-    if suffix in {".tsv", ".tab"}:
-        return _separated(path, (_tab_fields(line) for line in read_lines(path, encoding)))
+        return _json(path, json_items(path, columns[0] if columns else "text", encoding))
+    if suffix in _SEPARATED:
+        return _separated(path, encoding, named)
     if isinstance(path, Path) and path.is_dir():
         raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
-    raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS)
+    repair = "Open it in a spreadsheet program and save it as .xlsx or CSV" if suffix in {".xls", ".ods"} else ""
+    raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS, repair=repair)
 
 
-def _separated(path: AnyFile, records: Iterator[list[str]]) -> OpenTable:
-    columns = _distinct([name.strip() for name in next(filter(None, records), [])])
+def _records(path: AnyFile, encoding: str | None) -> Iterator[list[Any]]:
+    suffix = unpacked_suffix(path)
+    if suffix == ".xlsx":
+        return _workbook_records(path)
+    return csv_records(path, encoding) if suffix == ".csv" else tab_records(path, encoding)
+
+
+def _separated(path: AnyFile, encoding: str | None, named: Sequence[str]) -> OpenTable:
+    records = _records(path, encoding)
+    first = next(filter(None, records), [])
+    names = ["" if name is None else str(name).strip() for name in first]
+    numbers = [str(number) for number in range(1, len(first) + 1)]
+    header = not ({*named} & {*numbers}) - {*names}
+    columns = distinct(names) if header else numbers
 
     def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
-        for number, record in enumerate(_without_blanks(records, len(columns)), 1):
+        rest = records if header else chain([first], records)
+        for number, record in enumerate(_without_blanks(rest, len(columns)), 1):
             if len(record) != len(columns):
+                start = str(record[0])[:40]
                 raise DataError(
-                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {record[0][:40]!r}",
-                    expected=f"{len(columns)}, one for each column name",
+                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
+                    expected=f"{len(columns)}, one for each column{' name' if header else ' of the first row'}",
                     repair="Put fields that contain the separator, a quote or a line end in double quotes",
                 )
             yield number, dict(zip(columns, record, strict=True))
 
-    return OpenTable(columns, columns, rows())
+    def first_row() -> list[str] | None:
+        again = ([*map(str, record)] for record in _records(path, encoding) if record)
+        return values if (values := next(again, [])) and is_row(values, again) else None
+
+    return OpenTable(columns, columns, rows(), first_row=first_row)
 
 
-def _distinct(columns: list[str]) -> list[str]:
-    """Name unnamed columns by their position, except the first, so that no value is lost."""
-    named: list[str] = []
-    for place, name in enumerate(columns, 1):
-        own = name
-        if not name and "" in named:
-            own = f"column {place}"
-            while own in columns:
-                own += "_"
-        named.append(own)
-    return named
-
-
-def _without_blanks(records: Iterator[list[str]], columns: int) -> Iterator[list[str]]:
+def _without_blanks(records: Iterator[list[Any]], columns: int) -> Iterator[list[Any]]:
     """Drop blank lines. In a table with one column they are empty rows, except at the end of the file."""
     blanks = 0
     for record in records:
@@ -128,62 +135,27 @@ def _without_blanks(records: Iterator[list[str]], columns: int) -> Iterator[list
             blanks += columns == 1
 
 
-def _csv_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
-    """Yield the fields of each row, none for a blank line.
-
-    The separator is a comma; if the header has none, a semicolon; else a tab.
-    """
-    lines = read_lines(path, encoding)
-    beginning: list[str] = []
-    while (not beginning or not beginning[-1].strip()) and (line := next(lines, None)) is not None:
-        beginning.append(line)
-    header = re.sub(r'"[^"]*("|$)', "", beginning[-1])
-    separator = next((mark for mark in ",;\t" if mark in header), ",")
-    reader = csv.reader((line + "\n" for line in chain(beginning, lines)), delimiter=separator, strict=True)
-    while True:
-        number = reader.line_num + 1
-        limit = csv.field_size_limit(FIELD_CHARACTERS)  # the limit is the process's: set it for this row alone
-        try:
-            record = next(reader, None)
-        except csv.Error as error:
-            raise _csv_error(path, number, str(error)) from None
-        finally:
-            csv.field_size_limit(limit)
-        if record is None:
-            return
-        yield record
-
-
-def _csv_error(path: AnyFile, line: int, reason: str) -> DataError:
-    """Return the error for the row that begins in `line`, from the message of Python's csv module."""
-    close = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
-    if "field limit" in reason:
-        what, repair = f"a field of more than {FIELD_CHARACTERS:,} characters", close
-    elif "unexpected end" in reason:
-        what, repair = "a quote that is never closed", close
-    elif "expected after" in reason:
-        what, repair = "text after the closing quote of a field", "Write a quote inside quotes twice"
-    else:
-        what = "a carriage return without a line feed outside quotes"
-        repair = f"Convert line ends, as with: tr '\\r' '\\n' < {path} > converted{path.suffix}"
-    return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
-
-
-def _tab_fields(line: str) -> list[str]:
-    """Split a line at tabs; return no fields for a blank line.
-
-    A field that is quoted as in a spreadsheet is unquoted; other quotes are literal.
-    """
-    line = line.rstrip("\r")
-    return [_unquoted(field) for field in line.split("\t")] if line else []
-
-
-def _unquoted(field: str) -> str:
-    if len(field) >= 2 and field[0] == field[-1] == '"':
-        inner = field[1:-1]
-        if '"' not in inner.replace('""', ""):
-            return inner.replace('""', '"')
-    return field
+def _workbook_records(path: AnyFile) -> Iterator[list[Any]]:
+    """Yield the values of each row of a workbook's first sheet, none for a blank row; dates are ISO texts."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise ResourceError(
+            f"{path} needs the package openpyxl",
+            repair="Install it: pip install 'headwater[spreadsheet]'; or save the table as CSV",
+        ) from None
+    try:
+        book = openpyxl.load_workbook(BytesIO(read_bytes(path)), read_only=True, data_only=True)
+        width = 0
+        for cells in book.worksheets[0].iter_rows(values_only=True):
+            row = [value.isoformat() if hasattr(value, "isoformat") else value for value in cells]
+            filled = next((place for place in range(len(row), 0, -1) if row[place - 1] not in (None, "")), 0)
+            width = width or filled  # of the header; rows end at their last filled cell
+            yield (row[: max(width, filled)] + [None] * (width - len(row))) if filled else []
+    except (OSError, KeyError, ValueError, IndexError, BadZipFile) as error:
+        raise DataError(
+            f"{path} cannot be read as a workbook: {error}", repair="Save the table again, as .xlsx or CSV"
+        ) from None
 
 
 def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
@@ -199,41 +171,6 @@ def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
         return OpenTable([], [], iterator)
     texts = [name for name, value in first[1].items() if value is None or isinstance(value, str)]
     return OpenTable(list(first[1]), texts, chain([first], iterator), uniform=False)
-
-
-def _json_lines(path: AnyFile, encoding: str | None) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(read_lines(path, encoding), 1):
-        if not line.strip():
-            continue
-        try:
-            yield f"line {number:,}", parse_json(line)
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{path} line {number:,} is not JSON: {error.msg}",
-                expected="one JSON object a line",
-                repair="Correct or remove that line",
-            ) from None
-
-
-def _json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a list of objects or texts, one object, or objects that are one a line."""
-    blocks: list[str] = []
-    size = 0
-    for block in text_blocks(path, encoding=encoding):
-        blocks.append(block)
-        size += len(block)
-        check_unpacked(path, size)
-    try:
-        content = parse_json("".join(blocks))
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            yield from _json_lines(path, encoding)
-            return
-        raise DataError(
-            f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
-        ) from None
-    for number, item in enumerate(content if isinstance(content, list) else [content], 1):
-        yield f"item {number:,}", {column: item} if isinstance(item, str) else item
 
 
 def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:

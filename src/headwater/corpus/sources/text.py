@@ -1,14 +1,15 @@
-"""Read the user's own text as documents: .txt, .md, .jsonl, .json, .csv, .tsv, .parquet, in any language.
+"""Read the user's own text as documents: .txt, .md, .jsonl, .json, .csv, .tsv, .xlsx, .parquet, in any language.
 
-A text file is one document, or several separated by `<|endoftext|>`. JSON Lines, JSON (a list), CSV, TSV and
-Parquet have one document a row, in the column `text` or another that the user names (and `url`, `date`,
-`language`, if these are texts). Any other file is read as plain text.
+A text file is one document, or several separated by `<|endoftext|>`. Tables have one document a row, in the column
+`text` or another that the user names, by its number if the table has no header (and `url`, `date`, `language`, if
+these are texts). Any other file is read as plain text.
 
 Line ends become "\\n" and blank lines at both ends of a document are removed; the text is otherwise unchanged.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
@@ -29,14 +30,15 @@ from headwater.reading import (
 
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
-SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".xlsx", ".json", ".jsonl", ".ndjson", ".parquet")
+_BINARY = (".parquet", ".xlsx")
 _FIELDS = ("url", "date", "language")
 
 
 def holds_text(path: AnyFile | PurePath) -> bool:
     """Return whether a file, by its name, has text that `read_text_file` reads."""
     suffix = unpacked_suffix(path)
-    return suffix in SUFFIXES and not (suffix == ".parquet" and is_compressed(path))
+    return suffix in SUFFIXES and not (suffix in _BINARY and is_compressed(path))
 
 
 def read_text_file(
@@ -63,15 +65,15 @@ def read_text_file(
 
 
 def check_encoding(path: AnyFile, encoding: str | None = None) -> None:
-    """Read a file to its end; raise DataError if it is not text in its encoding (Parquet is not checked)."""
-    if unpacked_suffix(path) != ".parquet":
+    """Read a file to its end; raise DataError if it is not text in its encoding (Parquet and .xlsx pass)."""
+    if unpacked_suffix(path) not in _BINARY:
         for _ in text_blocks(path, encoding=encoding):
             pass
 
 
 def other_encoding(path: AnyFile) -> str:
-    """Return the encoding that a local file clearly has (Parquet has none); empty for UTF-8."""
-    if not isinstance(path, Path) or unpacked_suffix(path) == ".parquet":
+    """Return the encoding that a local file clearly has (binary tables have none); empty for UTF-8."""
+    if not isinstance(path, Path) or unpacked_suffix(path) in _BINARY:
         return ""
     return encoding_of(next(byte_blocks(path)))
 
@@ -82,16 +84,31 @@ def _tidy(text: str) -> str:
     return text.strip("\n") if not text.isspace() else ""
 
 
+def _longest(row: list[str]) -> int:
+    """Return the number, from 1, of the longest value of a row."""
+    return 1 + max(range(len(row)), key=lambda place: len(row[place]))
+
+
 def _table_texts(
     path: AnyFile, named: str | None, encoding: str | None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the text and the row of each row of a table, except rows whose text is null."""
     field = named or "text"
-    table = open_table(path, (field, *_FIELDS), encoding)
+    table = open_table(path, (field, *_FIELDS), encoding, (field,))
     if table.columns and field not in table.columns:
-        repair = f"Name the column of the text, as --text-field {table.texts[0] if table.texts else 'FIELD'}"
+        if (first := table.first_row()) is not None:
+            raise DataError(
+                f"{path} has no header: its first row is {first[0][:40]!r}",
+                expected="names of the columns, or the number of the column",
+                repair=f"Name the column of the text by its number, as --text-field {_longest(first)}"
+                if named
+                else 'Write a first line that names the column of the text "text"',
+            )
+        column = shlex.quote(table.texts[0]) if table.texts else "FIELD"
+        repair = f"Name the column of the text, as --text-field {column}"
+        shown = ", ".join(name[:40] for name in table.columns[:20]) + (", …" if len(table.columns) > 20 else "")
         raise DataError(
-            f'{path} has no text column "{field}", only {", ".join(table.columns[:20])}',
+            f'{path} has no text column "{field}", only {shown}',
             repair=repair if named else 'Rename the column of the text to "text"',
         )
     for number, row in table.rows:

@@ -1,0 +1,87 @@
+"""Read the objects of JSON and JSON Lines files, in all the forms that pandas writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from headwater.errors import DataError, counted
+from headwater.reading.files import parse_json
+from headwater.reading.remote import AnyFile
+from headwater.reading.text import check_unpacked, read_lines, text_blocks
+
+
+def json_lines(path: AnyFile, encoding: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield each line's place in messages, and its value."""
+    for number, line in enumerate(read_lines(path, encoding), 1):
+        if not line.strip():
+            continue
+        try:
+            yield f"line {number:,}", parse_json(line)
+        except json.JSONDecodeError as error:
+            raise DataError(
+                f"{path} line {number:,} is not JSON: {error.msg}",
+                expected="one JSON object a line",
+                repair="Correct or remove that line",
+            ) from None
+
+
+def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield each item's place in messages, and the item.
+
+    The file has a list of objects or texts, one object, objects that are one a line, or what pandas' `to_json`
+    writes with any `orient`.
+    """
+    blocks: list[str] = []
+    size = 0
+    for block in text_blocks(path, encoding=encoding):
+        blocks.append(block)
+        size += len(block)
+        check_unpacked(path, size)
+    try:
+        content = parse_json("".join(blocks))
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            yield from json_lines(path, encoding)
+            return
+        raise DataError(
+            f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
+        ) from None
+    for number, item in enumerate(_rows(content, path), 1):
+        yield f"item {number:,}", {column: item} if isinstance(item, str) else item
+
+
+def _rows(content: Any, path: AnyFile) -> list[Any]:
+    """Return the rows of a JSON value: pandas' `orient` is told by its shape."""
+    if isinstance(content, list):
+        if content and all(isinstance(row, list) for row in content):  # values
+            return _with_names(content, [str(number + 1) for number in range(len(content[0]))], path)
+        return content
+    if not isinstance(content, dict):
+        return [content]
+    columns, data = content.get("columns"), content.get("data")
+    if (
+        isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data)
+    ):  # split
+        return _with_names(data, [str(name) for name in columns], path)
+    if isinstance(content.get("schema"), dict) and isinstance(data, list):  # table
+        return data
+    parts = list(content.values())
+    if parts and all(isinstance(part, dict) for part in parts):
+        keys = list(parts[0])
+        if not all(list(part) == keys for part in parts):
+            return [content]
+        if all(map(str.isdecimal, content)) and not all(map(str.isdecimal, keys)):  # index
+            return parts
+        return [dict(zip(content, values, strict=True)) for values in zip(*map(dict.values, parts), strict=True)]
+    if len(parts) > 1 and all(isinstance(part, list) for part in parts) and len({*map(len, parts)}) == 1:
+        return [dict(zip(content, values, strict=True)) for values in zip(*parts, strict=True)]
+    return [content]
+
+
+def _with_names(rows: list[list[Any]], names: list[str], path: AnyFile) -> list[dict[str, Any]]:
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(names):
+            raise DataError(f"{path} item {number:,} has {counted(len(row), 'value')}", expected=f"{len(names)}")
+    return [dict(zip(names, row, strict=True)) for row in rows]

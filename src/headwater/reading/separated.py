@@ -1,0 +1,138 @@
+"""Split CSV and tab-separated text into records, and tell a header from a row."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+from headwater.errors import DataError
+from headwater.reading.remote import AnyFile
+from headwater.reading.text import read_lines
+
+# One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
+FIELD_CHARACTERS = 1 << 24
+_SEPARATORS = ",;\t|"
+_SEP_LINE = re.compile(r'^"?sep=([^"\r])"?\r?$', re.IGNORECASE)  # how Excel is told the separator
+# Lines that decide the separator of a header with several, and rows that a first row is compared with.
+_JUDGED_LINES, _JUDGED_ROWS = 50, 100
+# A name of a column is shorter than this, in characters and words.
+_NAME_CHARACTERS, _NAME_WORDS = 40, 5
+_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
+
+
+def csv_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
+    """Yield the fields of each row, none for a blank line.
+
+    A first line `sep=;` names the separator. Else it is the first of comma, semicolon, tab and bar that the header
+    has; of several, one that splits the next rows into as many fields.
+    """
+    lines = read_lines(path, encoding)
+    beginning: list[str] = []
+    while (not beginning or not beginning[-1].strip()) and (line := next(lines, None)) is not None:
+        beginning.append(line)
+    if found := _SEP_LINE.match(beginning[-1]):
+        beginning, separator = [""] * len(beginning), found[1]  # blank, so that errors count its line
+    else:
+        header = beginning.pop()
+        judged = [header, *islice(lines, _JUDGED_LINES)]
+        separator = _separator(judged)
+        beginning += judged
+    reader = csv.reader((line + "\n" for line in chain(beginning, lines)), delimiter=separator, strict=True)
+    while True:
+        number = reader.line_num + 1
+        limit = csv.field_size_limit(FIELD_CHARACTERS)  # the limit is the process's: set it for this row alone
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            raise _csv_error(path, number, str(error)) from None
+        finally:
+            csv.field_size_limit(limit)
+        if record is None:
+            return
+        yield record
+
+
+def _separator(lines: Sequence[str]) -> str:
+    header = re.sub(r'"[^"]*("|$)', "", lines[0])
+    candidates = [mark for mark in _SEPARATORS if mark in header]
+    if len(candidates) > 1:
+        for mark in candidates:
+            reader = csv.reader((line + "\n" for line in lines), delimiter=mark)
+            try:
+                records = list(reader)
+            except csv.Error:
+                continue
+            if len(lines) > _JUDGED_LINES:
+                records = records[:-1]  # the last may be the beginning of a longer one
+            if len({len(record) for record in records if record}) == 1:
+                return mark
+    return next(iter(candidates), ",")
+
+
+def _csv_error(path: AnyFile, line: int, reason: str) -> DataError:
+    """Return the error for the row that begins in `line`, from the message of Python's csv module."""
+    close = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
+    if "field limit" in reason:
+        what, repair = f"a field of more than {FIELD_CHARACTERS:,} characters", close
+    elif "unexpected end" in reason:
+        what, repair = "a quote that is never closed", close
+    elif "expected after" in reason:
+        what, repair = "text after the closing quote of a field", "Write a quote inside quotes twice"
+    else:
+        what = "a carriage return without a line feed outside quotes"
+        repair = f"Convert line ends, as with: tr '\\r' '\\n' < {path} > converted{path.suffix}"
+    return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
+
+
+def tab_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
+    """Split lines at tabs; yield no fields for a blank line.
+
+    A field that is quoted as in a spreadsheet is unquoted; other quotes are literal.
+    """
+    for line in read_lines(path, encoding):
+        line = line.rstrip("\r")
+        yield [_unquoted(field) for field in line.split("\t")] if line else []
+
+
+def _unquoted(field: str) -> str:
+    if len(field) >= 2 and field[0] == field[-1] == '"':
+        inner = field[1:-1]
+        if '"' not in inner.replace('""', ""):
+            return inner.replace('""', '"')
+    return field
+
+
+def distinct(columns: list[str]) -> list[str]:
+    """Name unnamed columns by their position, except the first, so that no value is lost."""
+    taken, named, unnamed = set(columns), list[str](), 0
+    for place, name in enumerate(columns, 1):
+        own = name
+        if not name:
+            unnamed += 1
+            if unnamed > 1:
+                own = f"column {place}"
+                while own in taken:
+                    own += "_"
+        named.append(own)
+    return named
+
+
+def is_row(first: Sequence[str], rows: Iterator[Sequence[str]]) -> bool:
+    """Return whether the first record of a table is a row like the others, not the names of its columns.
+
+    It is a row if it has a number, a text too long for a name, the same value twice, or a value that the same
+    column has in one of the next rows.
+    """
+    values = [value.strip() for value in first]
+    for value in values:
+        if len(value) > _NAME_CHARACTERS or len(value.split()) > _NAME_WORDS or _NUMBER.fullmatch(value):
+            return True
+    if any(count > 1 for value, count in Counter(values).items() if value):
+        return True
+    for row in islice(rows, _JUDGED_ROWS):
+        if any(value and value == other.strip() for value, other in zip(values, row, strict=False)):
+            return True
+    return False
