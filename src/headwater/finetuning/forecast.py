@@ -19,8 +19,9 @@ from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.fine_tuned import build_task_model
 from headwater.finetuning.inputs import encode
+from headwater.finetuning.parts import arrange_parts
 from headwater.finetuning.rows import Raw
-from headwater.finetuning.stage import arrange_parts, load_tokenizer
+from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.training import build_trainer, prepare_base
 from headwater.model import load_model
 from headwater.storage import SILENT, Progress
@@ -70,7 +71,9 @@ def forecast(
     """
 
     def rows_of(path: Path, **options: Any) -> tuple[Any, tuple[str, Iterable[Raw]]]:
-        columns, rows = read_table(path, config.task, config.columns, limit=config.limit, **options)
+        columns, rows = read_table(
+            path, config.task, config.columns, limit=config.limit, encoding=config.encoding, **options
+        )
         return columns, (str(path), map(Raw.composed, rows) if config.compose else rows)
 
     progress.start("reading the rows")
