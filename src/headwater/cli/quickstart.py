@@ -13,6 +13,9 @@ from headwater.cli.console import AsJson, Device, Encoding, Seed, emit, refuse_u
 
 def quickstart(
     context: typer.Context,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]…", help="Your own text: the same as --text.")
+    ] = None,
     minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 4.0,
     out: Annotated[Path | None, typer.Option(help="Folder for everything.", show_default="quickstart")] = None,
     text: Annotated[
@@ -30,6 +33,7 @@ def quickstart(
     Without --text, the text is the documentation of the installed Python packages. Run the same command again to
     resume after an interruption.
     """
+    text = [*(files or ()), *(text or ())]
     if not text:
         refuse_unused(context, "quickstart without --text", "text_field", "encoding")
     from headwater.quickstart import quickstart as run
@@ -38,7 +42,7 @@ def quickstart(
         out or Path("quickstart"),
         exact=out is not None,
         minutes=minutes,
-        text=text or (),
+        text=text,
         text_field=text_field,
         encoding=encoding,
         seed=seed,

@@ -7,11 +7,12 @@ from .pretraining import pretrain
 from .rate_search import find_rate
 from .recipe import PretrainConfig, require_one_model, tokenizer_of
 from .tokens.other_projects import convert_tokens, holds_tokens
-from .tokens.pack import pack
+from .tokens.pack import MINIMUM_TOKENS, pack
 from .tokens.sampler import Sampler, TokenBatch, TokenStream, check_ids, shard_paths
 
 __all__ = [
     "CHOSEN",
+    "MINIMUM_TOKENS",
     "PretrainConfig",
     "Sampler",
     "TokenBatch",

@@ -24,8 +24,9 @@ from headwater.device import choose_device
 from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluation import EvaluateConfig, Results, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
-from headwater.pretraining import PretrainConfig, pack, pretrain, seconds_per_update
+from headwater.pretraining import MINIMUM_TOKENS, PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels.labels import choose_tasks, make_labels
+from headwater.quickstart.little import SHORTEST, LittleText, little_text
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import report
@@ -98,9 +99,9 @@ def quickstart(
     """Run all stages in `out`; `minutes` is the time of pre-training.
 
     text: the user's own files. text_field: the field of their rows with the text. encoding: theirs, if it is not
-    clear. device: of every stage with a
-    model, as in `headwater.load`. The minutes also limit what the other stages read (TEXT_BYTES, SCORED). If
-    `out` has a quickstart of other minutes and not `exact`, a folder next to it is written, named by the minutes.
+    clear. device: of every stage with a model, as in `headwater.load`. The minutes also limit what the other
+    stages read (TEXT_BYTES, SCORED); very little text does not need them (`little`). If `out` has a quickstart of
+    other minutes and not `exact`, a folder next to it is written, named by the minutes.
 
     Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
     cannot be used, FolderError if `out` has a quickstart of another seed or text or, if `exact`, of other minutes.
@@ -124,29 +125,37 @@ def quickstart(
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     initial = choose_start(corpus, size) if text else None
+    little = None if initial is None else little_text(corpus, size, initial, VALIDATION)
+    held_out = VALIDATION if little is None else little.held_out
     if initial is None:
         entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
         train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
         recipes = [read_toml(recipes_folder() / f"{name}.toml") for name in LADDER]
         ladder = [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
     else:
-        progress.note(f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}")
+        continued = f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}"
+        progress.note(continued if little is None else little.expectation(initial))
         tokenizer = shipped.resolve(initial)
         ladder = [PretrainConfig(init_from=initial)]
     try:
-        pack(corpus, tokenizer, tokens, VALIDATION, progress=progress)
+        minimum = MINIMUM_TOKENS if little is None else little.window + 1
+        pack(corpus, tokenizer, tokens, held_out, minimum=minimum, progress=progress)
     except DataError as error:  # the repair names an option that only `headwater pack` has
-        raise DataError(error.seen, expected=error.expected, repair="Gather more text") from None
-    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress)
+        raise DataError(
+            error.seen,
+            expected=error.expected,
+            repair="Gather more text; in English or Korean, some ten lines are enough",
+        ) from None
+    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress, little)
     model = pretrain(recipe, tokens, run, progress=progress)
-    prompts = choose_prompts(corpus)
+    prompts = choose_prompts(corpus, held_out)
     write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
 
     classification, choice = choose_tasks(corpus)
     labels: dict[str, Path] = {}
     for name in (classification, choice):
         try:
-            make_labels(corpus, name, out / "labels" / name, VALIDATION, seed=seed, progress=progress)
+            make_labels(corpus, name, out / "labels" / name, held_out, seed=seed, progress=progress)
             labels[name] = out / "labels" / name
         except DataError as error:  # a short text can be enough for a model, but not for labels
             progress.note(f"left out: {error.seen}")
@@ -160,7 +169,8 @@ def quickstart(
     results = evaluate(
         model, protocols, folders, zero_shot, config=config, limit=limit, device=device, progress=progress
     )
-    compared = compare_shipped(corpus, protocols, list(labels.values()), out / "shipped", limit, device, progress)
+    shown = list(labels.values())
+    compared = compare_shipped(corpus, protocols, shown, out / "shipped", limit, device, progress, little)
 
     tuned: dict[str, dict[str, Any]] = {}
     fine_tuned: list[Path] = []
@@ -251,6 +261,7 @@ def compare_shipped(
     limit: int,
     device: str,
     progress: Progress,
+    little: LittleText | None = None,
 ) -> Results | None:
     """Return the scores of a shipped model on the same text and questions, `limit` of each protocol.
 
@@ -264,7 +275,8 @@ def compare_shipped(
         progress.note(f"not compared with the shipped {name}: a local folder has this name")
         return None
     # Bits per byte of text are comparable between tokenizers.
-    pack(corpus, shipped.resolve(name), out / "tokens", VALIDATION, progress=progress)
+    share, least = (VALIDATION, MINIMUM_TOKENS) if little is None else (little.held_out, SHORTEST)
+    pack(corpus, shipped.resolve(name), out / "tokens", share, minimum=least, progress=progress)
     folders = [out / "tokens", *labels]
     config = EvaluateConfig(yardstick_bytes=0)  # they are part of the new model's scores
     return evaluate(
@@ -298,6 +310,7 @@ def choose_recipe(
     seed: int,
     device: str,
     progress: Progress,
+    little: LittleText | None = None,
 ) -> PretrainConfig:
     """Return the recipe of the largest model that reads enough tokens in the minutes, as measured on the device.
 
@@ -309,6 +322,8 @@ def choose_recipe(
     if has_manifest(run):  # the first file of a run
         begun = read_manifest(run).config
         return PretrainConfig.build(begun, {"init_from": ladder[0].init_from, "device": device})
+    if little is not None and ladder[0].init_from is not None:
+        return little.recipe(ladder[0].init_from, seed, device)
     progress.start("choosing a size")
     chosen, steps = ladder[0], 0
     for recipe in ladder:
@@ -332,9 +347,9 @@ def choose_recipe(
     )
 
 
-def choose_prompts(corpus: Path) -> list[str]:
+def choose_prompts(corpus: Path, share: float = VALIDATION) -> list[str]:
     """Return evenly spaced beginnings of held-out documents, or of paragraphs if there are few documents."""
-    held_out = [document.text for part, document in split(corpus, VALIDATION) if part == "validation"]
+    held_out = [document.text for part, document in split(corpus, share) if part == "validation"]
     if len(held_out) < SAMPLE_PROMPTS:
         paragraphs = (list(filter(str.strip, text.split("\n\n")[1:])) or [text] for text in held_out)
         held_out = list(chain.from_iterable(paragraphs))

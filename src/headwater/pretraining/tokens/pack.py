@@ -39,21 +39,22 @@ def pack(
     out: Path,
     validation: float = 0.05,
     *,
+    minimum: int = MINIMUM_TOKENS,
     progress: Progress = SILENT,
 ) -> dict[str, dict[str, int]]:
     """Encode `corpus` into the tokens folder `out`, or find it there.
 
     `tokenizer` is a folder, the name of an original ("gpt2", "gpt1") or of a model that ships; `validation` the
     fraction held out. Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8
-    bytes of the packed text, to convert a loss in nats per token to bits per byte. Raises DataError if a part is
-    too short to train or to validate on.
+    bytes of the packed text, to convert a loss in nats per token to bits per byte. Raises DataError if a part has
+    fewer than `minimum` tokens, too few to train or to validate on.
     """
     check_fraction(validation)
     loaded = Tokenizer.load(tokenizer)
     stage = tokens_stage(out, tokenizer, loaded, {"corpus": corpus}, {"validation": validation})
     if not stage.is_complete(progress):
         with stage.write() as work:
-            finish_tokens(stage, work, loaded, _fill(work, corpus, loaded, validation, progress))
+            finish_tokens(stage, work, loaded, _fill(work, corpus, loaded, validation, minimum, progress))
     return dict(stage.config["counts"])
 
 
@@ -80,7 +81,7 @@ def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: dict[s
 
 
 def _fill(
-    work: Path, corpus: Path, tokenizer: Tokenizer, validation: float, progress: Progress
+    work: Path, corpus: Path, tokenizer: Tokenizer, validation: float, minimum: int, progress: Progress
 ) -> dict[str, dict[str, int]]:
     size = measure(corpus)
     progress.start("pack", total=size.bytes / 1e6, unit="MB")
@@ -98,25 +99,25 @@ def _fill(
     finally:
         for writer in parts.values():
             writer.shards.abandon()
-    _check_lengths(corpus, counts, validation)
+    _check_lengths(corpus, counts, validation, minimum)
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
     return counts
 
 
-def _check_lengths(corpus: Path, counts: dict[str, dict[str, int]], validation: float) -> None:
+def _check_lengths(corpus: Path, counts: dict[str, dict[str, int]], validation: float, minimum: int) -> None:
     for part, name in (("train", "training"), ("validation", "held-out")):
         tokens = counts[part]["tokens"]
-        if tokens >= MINIMUM_TOKENS:
+        if tokens >= minimum:
             continue
-        repair = "Gather more text"
+        repair = "Gather more text, or continue a shipped model: headwater quickstart FILE"
         total = sum(count["tokens"] for count in counts.values())
-        if part == "validation" and total * 0.5 > 2 * MINIMUM_TOKENS:
-            needed = min(0.5, max(2 * MINIMUM_TOKENS / total, 2 * validation))  # more is not allowed
+        if part == "validation" and total * 0.5 > 2 * minimum:
+            needed = min(0.5, max(2 * minimum / total, 2 * validation))  # more is not allowed
             repair += f", or hold out more: --validation {needed:.2g}"
         raise DataError(
             f"{corpus} is too short: its {name} part has {tokens:,} tokens",
-            expected=f"at least {MINIMUM_TOKENS}",
+            expected=f"at least {minimum}",
             repair=repair,
         )
 
