@@ -26,6 +26,7 @@ from headwater.storage.ancestry import lineage
 from headwater.storage.provenance import open_folder
 from headwater.storage.stage import Stage
 from headwater.tokenizer import Tokenizer, train_tokenizer
+from headwater.tokenizer.roles import Roles
 from headwater.tokenizer.vocabulary import token_dtype
 
 
@@ -164,6 +165,26 @@ def test_a_text_too_short_is_refused_with_its_count(
 def test_a_fraction_that_is_none_is_refused(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     with pytest.raises(UsageError, match="fraction is 1"):
         pack(corpus, tokenizer, tmp_path / "tokens", 1.0)
+
+
+def test_special_tokens_of_a_text_are_single_tokens(tmp_path: Path) -> None:
+    lines = [f"<speaker1>Does it rain in town {n}?<speaker2>No, not in {n}.\n" for n in range(400)]
+    source = tmp_path / "dialog.txt"
+    source.write_text("".join(lines), encoding="utf-8")
+    named = Tokenizer.train(source, vocab_size=300, special_tokens=["<speaker1>", "<speaker2>"])
+    named.save(tmp_path / "tokenizer")
+    assert main(["corpus", "build", str(source), "--out", str(tmp_path / "corpus")]) == 0
+    pack(tmp_path / "corpus", tmp_path / "tokenizer", tmp_path / "tokens")
+    ids = [i for part in ("train", "validation") for i in read_part(tmp_path / "tokens", part)[0].tolist()]
+    assert [ids.count(named.special_tokens[name]) for name in ("<speaker1>", "<speaker2>")] == [400, 400]
+
+
+def test_another_end_of_text_makes_other_tokens(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
+    pack(corpus, tokenizer, tmp_path / "tokens")
+    other = Tokenizer.load(tokenizer)
+    Tokenizer(other.vocabulary, Roles(start=1, ends=(1,))).save(tmp_path / "other")
+    with pytest.raises(FolderError, match="end_of_text"):
+        pack(corpus, tmp_path / "other", tmp_path / "tokens")
 
 
 def test_a_tokenizer_that_gives_ids_beyond_its_size_is_noticed(

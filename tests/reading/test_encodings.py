@@ -68,3 +68,10 @@ def test_tables_have_encodings_too(tmp_path: Path, name: str) -> None:
     assert next(open_table(path, encoding="").rows)[1]["라벨"] == "긍정"
     path.write_bytes(table.encode("cp949"))
     assert next(open_table(path, encoding="cp949").rows)[1]["라벨"] == "긍정"
+
+
+def test_one_nul_byte_does_not_make_a_file_binary(tmp_path: Path) -> None:
+    text = "name,한국어\ngood,1\nba\0d,2\n"
+    for block_bytes in (1 << 16, 41):
+        with pytest.raises(DataError, match=r"a.csv has a NUL byte in line 3; expected text. Remove it.*tr -d"):
+            read(tmp_path / "a.csv", (text * 3).encode(), None, block_bytes)

@@ -114,6 +114,9 @@ def test_halves_of_a_surrogate_pair_are_one_character(small: Tokenizer) -> None:
 def test_lone_surrogate_is_refused_with_its_place(small: Tokenizer) -> None:
     with pytest.raises(DataError, match=r"text 2 of 2 has the lone surrogate U\+D83D at character 3"):
         small.encode_batch(["fine", "abc\ud83d"])
+    # What Python makes of a byte of the command line.
+    with pytest.raises(DataError, match="the text is not UTF-8: byte 0xff at character 1"):
+        small.encode(b"a\xff".decode("utf-8", "surrogateescape"))
 
 
 def test_batches_and_arrays_agree_with_single_texts(small: Tokenizer) -> None:

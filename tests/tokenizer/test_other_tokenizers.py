@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from headwater.convert import convert
+from headwater.inference import load
 from headwater.storage.files import write_json
 from headwater.tokenizer import Tokenizer
 
@@ -359,3 +361,52 @@ def test_ids_and_text_are_those_of_transformers(tmp_path: Path, make: Callable[[
     assert (again.identity, again.roles[:3]) == (ours.identity, ours.roles[:3])
     copy = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
     assert [copy(text, add_special_tokens=False).input_ids for text in texts] == expected
+
+
+def write_model(folder: Path, rows: int, prompt: list[int]) -> list[int]:
+    """Write a random GPT-2 with two ends of text that it reaches; return its greedy ids without an end."""
+    import torch
+    from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(3)
+    config = GPT2Config(vocab_size=rows, n_positions=64, n_embd=32, n_layer=2, n_head=2, initializer_range=0.4)
+    config.bos_token_id = config.eos_token_id = None
+    model = GPT2LMHeadModel(config).eval()
+    free = model.generate(torch.tensor([prompt]), max_new_tokens=30, do_sample=False, pad_token_id=0)[0]
+    continuation: list[int] = free[len(prompt) :].tolist()
+    end = next(token for token in continuation[5:25] if token not in continuation[:5])
+    files = {path.name: path.read_bytes() for path in folder.glob("*.json") if path.name != "config.json"}
+    model.generation_config = GenerationConfig(eos_token_id=[rows - 1, end], bos_token_id=1, pad_token_id=2)
+    model.save_pretrained(folder)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return continuation
+
+
+@pytest.mark.parametrize("make", [prefix_space, kogpt2, sentencepiece_bytes, added_to_gpt2])
+def test_greedy_text_and_its_end_are_those_of_transformers(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    folder, copy = tmp_path / "theirs", tmp_path / "ours"
+    folder.mkdir()
+    make(folder)
+    prompt = "The sea  is 한국어"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(prompt, add_special_tokens=False).input_ids
+    free = write_model(folder, len(tokenizer), ids)
+    convert(folder, copy)
+    for path in (folder, copy):
+        model = transformers.AutoModelForCausalLM.from_pretrained(path)
+        whole = model.generate(torch.tensor([ids]), max_new_tokens=30, do_sample=False)[0].tolist()
+        assert len(whole) < len(ids) + len(free)
+        loaded = load(path)
+        assert loaded.tokenizer.ends == (len(tokenizer) - 1, whole[-1])
+        assert (loaded.tokenizer.roles.start, loaded.tokenizer.padding) == (1, 2)
+        generation = loaded.submit(prompt, temperature=0.0, max_tokens=30)
+        text = "".join(event.text for event in generation)
+        assert (generation.finished, generation.tokens) == ("stop", whole[len(ids) :])
+        settings = {"clean_up_tokenization_spaces": False, "skip_special_tokens": False}
+        expected = tokenizer.decode(whole[:-1], **settings)
+        if "\ufffd" not in expected:  # bytes that are not UTF-8 depend on what follows them
+            assert tokenizer.decode(ids, **settings) + text == expected

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.finetuning.estimator import Estimator
 from headwater.finetuning.rows import TaskName
 
@@ -76,6 +76,12 @@ def _text(value: Any, number: int) -> str:
     """Return a text; empty for a missing value: None, or NaN as in pandas."""
     if value is None or value != value or type(value).__name__ == "NAType":
         return ""
+    if isinstance(value, list | tuple):
+        raise DataError(
+            f"X has {counted(len(value), 'column')}, as row {number} shows",
+            expected="one column of texts",
+            repair="Give one, as X['text'], or join their texts",
+        )
     if not isinstance(value, str):
         raise DataError(f"X has a value of type {type(value).__name__} in row {number}", expected="text")
     return value

@@ -39,6 +39,11 @@ def text_encoding(name: str) -> str:
     return UTF_8 if found == "utf-8" else _WIDER.get(found, found)
 
 
+# A text has at most one NUL byte or other control character in so many bytes.
+_FEW = 10
+_NOT_IN_TEXT = bytes([*range(9), 11, *range(14, 27), *range(28, 32)])
+
+
 def encoding_of(data: bytes) -> str:
     """Return the encoding that the beginning of a text clearly has: by its byte-order mark, or Korean; else ""."""
     for mark, encoding in _MARKS:
@@ -76,11 +81,23 @@ def decode_text(data: bytes, path: AnyFile) -> str:
         raise undecodable(path, error) from None
 
 
-def require_text(data: bytes, path: AnyFile, encoding: str | None = None) -> None:
-    """Raise DataError if the beginning of a file is UTF-16 or has NUL bytes; `encoding` as in `text_blocks`."""
+def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines: int = 0) -> None:
+    """Raise DataError if a part of a file is UTF-16 or has NUL bytes; `lines` are before it.
+
+    `encoding` as in `text_blocks`.
+    """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
     if b"\x00" in data:
+        texts = len(data.translate(None, _NOT_IN_TEXT))
+        whole = data.lstrip(bytes(range(0x80, 0xC0)))  # a block may begin inside a character
+        if _FEW * (len(data) - texts) <= len(data) and _begins(whole, "utf-8") is not None:
+            line = lines + data.count(b"\n", 0, data.index(0)) + 1
+            raise DataError(
+                f"{path} has a NUL byte in line {line:,}",
+                expected="text",
+                repair=f"Remove it, as with: tr -d '\\000' < {path} > converted{path.suffix}",
+            )
         option = "" if encoding is None else "; if it is UTF-16: --encoding utf-16-le"
         raise DataError(
             f"{path} is a binary file", expected="UTF-8 text", repair=f"Convert it to text first{option}"

@@ -91,7 +91,7 @@ def text_blocks(path: AnyFile, block_bytes: int | None = None, encoding: str | N
                 chosen = (encoding_of(block) if encoding == "" else encoding) or UTF_8
                 decoder = codecs.getincrementaldecoder(chosen)()
             if chosen == UTF_8:
-                require_text(block, path, encoding)
+                require_text(block, path, encoding, lines)
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:

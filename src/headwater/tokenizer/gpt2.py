@@ -84,9 +84,11 @@ def to_bytes(texts: Sequence[str]) -> list[bytes]:
             data.append(joined.encode("utf-8"))
         except UnicodeEncodeError as error:
             which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
-            raise DataError(
-                f"{which} has the lone surrogate U+{ord(joined[error.start]):04X} at character {error.start}",
-                expected="Unicode text",
-                repair="Replace it, as with: text.encode('utf-8', 'replace').decode('utf-8')",
-            ) from None
+            code = ord(joined[error.start])
+            # Python reads a byte of the command line that is not UTF-8 as one of these.
+            if 0xDC80 <= code <= 0xDCFF:
+                seen = f"{which} is not UTF-8: byte 0x{code - 0xDC00:02x} at character {error.start}"
+            else:
+                seen = f"{which} has the lone surrogate U+{code:04X} at character {error.start}"
+            raise DataError(seen, expected="Unicode text", repair="Replace or remove it") from None
     return data
