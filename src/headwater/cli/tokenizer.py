@@ -81,7 +81,8 @@ def encode(
         raise UsageError("--show cannot be combined with --json", repair="Leave one of them out")
 
     loaded = Tokenizer.load(tokenizer, download=download)
-    ids = loaded.encode(read_stdin() if text == "-" else text, allow_special)
+    # Otherwise as `pack` and `generate` read a text.
+    ids = loaded.encode(read_stdin() if text == "-" else text, allow_special or None)
     if show:
         _show(loaded, ids)
         say(counted(len(ids), "token"))
