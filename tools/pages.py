@@ -40,10 +40,11 @@ NAVIGATION = {
     "한국어": (
         *("tutorials/own-text.ko", "tutorials/korean", "tutorials/own-labels.ko"),
         *("reading/questions.ko", "reading/basics.ko", "reading/gpt1.ko", "reading/gpt2.ko"),
-        *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko"),
+        *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko", "your-model.ko"),
     ),
     "Guides": (
-        *("corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "models", "other-tools"),
+        *("your-model", "corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "models"),
+        "other-tools",
         "troubleshooting",
         "results/index",
     ),
