@@ -27,8 +27,9 @@ def read(path: Path, *named: str) -> list[dict[str, Any]]:
         {"schema": {"fields": [], "pandas_version": "1.4.0"}, "data": ROWS},
         {"text": ["good, really", "bad"], "label": [1, 0]},
         ROWS,
+        {"version": "1.1", "count": 2, "data": ROWS},
     ],
-    ids=["columns", "index", "split", "table", "list", "records"],
+    ids=["columns", "index", "split", "table", "list", "records", "data"],
 )
 def test_json_is_read_in_each_form_that_pandas_writes(tmp_path: Path, content: Any) -> None:
     file = tmp_path / "t.json"
@@ -44,8 +45,9 @@ def test_rows_of_values_have_numbered_columns(tmp_path: Path) -> None:
 
 def test_one_object_of_objects_stays_one_row(tmp_path: Path) -> None:
     file = tmp_path / "t.json"
-    file.write_text('{"text": "one", "meta": {"a": 1}}')
-    assert read(file) == [{"text": "one", "meta": {"a": 1}}]
+    for meta in ({"a": 1}, [{"a": 1}]):
+        file.write_text(json.dumps({"text": "one", "meta": meta}))
+        assert read(file) == [{"text": "one", "meta": meta}]
 
 
 @pytest.mark.parametrize(

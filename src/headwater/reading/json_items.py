@@ -77,6 +77,9 @@ def _rows(content: Any, path: AnyFile) -> list[Any]:
         return [dict(zip(content, values, strict=True)) for values in zip(*map(dict.values, parts), strict=True)]
     if len(parts) > 1 and all(isinstance(part, list) for part in parts) and len({*map(len, parts)}) == 1:
         return [dict(zip(content, values, strict=True)) for values in zip(*parts, strict=True)]
+    tables = [part for part in parts if isinstance(part, list) and part and all(isinstance(x, dict) for x in part)]
+    if len(tables) == 1 and not any(isinstance(part, str) for name, part in content.items() if name != "version"):
+        return tables[0]  # as {"data": rows}
     return [content]
 
 
