@@ -1,0 +1,1 @@
+headwater serve --model 후기=분류기

@@ -1,0 +1,1 @@
+headwater serve --model reviews=reviews
