@@ -31,7 +31,8 @@ DOCS, PACKAGE = ROOT / "docs", ROOT / "src" / "headwater"
 NAVIGATION = {
     "Begin": ("install",),
     "Tutorials": tuple(
-        f"tutorials/{name}" for name in ("own-text", "own-labels", "papers", "serve", "cluster", "gpt2-small")
+        f"tutorials/{name}"
+        for name in ("ten-minutes", "own-text", "own-labels", "papers", "serve", "cluster", "gpt2-small")
     ),
     "The papers in code": (
         *(f"reading/{name}" for name in ("questions", "basics", "gpt1", "gpt2", "relatives", "slips", "pencil")),
@@ -39,6 +40,7 @@ NAVIGATION = {
     ),
     "한국어": (
         *("tutorials/own-text.ko", "tutorials/korean", "tutorials/own-labels.ko"),
+        *("tutorials/ten-minutes.ko", "tutorials/serve.ko"),
         *("reading/questions.ko", "reading/basics.ko", "reading/gpt1.ko", "reading/gpt2.ko"),
         *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko", "your-model.ko"),
     ),

@@ -108,6 +108,44 @@ JOURNEYS = {
         },
         needs=("sklearn",),
     ),
+    "ten-minutes": Journey(
+        tuple(f"ten-minutes/{name}" for name in ("look.sh", "cross_validation.py", "train.sh", "next_week.sh")),
+        {
+            **SHORT,
+            'Classifier(base="gpt2-mini")': 'Classifier(base="gpt2-mini", epochs=0.1)',
+            "StratifiedGroupKFold(3,": "StratifiedGroupKFold(2,",
+            "this-week.csv": "reviews.csv",
+        },
+        needs=("sklearn",),
+    ),
+    "ten-minutes-ko": Journey(
+        tuple(
+            f"ten-minutes/ko_{name}" for name in ("look.sh", "cross_validation.py", "train.sh", "next_week.sh")
+        ),
+        {
+            **SHORT,
+            'Classifier(base="gpt2-mini-ko")': 'Classifier(base="gpt2-mini-ko", epochs=0.1)',
+            "StratifiedGroupKFold(3,": "StratifiedGroupKFold(2,",
+            "새_후기.csv": "new-reviews.csv",
+            "이번_주.csv": "reviews.csv",
+            '"후기.csv"': '"reviews.csv"',
+            " 후기.csv": " reviews.csv",
+            "--text 글 --label 라벨": "--text review --label stars",
+            '줄["글"]': '줄["review"]',
+            '줄["라벨"]': '줄["stars"]',
+        },
+        needs=("sklearn",),
+    ),
+    "ten-minutes-serve": Journey(
+        ("ten-minutes/serve.sh&", "ten-minutes/ask.sh"),
+        {"reviews=reviews": "reviews=fine-tuned"},
+        needs=("fastapi", "curl"),
+    ),
+    "ten-minutes-serve-ko": Journey(
+        ("ten-minutes/ko_serve.sh&", "ten-minutes/ko_ask.sh"),
+        {"후기=분류기": "후기=fine-tuned"},
+        needs=("fastapi", "curl"),
+    ),
     "papers": Journey(
         (
             *(f"papers/{name}.sh" for name in ("list", "convert", "zero_shot", "sets", "recipe", "ablations")),
@@ -303,6 +341,7 @@ ELSEWHERE = {
     "install/install.sh",
     "install/activate.sh",
     "install/papers.sh",
+    "install/wheel.sh",
     "install/licences.sh",  # tests/packaging
     "contributing/campaign.sh",  # takes hours
     "serving/serve_two.sh",  # both halves stand in other journeys
