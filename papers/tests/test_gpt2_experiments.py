@@ -18,6 +18,7 @@ from headwater.pretraining.tokens.sampler import TokenStream
 from headwater_papers import reproduce
 from headwater_papers.claims import PaperClaim, judge_steps
 from headwater_papers.gpt2_ladder import windows_read, windows_unread
+from headwater_papers.gpt2_lambada import share_outside
 from headwater_papers.gpt2_memorisation import share_without
 from headwater_papers.gpt2_overlap import change_by_passage, judge_without
 from headwater_papers.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
@@ -280,3 +281,8 @@ def test_samples_are_shown_on_one_line_each(done: Path) -> None:
     notes = json.loads((done / "gpt2_samples" / "results.json").read_text())["notes"]
     assert len(notes) == 2
     assert all("\n" not in note and "The book:" in note for note in notes)
+
+
+def test_a_last_word_is_looked_for_among_the_words_before_it() -> None:
+    passages = ["The Bell rang. He heard the bell", "A bell, and then the bells rang", "She said \"don't\", don't"]
+    assert share_outside(passages) == pytest.approx(100 / 3)  # "rang" alone
