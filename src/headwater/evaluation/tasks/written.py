@@ -48,7 +48,7 @@ class Conversations(Task):
     summary = "answers to questions on a text, greedy, F1 against people's answers"
     scored = "the first line written after the document, the conversation and `A:`"
     from_paper = "document, history and a final `A:`; greedy; F1 on the development part"
-    inferred = "`Q:` and `A:` lines; the end at a line break; 32 tokens"
+    inferred = "`Q:` and `A:` lines; the end at a line break; 32 tokens; F1 over all questions, not by domain"
     metrics = (Metric("f1"), Metric("exact match"))
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
@@ -171,7 +171,10 @@ class Translation(Task):
     benchmark = "wmt14"
     scored = "the first sentence written after the pairs and the source sentence, by BLEU"
     from_paper = "`english sentence = french sentence` pairs; greedy; the first sentence"
-    inferred = "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a)"
+    inferred = (
+        "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a); a sentence ends at its "
+        "first full stop, also that of `M.` or `U.S.`"
+    )
     metrics = (Metric("bleu"),)
     sources = tuple(
         Source(
