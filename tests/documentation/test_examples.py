@@ -119,9 +119,7 @@ JOURNEYS = {
         needs=("sklearn",),
     ),
     "ten-minutes-ko": Journey(
-        tuple(
-            f"ten-minutes/ko_{name}" for name in ("look.sh", "cross_validation.py", "train.sh", "next_week.sh")
-        ),
+        tuple(f"ten-minutes/ko_{name}" for name in ("look.sh", "cross_validation.py", "train.sh", "next_week.sh")),
         {
             **SHORT,
             'Classifier(base="gpt2-mini-ko")': 'Classifier(base="gpt2-mini-ko", epochs=0.1)',

@@ -172,8 +172,8 @@ class Translation(Task):
     scored = "the first sentence written after the pairs and the source sentence, by BLEU"
     from_paper = "`english sentence = french sentence` pairs; greedy; the first sentence"
     inferred = (
-        "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a); a sentence ends at its "
-        "first full stop, also that of `M.` or `U.S.`"
+        "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a); a sentence ends at "
+        "its first full stop, also that of `M.` or `U.S.`"
     )
     metrics = (Metric("bleu"),)
     sources = tuple(
