@@ -9,6 +9,8 @@ from unicodedata import normalize
 
 import numpy as np
 
+from headwater.corpus import build_corpus, load_recipe, read_documents
+from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.estimators import Classifier
 from headwater.finetuning.explanation import explain
@@ -46,6 +48,20 @@ def test_a_model_of_one_form_predicts_the_same_for_the_other(base: Path, tmp_pat
     assert set(found[0][1][0][1]) == {"긍정", "부정"}
     tuned = FineTuned.load(tmp_path / "model")
     assert explain(tuned, (TEXTS[0],), 0) == explain(tuned, (decomposed(TEXTS)[0],), 0)
+
+
+def test_columns_are_named_in_either_form(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(normalize("NFD", "글,갈래\n강물,긍정\n산,부정\n"), encoding="utf-8")
+    for form in ("NFC", "NFD"):
+        named = Columns(text=normalize(form, "글"), label=normalize(form, "갈래"))
+        found, rows = read_table(path, "classify", named)
+        assert [row.composed().label for row in rows] == ["긍정", "부정"]
+        config = load_recipe("plain", {"text_field": normalize(form, "글")})
+        build_corpus([path], tmp_path / form, config)
+        assert [document.text for document in read_documents(tmp_path / form)] == ["강물", "산"]
+    path.write_text("글,갈래\n강물,긍정\n", encoding="utf-8")
+    assert [row.segments for row in read_table(path, "classify", Columns(), trained=found)[1]] == [("강물",)]
 
 
 def test_an_earlier_model_reads_rows_as_they_are(base: Path, tmp_path: Path) -> None:

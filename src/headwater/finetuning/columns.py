@@ -18,7 +18,7 @@ from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
 from headwater.finetuning.labels import listed
 from headwater.finetuning.rows import Raw, TaskName, class_name
-from headwater.reading import OpenTable, open_table, parse_json
+from headwater.reading import OpenTable, compose, open_table, parse_json
 from headwater.storage import SILENT, Progress
 
 # Common names of columns, the likeliest first.
@@ -181,13 +181,14 @@ def find_columns(
     if not any(available):
         raise DataError(f"{name} is empty", expected="a table with a name for each column")
     roles = [*_ROLES[task], "label"]
-    given = {role: value for role, value in columns.to_dict().items() if value is not None}
+    given = {role: _as_there(value, available) for role, value in columns.to_dict().items() if value is not None}
     if unread := [role for role in given if role not in roles]:
         options = [option.format(role=role, column="").rstrip(" =") for role in (unread[0], *roles)]
         raise UsageError(
             f"task {task} does not read the column of {options[0]}", expected=" or ".join(options[1:])
         )
-    before = {} if trained is None else {role: value for role, value in trained.to_dict().items() if role in roles}
+    before = {} if trained is None else trained.to_dict()
+    before = {role: _as_there(value, available) for role, value in before.items() if role in roles}
     lenient = "" if need_label else before.get("label")
     chosen = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
     if "label" in chosen and (twice := {*_as_list(chosen["label"])} & _columns_of(chosen, "label")):
@@ -220,6 +221,13 @@ def find_columns(
             progress.note(f"{name} has no column {value!r}, as in training: the {role} is read from {likely[0]!r}")
         chosen[role] = likely if role == "answers" else "".join(likely)
     return Columns.build(chosen)
+
+
+def _as_there(value: str | list[str], available: Sequence[str]) -> str | list[str]:
+    """Return a role's columns in the Unicode form in which the table spells them, if it has them in any."""
+    spelled = {compose(column): column for column in available} | {column: column for column in available}
+    names = [spelled.get(name, spelled.get(compose(name), name)) for name in _as_list(value)]
+    return names if isinstance(value, list) else "".join(names)
 
 
 def _chosen(

@@ -46,9 +46,9 @@ class LittleText:
         """Return a sentence for the user: what is done, and what to expect of the model."""
         return (
             f"{self.tokens:,} tokens are very little text: {initial}, which knows the language, reads them "
-            f"{PASSES} times in windows of {self.window} tokens, in about a minute, whatever --minutes says. Expect "
-            "the words and the form of the text in what it writes, not new knowledge; more passes would learn "
-            "the lines by heart"
+            f"{PASSES} times in windows of {self.window} tokens, in about a minute, whatever --minutes says. "
+            "Expect the words and the form of the text in what it writes, not new knowledge; more passes would "
+            "learn the lines by heart"
         )
 
 

@@ -19,6 +19,7 @@ from headwater.errors import DataError
 from headwater.reading import (
     AnyFile,
     byte_blocks,
+    compose,
     encoding_of,
     is_compressed,
     is_table,
@@ -95,6 +96,8 @@ def _table_texts(
     """Yield the text and the row of each row of a table, except rows whose text is null."""
     field = named or "text"
     table = open_table(path, (field, *_FIELDS), encoding, (field,))
+    if field not in table.columns:  # it may be spelled in the other Unicode form
+        field = next((name for name in table.columns if compose(name) == compose(field)), field)
     if table.columns and field not in table.columns:
         if (first := table.first_row()) is not None:
             raise DataError(
