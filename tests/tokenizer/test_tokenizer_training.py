@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -305,3 +306,17 @@ def test_iterators_are_read_once_and_not_held(path: str) -> None:
             assert alive < 20
 
     assert Tokenizer.train(texts(), vocab_size=270).vocabulary_size == 270
+
+
+@pytest.mark.parametrize(("form", "encoding"), [("NFC", "utf-8"), ("NFD", "utf-8"), ("NFC", "cp949")])
+def test_a_file_is_read_as_a_corpus_reads_it(tmp_path: Path, form: str, encoding: str) -> None:
+    text = "강물은 산에서 시작하여 남쪽 바다로 흐른다.\n" * 20
+    (tmp_path / "a.txt").write_text(unicodedata.normalize(form, text), encoding=encoding)
+    vocabularies = [Tokenizer.train(source, vocab_size=300).vocabulary for source in (tmp_path / "a.txt", [text])]
+    assert vocabularies[0].tokens == vocabularies[1].tokens
+
+
+def test_a_file_in_another_encoding_is_a_corpus_first(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"un caf\xe9")
+    with pytest.raises(DataError, match=r"headwater corpus build \S+a.txt --encoding latin1 --out"):
+        Tokenizer.train(tmp_path / "a.txt", vocab_size=300)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.reading import is_compressed, is_table, text_blocks, unpacked_suffix
+from headwater.reading import compose, is_compressed, is_table, text_blocks, unpacked_suffix
 from headwater.storage import SILENT, Progress, has_manifest, user_files
 from headwater.tokenizer import compiled
 from headwater.tokenizer.gpt1 import WordSplitter
@@ -100,7 +100,8 @@ def source_files(path: Path) -> list[Path]:
 def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[str]:
     """Yield the sources' text in blocks of about 64 KiB, split at `separators`.
 
-    Raises DataError naming the file and line of invalid UTF-8.
+    The text of files is brought into Unicode's composed form, as in a corpus. Raises DataError naming the file and
+    line of text that cannot be decoded.
     """
     split = re.compile("|".join(map(re.escape, separators))) if separators else None
     for block in _blocks(sources):
@@ -125,8 +126,20 @@ def _blocks(sources: Sources) -> Iterator[str]:
 
 
 def _file_blocks(path: Path) -> Iterator[str]:
+    """Yield the text of a file in the form that a corpus has: see `headwater corpus build`."""
+    try:
+        yield from map(compose, _decoded_blocks(path))
+    except DataError as error:
+        _, named, option = error.repair.partition("--encoding ")
+        if not named:
+            raise
+        repair = f"Build a corpus of it and train on that: headwater corpus build {path} {named}{option} --out DIR"
+        raise DataError(error.seen, expected=error.expected, repair=repair) from None
+
+
+def _decoded_blocks(path: Path) -> Iterator[str]:
     rest = ""
-    for text in text_blocks(path, BLOCK_BYTES):
+    for text in text_blocks(path, BLOCK_BYTES, encoding=""):
         before = max(len(rest) - 1, 0)
         rest += text
         border = _LAST_BORDER.match(rest, before)
