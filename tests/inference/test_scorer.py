@@ -159,9 +159,9 @@ def test_pairs_are_encoded_together_in_two_calls(scorer: Scorer, monkeypatch: py
     calls: list[int] = []
     encode = scorer.tokenizer.encode_batch
 
-    def counted(texts: list[str]) -> list[list[int]]:
+    def counted(texts: list[str], allow_special: bool | None) -> list[list[int]]:
         calls.append(len(texts))
-        return encode(texts)
+        return encode(texts, allow_special)
 
     monkeypatch.setattr(scorer.tokenizer, "encode_batch", counted)
     assert scorer.encode_pairs(pairs) == alone
