@@ -8,6 +8,16 @@ from model_server import (
     server,
     start_server,
     task_folders,
+    train_run,
 )
 
-__all__ = ["base_folder", "http", "lstm_folder", "masked_folder", "server", "start_server", "task_folders"]
+__all__ = [
+    "base_folder",
+    "http",
+    "lstm_folder",
+    "masked_folder",
+    "server",
+    "start_server",
+    "task_folders",
+    "train_run",
+]

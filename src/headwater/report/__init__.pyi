@@ -1,6 +1,6 @@
 from .claims import KIND
 from .html import report, template
-from .plots import Draw, Series, line_chart, require_matplotlib, save_figure
+from .plots import Draw, Series, line_chart, require_matplotlib, save_figure, thin
 from .scores import EXPONENT_FROM
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "require_matplotlib",
     "save_figure",
     "template",
+    "thin",
 ]

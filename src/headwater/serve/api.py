@@ -6,6 +6,7 @@
 | /tokenize, /detokenize, /tokenizer_info | in vLLM's format |
 | /score, /classify | score pairs of texts; label texts with a fine-tuned model |
 | /v1/fill | fill the blanks of a text with a masked model |
+| /run | the losses and samples of the run whose model is served |
 | /inspect | return attention and every layer's prediction, for the page |
 | /health, /metrics, /openapi.json | for operators |
 | / | the page |
@@ -31,6 +32,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from headwater.serve import inside, reading, tasks
 from headwater.serve.answers import EventStream, Json, Server, Share, Work, reported
 from headwater.serve.completions import CompletionPlan, complete, plan_completion, stream
+from headwater.serve.following import Follower, run_state
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.problems import ERRORS, Problem, invalid
@@ -69,8 +71,11 @@ def create_app(
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="text"))
         for served in models:
             served.start(limits.queue, background)
+        follower = Follower(server.models, lambda served: served.start(limits.queue, background))
+        following = asyncio.create_task(follower.follow())
         yield
-        for served in models:
+        following.cancel()
+        for served in [*server.models.values(), *follower.leaving]:
             served.stop()
 
     app = FastAPI(
@@ -214,6 +219,12 @@ def _add_own(app: FastAPI, server: Server) -> None:
     async def detokenize(body: requests.DetokenizeRequest) -> Any:
         """Join tokens into a text."""
         return Work(server, body, tasks.detokenize, "tokens")
+
+    @app.get("/run", response_model=responses.RunState, tags=["Headwater"])
+    async def run(model: str | None = None) -> Any:
+        """Return the losses and the newest samples of the run whose model is served."""
+        served = server.find(model)
+        return Json(await served.write(lambda: run_state(served)))
 
     @app.get("/tokenizer_info", response_model=responses.TokenizerInfo, tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:

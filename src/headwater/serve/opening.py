@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
 from headwater import shipped
@@ -12,6 +13,7 @@ from headwater.errors import UsageError, counted
 from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
+from headwater.serve.following import RunLosses, run_of
 from headwater.serve.served import Served
 from headwater.tokenizer import Tokenizer
 
@@ -106,10 +108,14 @@ def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
 def _open(
     name: str, source: str, tokenizer: str | None, precision: str, device: str, slots: int, compose: bool
 ) -> Served:
-    folder = shipped.resolve(source)
+    folder, run = shipped.resolve(source), run_of(source)
     if not FineTuned.is_in(folder):
         lm = load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots, compose=compose)
-        return Served(name, lm, language=language_of(folder, lm.tokenizer))
+        served = Served(name, lm, language=language_of(folder, lm.tokenizer), folder=folder, run=run)
+        if run is not None:
+            served.journal = RunLosses(run)
+            served.reopen = partial(_open, name, source, tokenizer, precision, device, slots, compose)
+        return served
     fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
     exact = "fp32" if precision == "auto" else precision
     lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots, compose=compose)

@@ -22,9 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater import native
+from headwater import native, shipped
 from headwater.errors import HeadwaterError
 from headwater.finetuning import FineTuned
 from headwater.inference import Engine, Event, Generation, LanguageModel, Request, Scorer
@@ -237,6 +238,10 @@ class Served:
     beams: int = 1  # the most of one search
     language: str | None = None  # of its text, as "en"; None if unknown
     created: int = field(default_factory=lambda: int(time.time()))
+    folder: Path | None = None  # of the model
+    run: Path | None = None  # the run folder that is followed
+    journal: Any = None  # of the run
+    reopen: Callable[[], Served] | None = None  # opens the run's newest model
 
     def start(self, queue: int, background: Executor | None = None) -> None:
         """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it.
@@ -274,12 +279,32 @@ class Served:
     def _done(self, _: object) -> None:
         self._jobs -= 1
 
-    def stop(self) -> None:
-        """Stop the threads."""
+    def take_place_of(self, other: Served) -> None:
+        """Get the settings of another opening of the same run, and allocate what its engine needs."""
+        self.beams, self.journal, self.reopen = other.beams, other.journal, other.reopen
+        self.lm.slots = other.lm.slots
+        if self._is_causal:
+            _ = self.engine, self.scorer
+
+    def stop(self, *, background: bool = True) -> None:
+        """Stop the threads; without `background` not that of long texts, which other models share."""
         if self._is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
-        self._background.shutdown(cancel_futures=True)
+        if background:
+            self._background.shutdown(cancel_futures=True)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request uses the model."""
+        return not self._jobs and not (self._is_causal and self.worker.held)
+
+    @property
+    def update(self) -> int | None:
+        """The update of the checkpoint that is served; None for a model that is not a checkpoint."""
+        if self.folder is None or self.folder.parent.name != "checkpoints":
+            return None
+        return shipped.step_of(self.folder.name)
 
     @property
     def alive(self) -> bool:

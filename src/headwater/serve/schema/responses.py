@@ -209,6 +209,7 @@ class ModelCard(BaseModel):
     labels: list[str] | None
     masked: bool
     language: str | None
+    run: bool
 
 
 class ModelList(BaseModel):
@@ -216,6 +217,28 @@ class ModelList(BaseModel):
 
     object: Literal["list"]
     data: list[ModelCard]
+
+
+class RunSample(BaseModel):
+    """One sample that a run wrote while it trained."""
+
+    step: int
+    prompt: str
+    text: str
+
+
+class RunState(BaseModel):
+    """The answer of /run. training, held_out: pairs of tokens read and loss in nats per token."""
+
+    model: str
+    complete: bool
+    update: int
+    updates: int
+    served_update: int | None
+    tokens_per_second: float | None
+    training: list[list[float]]
+    held_out: list[list[float]]
+    samples: list[RunSample]
 
 
 class Tokens(BaseModel):
