@@ -32,7 +32,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from headwater.serve import inside, reading, tasks
 from headwater.serve.answers import EventStream, Json, Server, Share, Work, reported
 from headwater.serve.completions import CompletionPlan, complete, plan_completion, stream
-from headwater.serve.following import Follower, run_state
+from headwater.serve.following import RunFollower, run_state
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.problems import ERRORS, Problem, invalid
@@ -71,7 +71,7 @@ def create_app(
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="text"))
         for served in models:
             served.start(limits.queue, background)
-        follower = Follower(server.models, lambda served: served.start(limits.queue, background))
+        follower = RunFollower(server.models, lambda served: served.start(limits.queue, background))
         following = asyncio.create_task(follower.follow())
         yield
         following.cancel()

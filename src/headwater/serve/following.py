@@ -91,7 +91,7 @@ def run_state(served: Served) -> dict[str, Any]:
         "complete": manifest.complete,
         "update": int(journal.last.get("step", 0)),
         "updates": int(manifest.config.get("steps", 0)),
-        "served_update": served.update,
+        "served_update": _update_of(served),
         "tokens_per_second": journal.last.get("tokens_per_second"),
         "training": [list(point) for point in thin(journal.training, _POINTS)],
         "held_out": [list(point) for point in thin(journal.held_out, _POINTS)],
@@ -99,7 +99,13 @@ def run_state(served: Served) -> dict[str, Any]:
     }
 
 
-class Follower:
+def _update_of(served: Served) -> int | None:
+    """Return the update of the checkpoint that is served; None for a model that is not a checkpoint."""
+    folder = served.folder
+    return shipped.step_of(folder.name) if folder and folder.parent.name == "checkpoints" else None
+
+
+class RunFollower:
     """Replaces each followed model when its run has a newer checkpoint, until it is cancelled."""
 
     def __init__(self, models: dict[str, Served], start: Callable[[Served], None]) -> None:

@@ -25,7 +25,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater import native, shipped
+from headwater import native
 from headwater.errors import HeadwaterError
 from headwater.finetuning import FineTuned
 from headwater.inference import Engine, Event, Generation, LanguageModel, Request, Scorer
@@ -298,13 +298,6 @@ class Served:
     def idle(self) -> bool:
         """Whether no request uses the model."""
         return not self._jobs and not (self._is_causal and self.worker.held)
-
-    @property
-    def update(self) -> int | None:
-        """The update of the checkpoint that is served; None for a model that is not a checkpoint."""
-        if self.folder is None or self.folder.parent.name != "checkpoints":
-            return None
-        return shipped.step_of(self.folder.name)
 
     @property
     def alive(self) -> bool:
