@@ -19,6 +19,7 @@ from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.model.transformer import Transformer
 from headwater.tokenizer import Tokenizer
+from headwater.tokenizer.roles import Roles
 
 gguf = pytest.importorskip("gguf")
 
@@ -68,6 +69,14 @@ def test_the_file_holds_every_weight_and_the_tokenizer(
     assert reader.fields["tokenizer.ggml.eos_token_id"].contents() == tokenizer.end_of_text
     assert reader.fields["gpt2.attention.head_count"].contents() == 4
     assert reader.fields["gpt2.context_length"].contents() == 48
+
+
+def test_the_roles_of_tokens_are_kept(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    named = Tokenizer(tokenizer.vocabulary, Roles(start=5, ends=(7, 9), padding=6))
+    write_gguf(small_model(tokenizer), named, tmp_path / "m.gguf", "f32")
+    fields = gguf.GGUFReader(tmp_path / "m.gguf").fields
+    ids = [fields[f"tokenizer.ggml.{role}_token_id"].contents() for role in ("bos", "eos", "eot", "padding")]
+    assert ids == [5, 7, 9, 6]
 
 
 def test_rows_that_q8_0_cannot_hold_stay_in_f16(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -93,10 +93,10 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
     kind = config.model_type
     if kind == "bert":
         ours = (*_OURS_ONLY, "next_sentence") if config.next_sentence else _OURS_ONLY
-        activation = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
-        return (
-            bert.write_config(config, dtype) | activation | {TABLE: {name: getattr(config, name) for name in ours}}
-        )
+        more: dict[str, Any] = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
+        if special.get("pad_token_id"):  # else 0, transformers' default
+            more["pad_token_id"] = special["pad_token_id"]
+        return bert.write_config(config, dtype) | more | {TABLE: {name: getattr(config, name) for name in ours}}
     if kind not in _CLASSES:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
     content: dict[str, Any] = {
