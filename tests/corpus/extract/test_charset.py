@@ -61,6 +61,19 @@ def test_another_encoding_than_declared_is_reported() -> None:
     assert decode_page(b"<meta charset=euc-kr><p>ascii")[1:] == ("utf-8", "")
 
 
+@pytest.mark.parametrize("name", ["euc-kr", "cp949", "ms949", "ks_c_5601-1987"])
+def test_one_word_is_read_in_the_encoding_that_the_html_declares(name: str) -> None:
+    page = f"<html><head><meta charset='{name}'></head><body><p>오늘</p></body></html>"
+    assert decode(page.encode("cp949")) == page
+
+
+@pytest.mark.parametrize("text", ["오늘", "이야기를", "날씨는 맑고"])
+def test_a_word_that_no_declaration_explains_is_undecided_not_mojibake(text: str) -> None:
+    for header in ("", "utf-8", "iso-8859-1"):
+        with pytest.raises(UndecidedError):
+            decode(f"<p>Welcome to our page. {text} </p>".encode("cp949"), header)
+
+
 def test_bytes_that_are_no_text_are_undecided() -> None:
     noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\x00", b"")
     with pytest.raises(UndecidedError, match="encoding cannot be decided"):

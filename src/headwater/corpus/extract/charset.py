@@ -35,7 +35,11 @@ _MARKS = (
 )
 _ESCAPE = b"\x1b$"  # to the characters of two bytes of ISO-2022-JP
 _CHINESE = {"gb18030", "big5hkscs"}
-_META = re.compile(rb"<meta[^>]{0,400}charset", re.IGNORECASE)
+# What the HTML declares, in its first bytes.
+_META = re.compile(
+    rb"""<(?:meta\b[^>]{0,400}?charset|\?xml\b[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:+-]{2,40})""",
+    re.IGNORECASE,
+)
 _HANGUL = re.compile("[가-힣ㄱ-ㆎ]")
 _KANA = re.compile("[ぁ-ヺ]")
 _BEYOND = re.compile(r"[^\x00-\x7f]")
@@ -95,12 +99,16 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
         text = _strict(data, encoding) if encoding and encoding != "utf-8" else None
         if text is None or (encoding in declared and _contradicted(text, encoding, data, found)):
             continue
-        if encoding in declared or _trusted(text, encoding):
+        if encoding in _LATIN and not _reads_latin(text):
+            continue
+        if encoding in declared or (_trusted(text, encoding) and not _is_guess(text, encoding)):
             return decoded(text, encoding)
     if utf8 is not None:
         return decoded(utf8, "utf-8")
     for encoding in (*declared, found):
-        if encoding and encoding not in _LATIN and (text := _nearly(data, encoding)) is not None:
+        if not encoding or encoding in _LATIN or _strict(data, encoding) is not None:
+            continue  # what decodes strictly was rejected above
+        if (text := _nearly(data, encoding)) is not None:
             return decoded(text, encoding)
     text = data.decode("cp1252", "replace")
     if _reads_latin(text):
@@ -110,16 +118,12 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
 
 def _declared(data: bytes, charset: str, *, is_html: bool) -> Iterator[str]:
     """Yield the known encodings that the server and the HTML declare, without repetition."""
-    from resiliparse.parse.encoding import detect_encoding
-
-    names: list[str | None] = [charset]
-    if is_html:
-        guessed = detect_encoding(data, html5_compatible=False)
-        declared = detect_encoding(data, html5_compatible=False, from_html_meta=True)
-        names.append(declared if declared != guessed or _META.search(data[:4096]) else "")
+    encodings = [_canonical(charset)]
+    if is_html and (found := _META.search(data[:4096])):
+        encoding = _canonical(found[1].decode("ascii", "ignore"))
+        encodings.append("" if encoding.startswith("utf-16") else encoding)  # it could not have been read so
     seen: set[str] = set()
-    for name in names:
-        encoding = _canonical(name or "")
+    for encoding in encodings:
         if encoding and encoding not in seen:
             seen.add(encoding)
             yield encoding
@@ -139,7 +143,8 @@ def _canonical(name: str) -> str:
 def _detected(data: bytes) -> str:
     from resiliparse.parse.encoding import detect_encoding
 
-    return _canonical(detect_encoding(data, html5_compatible=False) or "")
+    found = _canonical(detect_encoding(data, html5_compatible=False) or "")
+    return "cp1251" if found == "mac-cyrillic" else found  # no page is in it, and short Cyrillic texts look so
 
 
 def _strict(data: bytes, encoding: str) -> str | None:
@@ -188,6 +193,11 @@ def _trusted(text: str, encoding: str) -> bool:
     return True
 
 
+def _is_guess(text: str, encoding: str) -> bool:
+    """Return whether a text is too short to tell this single-byte encoding from its relatives."""
+    return not _is_multibyte(encoding) and len(_BEYOND.findall(text)) < LONG
+
+
 def _reads_latin(text: str) -> bool:
     """Return whether the characters beyond ASCII are mostly letters and marks next to ASCII letters."""
     beyond = _BEYOND.findall(text)
@@ -195,5 +205,5 @@ def _reads_latin(text: str) -> bool:
     if not beyond:
         return True
     textual_beyond = sum(1 for character in textual if character > "\x7f")
-    runs = len(re.findall(r"(?<=[^\x00-\x7f])[^\x00-\x7f]", text))
+    runs = len(re.findall(r"(?<=([^\x00-\x7f]))(?!\1)[^\x00-\x7f]", text))  # a row of one sign is decoration
     return 2 * textual_beyond >= len(beyond) and runs <= LATIN_RUN_SHARE * len(beyond)
