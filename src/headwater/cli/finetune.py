@@ -259,6 +259,9 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
         line += f"; chance {metrics['chance']:.3f}, majority class {metrics['majority']:.3f}"
     if "macro_f1" in metrics:
         line += f"; macro-F1 {metrics['macro_f1']:.3f}"
+    if "value" in (new := metrics.get("new_rows", {})):
+        low, high = new["interval"]
+        line += f"\non the {new['count']:,} new rows of them: {new['value']:.3f} [{low:.3f}, {high:.3f}]"
     from headwater.finetuning import baseline_sentence
 
     lines = [line, baseline_sentence(metrics)]

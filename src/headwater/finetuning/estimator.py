@@ -41,6 +41,7 @@ from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import pearson
 from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
+from headwater.finetuning.seen import Seen
 from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
@@ -117,7 +118,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             progress.note(f"left out: {counted(checked.empty, 'row')} without text")
         labels, classes = self._learn_labels(kept, y)
         targets = labels.targets(kept, "X")
-        sides = split(kept, targets, labels, share=config.validation_share, seed=config.training.seed, name="X")
+        seen = None if self.from_scratch else self._seen_by_base()
+        sides = split(
+            kept,
+            targets,
+            labels,
+            share=config.validation_share,
+            seed=config.training.seed,
+            name="X",
+            kept=seen.split_of(kept) if seen else None,
+        )
         model, tokenizer = prepare_base(config, *self._base())
         tables = [[kept[index] for index in side] for side in sides]
         parts = [
@@ -144,6 +154,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
         self.fine_tuned_.compose = self.compose
+        self.fine_tuned_.seen = (seen or Seen()).extended(*tables)
         self.learning_rate_ = config.peak_rate(model.config.width)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
@@ -362,6 +373,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
                 expected="a model folder, a model that ships, or what hw.load returned",
             )
         return self.base.model, self.base.tokenizer
+
+    def _seen_by_base(self) -> Seen | None:
+        """Return the rows of the base's own fine-tuning, if it is a folder that records them."""
+        return Seen.load(shipped.resolve(self.base)) if isinstance(self.base, str | Path) else None
 
     def _config(self) -> FinetuneConfig:
         parameters = {

@@ -26,6 +26,7 @@ from headwater.finetuning.head import TaskModel
 from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
+from headwater.finetuning.seen import Seen
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
@@ -67,6 +68,7 @@ class FineTuned:
     labels: Labels
     columns: Columns = field(default_factory=Columns)  # of the training rows
     compose: bool = False  # whether rows are brought into Unicode's composed form, as those of the training were
+    seen: Seen | None = field(default=None, repr=False)  # rows of the training; None if a folder has no record
 
     def as_read(self, rows: Iterable[Raw]) -> Iterable[Raw]:
         """Return rows in the Unicode form of the training."""
@@ -122,6 +124,8 @@ class FineTuned:
         head = {k: v.detach().float().cpu().contiguous() for k, v in self.model.head.state_dict().items()}
         save_file(head, folder / HEAD_FILE)
         write_json(folder / TASK_FILE, self._description())
+        if self.seen is not None:
+            self.seen.save(folder)
 
     def _description(self) -> dict[str, Any]:
         return {
@@ -183,7 +187,7 @@ class FineTuned:
         model.head.to(device)
         # A folder of an earlier version does not have the key: its rows were read as they were.
         form = described.get("compose") is True
-        return cls(model.eval(), tokenizer, described["task"], labels, columns, form)
+        return cls(model.eval(), tokenizer, described["task"], labels, columns, form, Seen.load(folder))
 
 
 def build_task_model(

@@ -21,6 +21,7 @@ from headwater.finetuning.fine_tuned import build_task_model
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.parts import arrange_parts
 from headwater.finetuning.rows import Raw
+from headwater.finetuning.seen import Seen
 from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.training import build_trainer, prepare_base
 from headwater.model import load_model
@@ -81,8 +82,9 @@ def forecast(
     tables = {"train": table}
     if validation is not None:
         _, tables["validation"] = rows_of(validation, trained=columns)
-    parts = arrange_parts(config, tables)
     model = shipped.resolve(model)
+    seen = Seen.load(model) if not config.from_scratch else None
+    parts = arrange_parts(config, tables, seen)
     device = choose_device(config.training.device)
     training = resolve_precision(config.training, None, device)
     config = config.model_copy(update={"training": training})

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.rows import Raw, Usable, split, usable
+from headwater.finetuning.seen import Seen
 
 # The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.
 Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
@@ -38,8 +39,10 @@ class Parts:
         return {"train": self.train.rows, "validation": self.validation.rows, **self.tests}
 
 
-def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:
+def arrange_parts(config: FinetuneConfig, tables: Tables, seen: Seen | None = None) -> Parts:
     """Check all rows, learn the labels from the training rows, and split off validation if there is none.
+
+    seen: the rows of the base's own fine-tuning, which stay on their side of the split.
 
     A test row without text has no target: it is not measured.
     """
@@ -57,6 +60,7 @@ def arrange_parts(config: FinetuneConfig, tables: Tables) -> Parts:
             share=config.validation_share,
             seed=config.training.seed,
             name=names["train"],
+            kept=seen.split_of(train.rows) if seen else None,
         )
         kept, held = ([train.rows[place] for place in side] for side in sides)
         train, validation = Usable(kept, train.empty, train.unlabelled), Usable(held)

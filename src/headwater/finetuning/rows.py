@@ -99,21 +99,33 @@ def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Label
 
 
 def split(
-    rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels, *, share: float, seed: int, name: str
+    rows: Sequence[Raw],
+    targets: npt.NDArray[np.float64],
+    labels: Labels,
+    *,
+    share: float,
+    seed: int,
+    name: str,
+    kept: Mapping[int, bool] | None = None,
 ) -> tuple[list[int], list[int]]:
     """Return the places of training and validation rows: the same share of each class, one text or more.
 
-    Equal texts stay together; a class with a single text is in training only. Raises DataError if a side is empty.
+    Equal texts stay together; a class with a single text is in training only. `kept`: the places of rows that an
+    earlier training had, and whether in validation; the others are divided. Raises DataError if a side is empty.
     """
+    kept = kept or {}
     groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         groups[row.segments].append(index)
     strata: defaultdict[str, list[list[int]]] = defaultdict(list)
-    for group in groups.values():
-        strata[labels.names[int(targets[group[0]])] if labels.target == "class" else ""].append(group)
-    random = np.random.default_rng([seed, len(rows)])
     train: list[int] = []
     validation: list[int] = []
+    for group in groups.values():
+        if group[0] in kept:
+            (validation if kept[group[0]] else train).extend(group)
+            continue
+        strata[labels.names[int(targets[group[0]])] if labels.target == "class" else ""].append(group)
+    random = np.random.default_rng([seed, len(rows) - len(kept)])
     for key in sorted(strata):
         members = strata[key]
         wanted = max(1, round(len(members) * share))

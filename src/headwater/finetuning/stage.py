@@ -29,6 +29,7 @@ from headwater.finetuning.metrics import by_class, confusion_matrix
 from headwater.finetuning.page import page
 from headwater.finetuning.parts import Parts, Tables, arrange_parts
 from headwater.finetuning.rows import Raw, balance, report
+from headwater.finetuning.seen import Seen
 from headwater.finetuning.training import (
     OUTPUTS,
     TrainingOutcome,
@@ -152,7 +153,8 @@ def run_stage(
     begun = _begun(stage)
     training = resolve_precision(config.training, begun.training if begun else None, device)
     config = config.model_copy(update={"training": training})
-    parts = arrange_parts(config, tables)
+    seen = _seen_by(model, config, progress)
+    parts = arrange_parts(config, tables, seen)
     base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
 
     context = base.config.context
@@ -171,6 +173,7 @@ def run_stage(
     config = config.resolve(width=base.config.width, examples=len(train))
     classes = balance(parts.train.rows, train.targets, parts.labels)
     figures, notes = report(parts.train, parts.validation, classes)
+    notes += seen.notes(model, parts.train.rows, parts.validation.rows) if seen else []
     notes += _truncation("training", parts.train.rows, train)
     notes += _truncation("validation", parts.validation.rows, validation)
     for note in notes:
@@ -180,7 +183,10 @@ def run_stage(
         config.save(out / CONFIG_FILE)
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         outcome.fine_tuned.columns, outcome.fine_tuned.compose = columns or Columns(), compose
+        outcome.fine_tuned.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
         metrics = summarise(outcome, train, validation, parts, figures)
+        if seen:
+            metrics |= _new_rows(outcome, seen, parts.validation.rows, validation)
         metrics |= _compared(config, outcome, parts, encoded, baselines, progress)
         with _moved_into(out) as work:
             for name, rows in parts.tests.items():
@@ -198,6 +204,28 @@ def run_stage(
         stage.finish(only={CONFIG_FILE, *made})
         _remove_checkpoints(out)
     return metrics
+
+
+def _seen_by(model: Path, config: FinetuneConfig, progress: Progress) -> Seen | None:
+    """Return the rows of the base's own fine-tuning; None if it has none, or if its weights are not used."""
+    if config.from_scratch or not FineTuned.is_in(model):
+        return None
+    seen = Seen.load(model)
+    if seen is None:
+        progress.note(
+            f"{model} does not record the rows that it was trained on, so its split cannot be kept: validation "
+            "rows may be among them, and metrics too good; measure on new rows with --validation"
+        )
+    return seen
+
+
+def _new_rows(outcome: TrainingOutcome, seen: Seen, rows: Sequence[Raw], encoded: Encoded) -> dict[str, Any]:
+    """Return the metric on the validation rows that are new since the base's own fine-tuning."""
+    new = seen.new_rows(rows)
+    if not new.any() or new.all():
+        return {"new_rows": {"count": int(new.sum())}}
+    measured = measure_probabilities(outcome.fine_tuned, encoded.targets[new], outcome.probabilities[new])
+    return {"new_rows": {"count": int(new.sum()), **measured[outcome.metric]}}
 
 
 def _remove_checkpoints(out: Path) -> None:
