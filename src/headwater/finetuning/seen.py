@@ -43,7 +43,7 @@ class Seen(NamedTuple):
         """Write SEEN_FILE into a folder."""
         parts = {name: np.array(sorted(hashes), dtype=np.uint64) for name, hashes in self._asdict().items()}
         with (folder / SEEN_FILE).open("wb") as handle:
-            np.savez(handle, **parts)
+            np.savez(handle, train=parts["train"], validation=parts["validation"])
 
     def extended(self, train: Iterable[Raw], validation: Iterable[Raw]) -> Seen:
         """Return this with the rows of a further training."""
