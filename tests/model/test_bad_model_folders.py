@@ -69,9 +69,9 @@ def test_a_pickle_is_refused_under_any_name(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(pickle.dumps({"a": 1}))
     assert "pickled weights can run code" in str(refusal(folder))
     (folder / "model.safetensors").unlink()
-    torch.save({"a": torch.zeros(2)}, folder / "pytorch_model.bin")
+    (folder / "tf_model.h5").write_bytes(b"weights")
     error = refusal(folder)
-    assert "pytorch_model.bin" in str(error)
+    assert "tf_model.h5" in str(error)
     assert "refused" in str(error)
 
 

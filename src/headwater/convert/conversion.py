@@ -110,6 +110,8 @@ def _recognise(source: Path) -> tuple[str, Path]:
         if (source.parent / openai_gpt2.HPARAMS).is_file():
             return "openai-gpt2", source.parent
         raise FolderError(f"{source.parent} has no {openai_gpt2.HPARAMS}", repair="Copy the whole release")
+    if (single := shipped.model_file(source)) is not None:
+        return ("gguf" if single.suffix == ".gguf" else "nanogpt"), single
     for folder in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
         if (folder / openai_gpt1.SHAPES).is_file():
             return "openai-gpt1", folder
@@ -125,7 +127,8 @@ def _recognise(source: Path) -> tuple[str, Path]:
         return "huggingface", source
     raise FolderError(
         f"{source} is not a model that Headwater can read",
-        expected=f"a folder with {openai_gpt1.SHAPES}, {openai_gpt2.HPARAMS} or config.json",
+        expected=f"a folder with {openai_gpt1.SHAPES}, {openai_gpt2.HPARAMS}, config.json or nanoGPT's ckpt.pt; "
+        "or a GGUF file",
     )
 
 

@@ -35,6 +35,7 @@ _NAMES = {
     "norm_2": "ffn_norm",
     "mlp.expand": "ffn_up",
     "mlp.contract": "ffn_down",
+    "output": "output",
 }
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # token types of the format
 _ROW_OF_Q8_0 = 32
@@ -55,6 +56,13 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             expected="a GPT-2",
             repair="Convert it to a Hugging Face folder instead: a destination without .gguf",
         )
+    usual = config.activation == "gelu-tanh" and config.attention_factor(config.layers - 1) == 1
+    if not usual:
+        raise UsageError(
+            "llama.cpp computes GPT-2 with GELU in its tanh form and the usual scale of attention, and this model "
+            "has another one",
+            repair="Convert it to a Hugging Face folder instead: a destination without .gguf",
+        )
     if tokenizer.kind != "gpt2":
         raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")
     tokenizer.require_rows(config.vocabulary)
@@ -64,7 +72,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             writer = gguf.GGUFWriter(part, "gpt2")
             writer.add_context_length(config.context)
             writer.add_embedding_length(config.width)
-            writer.add_feed_forward_length(4 * config.width)
+            writer.add_feed_forward_length(config.mlp_width)
             writer.add_block_count(config.layers)
             writer.add_head_count(config.heads)
             writer.add_layer_norm_eps(config.norm_epsilon)

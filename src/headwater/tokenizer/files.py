@@ -122,7 +122,7 @@ def missing_tokenizer(model: Path | str) -> MismatchError:
 def read_pair(vocabulary: Path, merges: Path, added: Mapping[str, int] | None = None) -> Vocabulary:
     """Return the vocabulary of a token file (JSON, token to id) and a merges file (one pair a line)."""
     ids, pairs, first = _parse_pair(vocabulary, merges)
-    return _assemble(ids, pairs, added or {}, str(vocabulary), str(merges), first)
+    return assemble(ids, pairs, added or {}, str(vocabulary), str(merges), first)
 
 
 def _parse_pair(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[str, str]], int]:
@@ -147,7 +147,7 @@ def _parse_pair(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tu
     return ids, pairs, first + 1
 
 
-def _assemble(
+def assemble(
     ids: Mapping[str, int],
     pairs: list[tuple[str, str]],
     added: Mapping[str, int],
@@ -155,6 +155,7 @@ def _assemble(
     merges: str,
     first_line: int,
 ) -> Vocabulary:
+    """Return a checked vocabulary of ids, merges and added tokens; the last three are for messages."""
     # Only GPT-1's vocabularies have this newline token.
     kind: Kind = "gpt1" if NEWLINE in ids else "gpt2"
     specials = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
@@ -239,7 +240,7 @@ def _read_tokenizer_json(folder: Path, added: Mapping[str, int]) -> Vocabulary:
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             raise DataError(f"merge {number} of {path} is {str(merge)[:100]!r}", expected="two tokens")
         pairs.append((pair[0], pair[1]))
-    return _assemble(model["vocab"], pairs, added, str(path), f"{path}: merges,", 1)
+    return assemble(model["vocab"], pairs, added, str(path), f"{path}: merges,", 1)
 
 
 def _is_ours(content: Mapping[str, Any]) -> bool:

@@ -32,6 +32,7 @@ from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
+from headwater.tokenizer.gguf import read_gguf
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.roles import Roles, default_roles, read_roles
@@ -87,6 +88,8 @@ class Tokenizer:
                 )
             return cls(original)
         folder = shipped.find(name_or_folder, download=download)
+        if shipped.is_gguf(folder):
+            return cls(*read_gguf(folder))
         if has_manifest(folder) and read_manifest(folder).kind == "tokenizer":
             open_folder(folder, "tokenizer")
         found = read_folder(folder)
@@ -106,7 +109,7 @@ class Tokenizer:
         rows: of the model's token embedding. Raises MismatchError for a given one that differs from the
         folder's, or whose size is not the model's.
         """
-        own = cls.load(folder) if holds_tokenizer(folder) else None
+        own = cls.load(folder) if shipped.is_gguf(folder) or holds_tokenizer(folder) else None
         if given is None:
             return own
         tokenizer = cls.load(given, download=download)

@@ -24,10 +24,12 @@ from headwater.model.build import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io import bert, huggingface
 from headwater.model.io.checkpoint import is_checkpoint, read_checkpoint
+from headwater.model.io.single import read_file
 from headwater.model.io.weights import (
     WEIGHTS,
     Place,
     TensorReader,
+    check_finite,
     find_tensors,
     require_cast,
     weight_files,
@@ -45,7 +47,8 @@ _READERS = 2  # threads: a third is hardly faster
 
 def load_config(folder: Path) -> ModelConfig:
     """Return the configuration of the model in `folder`, without reading or checking its weights."""
-    return _read_config(folder)[1]
+    single = shipped.model_file(folder)
+    return _read_config(folder)[1] if single is None else read_file(single)[0]
 
 
 def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Model:
@@ -55,7 +58,12 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
     model, is damaged, or was altered since Headwater wrote it, DataError for weights that do not fit `config.json`
     or are not finite.
     """
-    kind, config = _read_config(folder)
+    single = shipped.model_file(folder)
+    state: dict[str, Tensor] = {}
+    if single is not None:
+        kind, (config, state) = "", read_file(single)
+    else:
+        kind, config = _read_config(folder)
     model = build_model(config, device="meta")
     norms = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
     parameters = {
@@ -63,7 +71,9 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
         for name, parameter in model.named_parameters()
     }
     with _check_in_parallel(folder):
-        if is_checkpoint(folder):
+        if single is not None:
+            loaded = _arranged(state, parameters, single, device)
+        elif is_checkpoint(folder):
             loaded = read_checkpoint(folder, parameters, device)
         else:
             loaded = _read_weights(folder, kind, config, parameters, device)
@@ -152,7 +162,8 @@ def save_description(
 
 def _weight_stamps(folder: Path) -> list[tuple[str, int, int, int]]:
     """Return name, inode, size and modification time of each weight file."""
-    stats = [(path.name, path.stat()) for path in weight_files(folder)]
+    single = shipped.model_file(folder)
+    stats = [(path.name, path.stat()) for path in (weight_files(folder) if single is None else [single])]
     return [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
@@ -208,6 +219,24 @@ def _check_in_parallel(folder: Path) -> Iterator[None]:
             check.result()
 
 
+def _arranged(
+    state: dict[str, Tensor],
+    parameters: dict[str, tuple[tuple[int, ...], torch.dtype]],
+    path: Path,
+    device: torch.device | str,
+) -> dict[str, Tensor]:
+    """Return a model file's weights with the shapes and dtypes of `parameters`; raise DataError for others."""
+    if wrong := sorted(state.keys() ^ parameters.keys()):
+        raise DataError(f"{path} {'lacks' if wrong[0] in parameters else 'has'} {_listing(wrong)} of a GPT-2")
+    loaded = {}
+    for name, (shape, dtype) in parameters.items():
+        if tuple(state[name].shape) != shape:
+            raise DataError(f"{name} in {path} has shape {tuple(state[name].shape)}", expected=str(shape))
+        check_finite(name, path, state[name])
+        loaded[name] = state[name].to(device, dtype).contiguous()
+    return loaded
+
+
 def _read_weights(
     folder: Path,
     kind: str,
@@ -246,7 +275,8 @@ def _read_weights(
     if config.tied and config.predicts_tokens:
         pairs = {huggingface.HEAD: "tokens.weight", bert.HEAD: "tokens.weight"}
         pairs |= {bert.HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
-        for copy, ours in pairs.items():
+        plain = {huggingface.plain_name(name): name for name in places}
+        for copy, ours in ((plain.get(copy), ours) for copy, ours in pairs.items()):
             if copy in places and stored[ours] != (copy,):
                 _check_tied(copy, places[copy], stored[ours][0], places[stored[ours][0]])
     return loaded
@@ -257,16 +287,16 @@ def _stored_names(
 ) -> dict[str, tuple[str, ...]]:
     """Return the file's names by ours, for files with and without the model's prefix, as "transformer."."""
     prefix = huggingface.PREFIXES.get(kind, "")
-    bare = not any(name.startswith(prefix) for name in found)
-    renamed = {huggingface.modern_name(name): name for name in found}
+    renamed = {huggingface.plain_name(name): name for name in found}
+    bare = not any(name.startswith(prefix) for name in renamed)
 
     def in_file(name: str) -> str:
         name = name.removeprefix(prefix) if bare else name
         return renamed.get(name, name)
 
     stored = {name.ours: tuple(map(in_file, name.theirs)) for name in names}
-    if stored["tokens.weight"][0] not in found and huggingface.HEAD in found and "output.weight" not in stored:
-        stored["tokens.weight"] = (huggingface.HEAD,)  # a tied matrix is stored once, under either name
+    if stored["tokens.weight"][0] not in found and huggingface.HEAD in renamed and "output.weight" not in stored:
+        stored["tokens.weight"] = (renamed[huggingface.HEAD],)  # a tied matrix is stored once, under either name
     wanted = [name for parts in stored.values() for name in parts]
     missing = [name for name in wanted if name not in found]
     if missing:
@@ -274,8 +304,9 @@ def _stored_names(
             f"the weights in {folder} lack {_listing(missing)}",
             expected=f"{len(wanted)} tensors, as {CONFIG} says",
         )
-    known = {*wanted, huggingface.HEAD}
-    unexpected = sorted(name for name in found - known if not huggingface.is_unused(kind, name))
+    known = {*wanted, renamed.get(huggingface.HEAD, "")}
+    unused = {name for plain, name in renamed.items() if huggingface.is_unused(kind, plain)}
+    unexpected = sorted(found - known - unused)
     if unexpected:
         raise DataError(
             f"the weights in {folder} have {_listing(unexpected)}, which the model does not have",

@@ -35,7 +35,10 @@ _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
 # Prefixes of tensors' names that a file may omit.
 PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": bert.PREFIX}
-modern_name = bert.modern_name
+# Prefixes of torch.compile, DataParallel and trainers' modules, which are no part of a tensor's name.
+_WRAPPERS = re.compile(r"^(?:module\.|model\.)+")
+# Heads for tasks, which a language model does not need.
+_TASK_HEADS = ("score.", "classifier.", "multiple_choice_head.")
 
 _BLOCK = {
     "norm_1": "ln_1",
@@ -83,9 +86,15 @@ def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Na
             yield Name(f"final_norm.{part}", (f"transformer.ln_f.{part}",))
 
 
+def plain_name(name: str) -> str:
+    """Return a tensor's current name, without the prefixes of what its model was wrapped in."""
+    return bert.modern_name(_WRAPPERS.sub("", name.replace("_orig_mod.", "")))
+
+
 def is_unused(kind: str, name: str) -> bool:
-    """Return True for a tensor the model does not need: a causal mask, position numbers, BERT's other heads."""
-    return _BUFFERS.search(name) is not None or (kind == "bert" and name.startswith(bert.UNUSED))
+    """Return True for a tensor the model does not need: a causal mask, position numbers, heads for tasks."""
+    unused = _TASK_HEADS + (bert.UNUSED if kind == "bert" else ())
+    return _BUFFERS.search(name) is not None or name.startswith(unused)
 
 
 def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,10 +19,13 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
+from headwater.model.io.pickled import read_pickled
 from headwater.reading import parse_json, read_json
+from headwater.shipped import refuse_pointer
 from headwater.storage import atomic_path
 
 WEIGHTS = "model.safetensors"
+PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 LOST_SHARE = 0.01
 INDEX = "model.safetensors.index.json"
 CHECKPOINT_RECORD = "state.json"
@@ -39,6 +42,8 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
     begin: int
     end: int
+    tensor: Tensor | None = None
+    """The tensor itself, of a file that torch opened."""
 
 
 def find_tensors(folder: Path) -> dict[str, Place]:
@@ -46,7 +51,10 @@ def find_tensors(folder: Path) -> dict[str, Place]:
 
     Raises FolderError if there are no weights, only pickled ones, or damaged ones.
     """
-    return {name: place for path in weight_files(folder) for name, place in _read_header(path).items()}
+    places: dict[str, Place] = {}
+    for path in weight_files(folder):
+        places |= _read_header(path) if path.suffix == ".safetensors" else _read_pickled(path)
+    return places
 
 
 def stored_bytes(folder: Path) -> dict[str, int]:
@@ -87,11 +95,15 @@ class TensorReader:
         if transposed:
             # One copy of a whole matrix of one dtype, for which torch has a fast kernel.
             tensor = torch.empty(place.shape[::-1], dtype=dtype).copy_(tensor.t())
-        if sys.platform != "win32":  # release the file's pages; none was written to, so they fault back in
+        if (
+            sys.platform != "win32" and place.tensor is None
+        ):  # release the file's pages; none was written to, so they fault back in
             self._maps[place.path].madvise(mmap.MADV_DONTNEED)
         return tensor
 
     def _stored(self, place: Place) -> Tensor:
+        if place.tensor is not None:
+            return place.tensor
         with self._lock:
             if place.path not in self._maps:
                 with place.path.open("rb") as handle:
@@ -146,29 +158,50 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
-        shards = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(shards, dict) or not shards:
-            raise _damaged(folder / INDEX, "it names no files")
-        names = sorted({str(name) for name in shards.values()})
-        for name in names:
-            if Path(name).name != name or not (folder / name).is_file():
-                raise FolderError(
-                    f"{folder / INDEX} names {name}, which is not there", repair="Copy the folder again"
-                )
-        return [folder / name for name in names]
+        return _shards(folder / INDEX)
     if (folder / CHECKPOINT_RECORD).is_file():  # of this package's training: one file, or the shards of ranks
         return sorted(folder.glob("*.safetensors"))
+    if (folder / PICKLED).is_file():
+        return [folder / PICKLED]
+    if (folder / PICKLED_INDEX).is_file():
+        return _shards(folder / PICKLED_INDEX)
     pickles = sorted(path for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
         raise _pickle(pickles[0])
     raise FolderError(f"{folder} has no weights", expected=WEIGHTS, repair="Copy or make the folder again")
 
 
+def _shards(index: Path) -> list[Path]:
+    content = read_json(index)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict) or not shards:
+        raise _damaged(index, "it names no files")
+    names = sorted({str(name) for name in shards.values()})
+    for name in names:
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise FolderError(f"{index} names {name}, which is not there", repair="Copy the folder again")
+    return [index.parent / name for name in names]
+
+
+def _read_pickled(path: Path) -> dict[str, Place]:
+    """Return each tensor of a file of torch.save; raise FolderError unless it is a state of tensors by name."""
+    content = read_pickled(path)
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise FolderError(f"{path} is not a model's weights", expected="tensors by name", repair="Copy it again")
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    return {
+        str(name): Place(
+            path, names.get(value.dtype, str(value.dtype)), tuple(value.shape), 0, value.nbytes, value.detach()
+        )
+        for name, value in content.items()
+    }
+
+
 def _read_header(path: Path) -> dict[str, Place]:
     """Return the location of each tensor; raise FolderError unless the tensors fill the file without overlap."""
     from safetensors import SafetensorError, safe_open
 
+    refuse_pointer(path)
     try:
         with safe_open(path, "numpy"):  # checks the header
             pass

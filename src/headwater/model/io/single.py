@@ -1,0 +1,126 @@
+"""Models that are one file: a GGUF of the GPT-2 architecture, and nanoGPT's checkpoint.
+
+`convert.gguf` writes GGUF; here it is read with the library `gguf`, which dequantises every type. nanoGPT keeps
+the arguments of its model, the weights and the optimizer in `ckpt.pt`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwater.errors import DataError, UsageError
+from headwater.model.config import ModelConfig
+from headwater.model.io import huggingface
+from headwater.model.io.pickled import read_pickled
+from headwater.shipped import gguf_value, is_gguf, open_gguf
+
+# The parts of a block, by our names.
+_GGUF_NAMES = {
+    "token_embd": "tokens",
+    "position_embd": "positions",
+    "output_norm": "final_norm",
+    "attn_norm": "norm_1",
+    "attn_qkv": "attention.query_key_value",
+    "attn_output": "attention.projection",
+    "ffn_norm": "norm_2",
+    "ffn_up": "mlp.expand",
+    "ffn_down": "mlp.contract",
+    "output": "output",
+}
+_ARGUMENTS = {"n_layer": "layers", "n_head": "heads", "n_embd": "width", "block_size": "context"}
+# The rotary models of litgpt have these tensors.
+_LITGPT = re.compile(r"\.(attn\.(attn|qkv)|norm_1)\.weight$")
+
+
+def read_file(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Return the configuration and the weights of a model file, by our names.
+
+    Raises FolderError for a damaged file, DataError for another architecture.
+    """
+    return _read_gguf(path) if is_gguf(path) else _read_nanogpt(path)
+
+
+def _read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
+    reader = open_gguf(path)
+    import gguf
+
+    architecture = gguf_value(reader, "general.architecture")
+    if architecture != "gpt2":
+        raise DataError(f"{path} has the architecture {architecture!r}", expected="gpt2")
+    state = {}
+    for tensor in reader.tensors:
+        name, _, part = tensor.name.rpartition(".")
+        block, _, inner = name.rpartition(".")
+        ours = _GGUF_NAMES.get(inner or name)
+        if ours is None:
+            raise DataError(f"{path} has the tensor {tensor.name}, which a GPT-2 does not have")
+        prefix = block.replace("blk.", "blocks.") + "." if block else ""
+        values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        state[f"{prefix}{ours}.{part}"] = torch.from_numpy(values.astype("float32"))  # a copy, with its own memory
+    if "tokens.weight" not in state:
+        raise DataError(f"{path} lacks token_embd.weight", expected="the tensors of a GPT-2")
+    # llama.cpp's converter writes the tied matrix a second time.
+    if "output.weight" in state and torch.equal(state["output.weight"], state["tokens.weight"]):
+        del state["output.weight"]
+    shape = {
+        ours: gguf_value(reader, f"gpt2.{theirs}")
+        for theirs, ours in {
+            "context_length": "context",
+            "embedding_length": "width",
+            "block_count": "layers",
+            "attention.head_count": "heads",
+            "feed_forward_length": "inner",
+            "attention.layer_norm_epsilon": "norm_epsilon",
+        }.items()
+    }
+    if shape["inner"] == 4 * (shape["width"] or 0):
+        shape["inner"] = None
+    tied = "output.weight" not in state
+    return _config(shape | {"vocabulary": len(state["tokens.weight"]), "tied": tied}, path), state
+
+
+def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
+    content = read_pickled(path)
+    found = content.get("model") if isinstance(content, dict) else None
+    arguments = content.get("model_args") if isinstance(content, dict) else None
+    if isinstance(found, dict) and any(_LITGPT.search(str(name)) for name in [*found, *content]):
+        raise DataError(
+            f"{path} is a model of litgpt: it has rotary positions", expected="a GPT-2, as nanoGPT trains"
+        )
+    if not isinstance(found, dict) or not isinstance(arguments, dict):
+        raise DataError(
+            f"{path} is not a checkpoint of nanoGPT: it has no model_args next to its weights",
+            expected="a ckpt.pt of nanoGPT, a GGUF file, or a folder with config.json next to the weights",
+        )
+    weights = {huggingface.plain_name(str(name)): value for name, value in found.items()}
+    if lacking := [key for key in (*_ARGUMENTS, "vocab_size") if key not in arguments]:
+        raise DataError(f"{path} lacks {lacking[0]} in model_args", expected="a ckpt.pt of nanoGPT")
+    shape = {ours: arguments[theirs] for theirs, ours in _ARGUMENTS.items()}
+    rows = {"vocabulary": arguments["vocab_size"], "dropout": arguments.get("dropout", 0.0)}
+    # nanoGPT's GELU is the exact one; its linear maps are not transposed.
+    config = _config(shape | rows | {"activation": "gelu"}, path)
+    state = {}
+    for name in huggingface.tensor_names("gpt2", config, []):
+        (theirs,) = name.theirs
+        value = weights.get(theirs)
+        if value is None and theirs.endswith(".bias") and not arguments.get("bias", True):
+            value = torch.zeros(len(weights[theirs.removesuffix("bias") + "weight"]))
+        if not isinstance(value, Tensor):
+            raise DataError(f"{path} lacks {theirs}", expected="the tensors of nanoGPT's GPT")
+        state[name.ours] = value
+    return config, state
+
+
+def _config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
+    try:
+        return ModelConfig.build(
+            {key: value for key, value in fields.items() if value is not None}, source=str(path)
+        )
+    except UsageError as error:
+        raise DataError(str(error)) from None

@@ -1,0 +1,58 @@
+"""Models that are one file, and what is in place of weights: found by name and first bytes, without torch.
+
+A GGUF file, which the library `gguf` reads, has the tokenizer next to the weights. nanoGPT's `ckpt.pt` has only
+the weights; `meta.pkl` of the data is its tokenizer. Git LFS leaves a short text in place of a large file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import FolderError, require_extra
+
+GGUF, CHECKPOINT = ".gguf", "ckpt.pt"
+_PICKLED = (".pt", ".pth", ".ckpt", ".bin")
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def model_file(path: Path) -> Path | None:
+    """Return the file that is a whole model: `path` itself, or the checkpoint in a folder of nanoGPT."""
+    if path.is_file() and path.suffix.lower() in (GGUF, *_PICKLED):
+        return path
+    checkpoint = path / CHECKPOINT
+    return checkpoint if checkpoint.is_file() and not (path / "config.json").is_file() else None
+
+
+def is_gguf(path: Path) -> bool:
+    """Return whether a path is a GGUF file."""
+    return path.suffix.lower() == GGUF and path.is_file()
+
+
+def open_gguf(path: Path) -> Any:
+    """Return the library's reader of a GGUF file; raise FolderError for a damaged one."""
+    with require_extra("export", "reading GGUF"):
+        import gguf
+    refuse_pointer(path)
+    try:
+        return gguf.GGUFReader(path)
+    except (ValueError, IndexError, KeyError, OverflowError) as error:
+        raise FolderError(
+            f"{path} is not a whole GGUF file: {str(error)[:100]}", repair="Copy it or make it again"
+        ) from None
+
+
+def gguf_value(reader: Any, key: str, default: Any = None) -> Any:
+    """Return a value of a GGUF file's metadata."""
+    field = reader.get_field(key)
+    return default if field is None else field.contents()
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise FolderError for the text that Git LFS leaves in place of a large file."""
+    with path.open("rb") as handle:
+        if handle.read(len(_POINTER)) == _POINTER:
+            raise FolderError(
+                f"{path} is a Git LFS pointer, not the weights: the repository was cloned without its large files",
+                repair="In the repository: git lfs pull; or download the file itself",
+            )

@@ -1,0 +1,192 @@
+"""Weight files of other programs give transformers' logits; one that needs more than data is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import headwater as hw
+from headwater.convert import convert
+from headwater.errors import DataError, FolderError
+from headwater.model import load_model
+from headwater.model.io.folder import load_config
+from headwater.tokenizer import Tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+GPT2 = {"vocab_size": 300, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 24, "initializer_range": 0.2}
+IDS = torch.randint(0, 256, (2, 20), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    torch.manual_seed(4)
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)).eval()
+
+
+def expected(theirs: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        logits: torch.Tensor = theirs(IDS).logits
+    return logits
+
+
+def difference(theirs: Any, path: Path) -> float:
+    with torch.inference_mode():
+        return float((load_model(path)(IDS) - expected(theirs)).abs().max())
+
+
+def renamed(folder: Path, rename: Callable[[str], str]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    save_file({rename(name): tensor for name, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "before-1.6"])
+def test_a_bin_file_whole_or_in_shards_opens(theirs: Any, shards: int, legacy: bool, tmp_path: Path) -> None:
+    theirs.config.save_pretrained(tmp_path)
+    names = sorted(theirs.state_dict())
+    index = {}
+    for shard in range(shards):
+        file = "pytorch_model.bin" if shards == 1 else f"pytorch_model-{shard}.bin"
+        part = {name: theirs.state_dict()[name] for name in names[shard::shards]}
+        torch.save(part, tmp_path / file, _use_new_zipfile_serialization=not legacy)
+        index |= dict.fromkeys(part, file)
+    if shards > 1:
+        (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": index}))
+    assert difference(theirs, tmp_path) <= 1e-4
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod.", "model.", "_orig_mod.module."])
+def test_prefixes_of_wrappers_are_no_part_of_a_name(theirs: Any, prefix: str, tmp_path: Path) -> None:
+    theirs.save_pretrained(tmp_path)
+    renamed(tmp_path, lambda name: prefix + name)
+    assert difference(theirs, tmp_path) <= 1e-4
+    renamed(tmp_path, lambda name: name.replace("transformer.", ""))
+    assert difference(theirs, tmp_path) <= 1e-4
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_checkpoint_of_nanogpt_opens(bias: bool, tmp_path: Path) -> None:
+    torch.manual_seed(6)
+    config = transformers.GPT2Config(**GPT2, activation_function="gelu")
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    weights = {}
+    with torch.no_grad():
+        for name, value in theirs.state_dict().items():
+            if name.endswith(".bias"):
+                value.copy_(torch.randn_like(value) if bias else torch.zeros_like(value))
+            if bias or not name.endswith(".bias"):
+                linear = any(part in name for part in ("c_attn.weight", "c_proj.weight", "c_fc.weight"))
+                weights[f"_orig_mod.{name}"] = value.t().contiguous() if linear else value
+    arguments = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 24, "vocab_size": 300, "bias": bias}
+    state = {"model": weights, "model_args": arguments, "optimizer": {}, "iter_num": 5, "config": {"eval": True}}
+    torch.save(state, tmp_path / "ckpt.pt")
+    assert difference(theirs, tmp_path / "ckpt.pt") <= 1e-4
+    convert(tmp_path, tmp_path / "converted")
+    assert difference(theirs, tmp_path / "converted") <= 1e-4
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "converted").eval()
+    with torch.inference_mode():
+        assert (again(IDS).logits - expected(theirs)).abs().max() <= 1e-4
+
+
+def test_a_model_of_litgpt_is_refused_by_its_positions(tmp_path: Path) -> None:
+    torch.save({"model": {"transformer.h.0.attn.qkv.weight": torch.zeros(2)}}, tmp_path / "lit_model.pth")
+    with pytest.raises(DataError, match=r"litgpt.*rotary positions"):
+        load_model(tmp_path / "lit_model.pth")
+
+
+class Opened:
+    def __reduce__(self) -> Any:
+        return (print, ("this file ran code",))
+
+
+def test_a_file_that_needs_more_than_data_is_refused(theirs: Any, tmp_path: Path, capsys: Any) -> None:
+    theirs.config.save_pretrained(tmp_path)
+    file = tmp_path / "pytorch_model.bin"
+    torch.save({"weights": Opened()}, file)
+    with pytest.raises(FolderError, match=r"more than weights: it needs .*print"):
+        load_model(tmp_path)
+    file.write_bytes(pickle.dumps(Opened()))
+    with pytest.raises(FolderError, match=r"pytorch_model.bin"):
+        load_model(tmp_path)
+    torch.save(theirs.state_dict(), file)
+    file.write_bytes(file.read_bytes()[:-500])
+    with pytest.raises(FolderError, match=r"pytorch_model.bin"):
+        load_model(tmp_path)
+    assert "ran code" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_pointer_of_git_lfs_is_called_one(theirs: Any, name: str, tmp_path: Path) -> None:
+    theirs.config.save_pretrained(tmp_path)
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 5\n")
+    with pytest.raises(FolderError, match=r"Git LFS pointer.*git lfs pull"):
+        load_model(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    text = "The river runs past the mill, and the miller counts the boats. It froze so hard!"
+    return Tokenizer.train([text], kind="gpt2", vocab_size=290, special_tokens=["<|endoftext|>"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "tolerance"),
+    [("F32", 1e-4), ("F16", 2e-2), ("BF16", 2e-1), ("Q8_0", 2e-1), ("Q4_0", 3), ("Q5_1", 2)],
+)
+def test_gguf_of_every_kind_opens(kind: str, tolerance: float, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    torch.manual_seed(4)
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2)).eval()
+    theirs.save_pretrained(tmp_path / "folder")
+    tokenizer.save(tmp_path / "folder", context=24)
+    convert(tmp_path / "folder", tmp_path / "plain.gguf", precision="f32")
+    path, types = tmp_path / "m.gguf", gguf.GGMLQuantizationType
+    plain = gguf.GGUFReader(tmp_path / "plain.gguf")
+    writer = gguf.GGUFWriter(path, "gpt2")
+    for field in plain.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            kinds = [field.types[0], *field.types[1:]]
+            writer.add_key_value(field.name, field.contents(), kinds[0], sub_type=kinds[-1] if kinds[1:] else None)
+    stored = {}
+    for tensor in plain.tensors:
+        values = tensor.data.copy()
+        if values.ndim > 1 and tensor.name != "position_embd.weight":
+            stored[tensor.name] = gguf.quantize(values, types[kind])
+            writer.add_tensor(tensor.name, stored[tensor.name], raw_dtype=types[kind])
+        else:
+            writer.add_tensor(tensor.name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    model = load_model(path)
+    assert torch.equal(
+        model.tokens.weight.detach(),
+        torch.from_numpy(gguf.dequantize(stored["token_embd.weight"], types[kind])).float(),
+    )
+    assert difference(theirs, path) <= tolerance
+    lm = hw.load(path)
+    assert lm.tokenizer.encode("the mill's <|endoftext|>") == tokenizer.encode("the mill's <|endoftext|>")
+    assert lm.tokenizer.end_of_text == tokenizer.end_of_text
+    convert(path, tmp_path / "back")
+    assert torch.equal(load_model(tmp_path / "back")(IDS), model(IDS))
+    assert load_config(tmp_path / "back") == model.config
+
+
+def test_a_gguf_of_another_architecture_is_named(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(DataError, match="architecture 'llama'"):
+        load_model(tmp_path / "m.gguf")
