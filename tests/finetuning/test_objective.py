@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -16,6 +18,8 @@ from headwater.finetuning.rows import TaskName
 from headwater.model import ModelConfig, build_model
 from headwater.training.loop import Trainer
 from headwater.training.schedule import PAPER_WIDTH
+
+PAPER = ModelConfig(width=PAPER_WIDTH)
 
 Array = npt.NDArray[np.float64]
 
@@ -166,7 +170,7 @@ def test_prediction_covers_every_example_once() -> None:
 def test_an_update_is_that_of_the_code() -> None:
     config = FinetuneConfig(precision="fp32", lambda_lm=0.0, clip=0.01, warmup=0.3, steps=10)
     model = tiny("classify", 2)
-    trainer = Trainer(model, l2, config.resolve(width=PAPER_WIDTH, examples=6).training)
+    trainer = Trainer(model, l2, config.resolve(PAPER, examples=6).training)
     batch = whole_batch(random_examples([1] * 6, seed=7, target_high=2), Labels(target="class", names=["a", "b"]))
     parameters = dict(model.named_parameters())
     moments = {name: (np.zeros(p.shape), np.zeros(p.shape)) for name, p in parameters.items()}
@@ -196,16 +200,21 @@ def test_an_update_is_that_of_the_code() -> None:
 
 
 def test_the_rate_is_the_papers_at_its_width_and_rises_for_narrower_models() -> None:
-    assert FinetuneConfig().peak_rate(PAPER_WIDTH) == 6.25e-5
-    rates = [FinetuneConfig().peak_rate(width) for width in (1_600, 768, 384, 320, 192, 128)]
+    def rate(config: FinetuneConfig, width: int, **record: Any) -> float:
+        return config.peak_rate(ModelConfig(width=width, heads=1, **record))
+
+    assert rate(FinetuneConfig(), PAPER_WIDTH) == 6.25e-5
+    rates = [rate(FinetuneConfig(), width) for width in (1_600, 768, 384, 320, 192, 128)]
     assert rates == sorted(rates)
-    assert FinetuneConfig(learning_rate=1e-3).peak_rate(128) == 1e-3
+    assert rate(FinetuneConfig(learning_rate=1e-3), 128) == 1e-3
+    assert rate(FinetuneConfig(), 128, transfer_rate=5e-5) == 5e-5
+    assert FinetuneConfig().epochs_for(9, ModelConfig(transfer_epochs=4)) == 4
 
 
 @pytest.mark.parametrize(
     ("examples", "updates"), [(9, 60), (180, 60), (640, 160), (1_800, 456), (4_000, 500), (64_000, 6_000)]
 )
 def test_few_rows_are_read_more_often_than_three_times(examples: int, updates: int) -> None:
-    assert FinetuneConfig().resolve(width=PAPER_WIDTH, examples=examples).steps == updates
-    one = FinetuneConfig(epochs=1).resolve(width=PAPER_WIDTH, examples=examples)
+    assert FinetuneConfig().resolve(PAPER, examples=examples).steps == updates
+    one = FinetuneConfig(epochs=1).resolve(PAPER, examples=examples)
     assert one.steps == -(-examples // 32)

@@ -52,7 +52,7 @@ def renamed(folder: Path, rename: Callable[[str], str]) -> None:
 def test_a_bin_file_whole_or_in_shards_opens(theirs: Any, shards: int, legacy: bool, tmp_path: Path) -> None:
     theirs.config.save_pretrained(tmp_path)
     names = sorted(theirs.state_dict())
-    index = {}
+    index: dict[str, str] = {}
     for shard in range(shards):
         file = "pytorch_model.bin" if shards == 1 else f"pytorch_model-{shard}.bin"
         part = {name: theirs.state_dict()[name] for name in names[shard::shards]}

@@ -112,7 +112,7 @@ def train_with(
         short |= _longest_text(train, tokenizer.task_tokens) > most
         train, test = (_cut(one, tokenizer.task_tokens, most) for one in (train, test))
 
-    config = config.resolve(width=model.model.config.width, examples=len(train))
+    config = config.resolve(model.model.config, examples=len(train))
     size = config.training.batch_size
     epochs = math.ceil(config.training.steps / math.ceil(len(train) / size))
     steps = epochs * (len(train) // size) if choices.drops_partial else config.training.steps

@@ -75,9 +75,12 @@ def finetune(
         float | None,
         _training(
             "--learning-rate",
-            "Peak learning rate; by default 6.25e-5 at the width of GPT-1, more for narrower models.",
+            "Peak learning rate; by default the model's own, else 6.25e-5, as GPT-1.",
         ),
     ] = None,
+    find_lr: Annotated[
+        bool, _training("--find-lr", "Try four learning rates on the validation rows; keep the best.")
+    ] = False,
     no_auxiliary: Annotated[bool, _training("--no-auxiliary", "Train without the language-model loss.")] = False,
     freeze: Annotated[
         bool, _training("--freeze", "Freeze the model; train a head over a mixture of its layers.")
@@ -133,7 +136,7 @@ def finetune(
     }
     keys = {
         "epochs": epochs,
-        "learning_rate": learning_rate,
+        "learning_rate": "search" if find_lr else learning_rate,
         "lambda_lm": 0.0 if no_auxiliary else None,
         "freeze": freeze or None,
         "from_scratch": from_scratch or None,
@@ -151,6 +154,8 @@ def finetune(
         raise UsageError("--out is missing", expected="the folder to write")
     if task_set is not None and not plugins(TASK_SETS):
         raise not_installed("--task-set")
+    if find_lr and learning_rate is not None:
+        raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
     config = _configuration(task or "classify", seed, columns, keys, settings)
     model = local_model(model, download)
     fetch_tokenizer(tokenizer, download)

@@ -2,7 +2,8 @@
 
 GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5 (`peak_rate` for other widths),
 batch 32, 3 epochs, warm-up over 0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the
-authors' code. The ablations of section 5 are keys: `lambda_lm` 0, `from_scratch`, `transfer_layers`; the LSTM is
+authors' code. A base's own record replaces rate and epochs (`ModelConfig.transfer_rate`).
+The ablations of section 5 are keys: `lambda_lm` 0, `from_scratch`, `transfer_layers`; the LSTM is
 another base.
 """
 
@@ -19,7 +20,7 @@ from headwater.finetuning.columns import Columns
 from headwater.finetuning.labels import Labels, listed
 from headwater.finetuning.rows import MetricName, Target, TaskName, class_name
 from headwater.finetuning.task_models import TaskModelName
-from headwater.model import Faithful
+from headwater.model import Faithful, ModelConfig
 from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
 
@@ -85,8 +86,8 @@ class FinetuneConfig(Config):
 
     steps: int | None = Field(default=None, ge=1, le=1 << 40)
     """Updates; by default as many as the epochs have."""
-    learning_rate: float | None = Field(default=None, gt=0)
-    """The peak learning rate; by default 6.25e-5 at GPT-1's width, more for narrower models, 1e-3 with freeze."""
+    learning_rate: Annotated[float, Field(gt=0)] | Literal["search"] | None = None
+    """The peak learning rate; by default the base's own, 1e-3 with freeze; search: the best of a short series."""
     validate_every: int | None = Field(default=None, ge=1)
     """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
     training: TrainConfig = TrainConfig(
@@ -124,17 +125,16 @@ class FinetuneConfig(Config):
         """Return the keys that decide the result, which a resumed run must not change, as plain values."""
         return {key: value for key, value in self.to_dict().items() if key not in CHANGEABLE}
 
-    def epochs_for(self, examples: int) -> float:
-        """Return the epochs for a number of training examples, by default the paper's or more for few."""
-        return self.epochs or default_epochs(examples, self.training.batch_size)
+    def epochs_for(self, examples: int, base: ModelConfig | None = None) -> float:
+        """Return the epochs for a number of training examples: the base's, else the paper's or more for few."""
+        own = None if base is None else base.transfer_epochs
+        return self.epochs or own or default_epochs(examples, self.training.batch_size)
 
-    def resolve(self, *, width: int, examples: int) -> FinetuneConfig:
-        """Return this with the updates, warm-up and learning rate for the model's width and the examples."""
+    def resolve(self, base: ModelConfig, *, examples: int) -> FinetuneConfig:
+        """Return this with the updates, warm-up and learning rate for the base and the number of examples."""
         batch = self.training.batch_size
-        steps = self.steps or max(
-            1, round((self.epochs or default_epochs(examples, batch)) * math.ceil(examples / batch))
-        )
-        rate = self.peak_rate(width)
+        steps = self.steps or max(1, round(self.epochs_for(examples, base) * math.ceil(examples / batch)))
+        rate = self.peak_rate(base)
         changes: dict[str, Any] = {
             "steps": steps,
             "learning_rate": rate,
@@ -148,11 +148,25 @@ class FinetuneConfig(Config):
             | ({"lambda_lm": 0.0} if self.freeze else {})
         )
 
-    def peak_rate(self, width: int) -> float:
-        """Return the user's learning rate, else FROZEN_RATE for a frozen base, else that of the width."""
+    def peak_rate(self, base: ModelConfig) -> float:
+        """Return the user's learning rate, else the default of the base."""
+        return self.learning_rate if isinstance(self.learning_rate, float) else self.default_rate(base)
+
+    def default_rate(self, base: ModelConfig) -> float:
+        """Return FROZEN_RATE for a frozen base, else the base's own rate, else that of its width."""
+        return FROZEN_RATE if self.freeze else (base.transfer_rate or transfer_rate(base.width))
+
+    def rate_reason(self, base: ModelConfig) -> str:
+        """Return why `peak_rate` is what it is."""
+        if self.learning_rate == "search":
+            return "the best of the search on the validation rows"
         if self.learning_rate is not None:
-            return self.learning_rate
-        return FROZEN_RATE if self.freeze else transfer_rate(width)
+            return "as configured"
+        if self.freeze:
+            return "for a frozen base"
+        if base.transfer_rate is None:
+            return "of a model of this width that Headwater trained"
+        return "the paper's, for a base without a record" if base.is_foreign else "measured for this base"
 
     def checked_metric(self, labels: Labels) -> MetricName:
         """Check metric and class weights against the labels; return the metric that chooses the best state.

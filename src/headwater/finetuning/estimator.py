@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import pearson
 from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
+from headwater.finetuning.search import search_rate
 from headwater.finetuning.seen import Seen
 from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
@@ -67,7 +68,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
     `headwater finetune`, with the paper's defaults. epochs: None means 3, or more for few rows. learning_rate:
-    None chooses by the model's width; see `learning_rate_`. validation_share: the share of the rows that choose
+    None is the base's own; "search" tries a series on the held-out rows, see `learning_rates_`; what was used, and
+    why, is in `learning_rate_` and `learning_rate_reason_`. validation_share: the share of the rows that choose
     the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers. task_model:
     what reads that mixture: "pooling", or "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`.
     class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed form, so
@@ -80,7 +82,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     base: Any = shipped.DEFAULT
     _: KW_ONLY
     epochs: float | None = None
-    learning_rate: float | None = None
+    learning_rate: float | Literal["search"] | None = None
     batch_size: int = 32
     lambda_lm: float = 0.5
     dropout: float = 0.1
@@ -134,6 +136,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             encode(part, self.task, tokenizer, model.config.context, targets=targets[side], name="X")
             for part, side in zip(tables, sides, strict=True)
         ]
+        self.learning_rates_: list[dict[str, Any]] = []
+        reason = config.rate_reason(model.config)
+        if config.learning_rate == "search":
+            config, self.learning_rates_ = search_rate(
+                config, lambda: prepare_base(config, *self._base())[0], tokenizer, *parts, labels, progress
+            )
         outcome = train_task(
             config,
             model,
@@ -155,7 +163,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.fine_tuned_ = outcome.fine_tuned
         self.fine_tuned_.compose = self.compose
         self.fine_tuned_.seen = (seen or Seen()).extended(*tables)
-        self.learning_rate_ = config.peak_rate(model.config.width)
+        self.learning_rate_ = config.peak_rate(model.config)
+        self.learning_rate_reason_ = reason
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self

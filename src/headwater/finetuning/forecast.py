@@ -97,7 +97,7 @@ def forecast(
         for part in ("train", "validation")
     }
     rows = len(encoded["train"])
-    config = config.resolve(width=base.config.width, examples=rows)
+    config = config.resolve(base.config, examples=rows)
     progress.finish(f"{rows:,} to train on")
     progress.start("measuring speed", unit="s")
     frozen = config.task_model if config.freeze else None

@@ -22,13 +22,14 @@ from headwater.device import choose_device
 from headwater.errors import counted, resumable
 from headwater.finetuning.baseline import compare
 from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.config import PAPER_EPOCHS, FinetuneConfig, default_epochs
+from headwater.finetuning.config import PAPER_EPOCHS, FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.metrics import by_class, confusion_matrix
 from headwater.finetuning.page import page
 from headwater.finetuning.parts import Parts, Tables, arrange_parts
 from headwater.finetuning.rows import Raw, balance, report
+from headwater.finetuning.search import search_rate
 from headwater.finetuning.seen import Seen
 from headwater.finetuning.training import (
     OUTPUTS,
@@ -130,10 +131,11 @@ def run_stage(
     `columns` are the training rows' columns and `compose` their Unicode form, saved for `predict`.
     """
     model = shipped.resolve(model)
-    rate = config.peak_rate(load_config(model).width)
+    shape = load_config(model)
+    used: dict[str, Any] = {"reason": config.rate_reason(shape)}
     if config.learning_rate is None:
-        reason = "for a frozen base" if config.freeze else "by the width of the model"
-        progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another)")
+        rate = config.peak_rate(shape)
+        progress.note(f"learning rate {rate:g}, {used['reason']} (--learning-rate for another, --find-lr)")
         config = config.model_copy(update={"learning_rate": rate})
     folders = {"model": model} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
     stage = Stage(
@@ -167,10 +169,23 @@ def run_stage(
             progress.note(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
     train, validation = encoded["train"], encoded["validation"]
     config.checked_metric(parts.labels)
-    epochs = default_epochs(len(train), config.training.batch_size)
-    if config.steps is None and config.epochs is None and epochs > PAPER_EPOCHS:
-        progress.note(f"{epochs} epochs, because there are few rows (--epochs for another number)")
-    config = config.resolve(width=base.config.width, examples=len(train))
+    epochs = config.epochs_for(len(train), shape)
+    if config.steps is None and config.epochs is None and shape.transfer_epochs is None and epochs > PAPER_EPOCHS:
+        progress.note(f"{epochs:g} epochs, because there are few rows (--epochs for another number)")
+    if config.learning_rate == "search" and begun is not None:  # the search is done
+        config = config.model_copy(update={"learning_rate": begun.learning_rate})
+    elif config.learning_rate == "search":
+        config, used["tried"] = search_rate(
+            config,
+            lambda: prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))[0],
+            extended,
+            train,
+            validation,
+            parts.labels,
+            progress,
+        )
+    used["value"] = config.peak_rate(shape)
+    config = config.resolve(base.config, examples=len(train))
     classes = balance(parts.train.rows, train.targets, parts.labels)
     figures, notes = report(parts.train, parts.validation, classes)
     notes += seen.notes(model, parts.train.rows, parts.validation.rows) if seen else []
@@ -184,7 +199,7 @@ def run_stage(
         outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
         outcome.fine_tuned.columns, outcome.fine_tuned.compose = columns or Columns(), compose
         outcome.fine_tuned.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
-        metrics = summarise(outcome, train, validation, parts, figures)
+        metrics = summarise(outcome, train, validation, parts, figures) | {"learning_rate": used}
         if seen:
             metrics |= _new_rows(outcome, seen, parts.validation.rows, validation)
         metrics |= _compared(config, outcome, parts, encoded, baselines, progress)

@@ -83,7 +83,7 @@ def train_task(
     `Run.train` raise.
     """
     metric = config.checked_metric(labels)
-    config = config.resolve(width=base.config.width, examples=len(train))
+    config = config.resolve(base.config, examples=len(train))
     training = config.training
     device = base.tokens.weight.device
     _, head_seed = _seeds(training.seed)

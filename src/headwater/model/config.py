@@ -42,6 +42,9 @@ ACTIVATION_NAMES = (
     *("gelu-tanh", "gelu", "gelu-10", "quick-gelu", "hardswish", "laplace", "leaky-relu", "linear", "mish"),
     *("relu", "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "tanh"),
 )
+# Fine-tuning of a base whose folder does not say what suits it: GPT-1's rate (Radford et al. 2018, section 4.1).
+PAPER_RATE = 6.25e-5
+OTHERS: dict[str, Any] = {"transfer_rate": PAPER_RATE, "is_foreign": True}
 # Parts that inference with causal models does not compute.
 _MASKED_ONLY = ("segments", "embedding_norm", "output_transform")
 
@@ -161,6 +164,13 @@ class ModelConfig(Config):
     """What dropout is applied to: the embedding matrix, as in GPT-1's code, or the sum of embeddings."""
     softmax_rows: Literal["vocabulary", "all"] = "vocabulary"
     """all: the softmax of the loss includes the position rows, as in GPT-1's code."""
+
+    transfer_rate: float | None = Field(default=None, gt=0)
+    """Peak learning rate of fine-tuning that suits these weights; by default that of a model of this width."""
+    transfer_epochs: float | None = Field(default=None, gt=0)
+    """Epochs of fine-tuning that suit these weights; by default 3, and more for few rows."""
+    is_foreign: bool = False
+    """Whether other programs trained it: the two keys above are then GPT-1's, and not a measurement."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -245,7 +245,7 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
         shape = trained.with_dropout(config.dropout).to_dict()
     update: dict[str, Any] = {"model": shape | config.model}
     if "learning_rate" not in config.model_fields_set:
-        update["learning_rate"] = transfer_rate(trained.width)
+        update["learning_rate"] = trained.transfer_rate or transfer_rate(trained.width)
     return config.model_copy(update=update)
 
 

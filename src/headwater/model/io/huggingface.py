@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
-from headwater.model.config import ACTIVATION_NAMES, OWN_TYPE, ModelConfig
+from headwater.model.config import ACTIVATION_NAMES, OTHERS, OWN_TYPE, ModelConfig
 from headwater.model.io import bert
 
 TABLE = "headwater"
@@ -105,7 +105,8 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
         more: dict[str, Any] = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
         if special.get("pad_token_id"):  # else 0, transformers' default
             more["pad_token_id"] = special["pad_token_id"]
-        return bert.write_config(config, dtype) | more | {TABLE: {name: getattr(config, name) for name in ours}}
+        table = {name: getattr(config, name) for name in ours} | _transfer(config)
+        return bert.write_config(config, dtype) | more | {TABLE: table}
     if kind not in _CLASSES:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
     content: dict[str, Any] = {
@@ -133,7 +134,13 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
             "scale_attn_weights": config.scale_attention,
             "scale_attn_by_inverse_layer_idx": config.scale_by_layer,
         }
-    return content | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY}}
+    return content | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY} | _transfer(config)}
+
+
+def _transfer(config: ModelConfig) -> dict[str, Any]:
+    """Return what suits fine-tuning of this base, where it is known."""
+    keys = {key: getattr(config, key) for key in ("transfer_rate", "transfer_epochs", "is_foreign")}
+    return {key: value for key, value in keys.items() if value}
 
 
 def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig]:
@@ -143,6 +150,8 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
     """
     kind = content.get("model_type")
     table = content.get(TABLE, {})
+    if TABLE not in content:
+        table = OTHERS
     if not isinstance(table, dict):
         raise DataError(f"{path} has {TABLE} as a JSON {type(table).__name__}", expected="an object")
     try:

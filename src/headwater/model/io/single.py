@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, UsageError
-from headwater.model.config import ModelConfig
+from headwater.model.config import OTHERS, ModelConfig
 from headwater.model.io import huggingface
 from headwater.model.io.pickled import read_pickled
 from headwater.shipped import gguf_value, is_gguf, open_gguf
@@ -119,8 +119,6 @@ def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
 
 def _config(fields: Mapping[str, Any], path: Path) -> ModelConfig:
     try:
-        return ModelConfig.build(
-            {key: value for key, value in fields.items() if value is not None}, source=str(path)
-        )
+        return ModelConfig.build(OTHERS, {k: v for k, v in fields.items() if v is not None}, source=str(path))
     except UsageError as error:
         raise DataError(str(error)) from None

@@ -1,0 +1,68 @@
+"""The learning rate is the base's own, the paper's, or the best of a search; the report says which and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater import shipped
+from headwater.finetuning import FinetuneConfig, finetune
+from headwater.finetuning.search import FACTORS
+from headwater.model import load_config, load_model, save_model
+from headwater.tokenizer import Tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+TEXTS = [f"{'good' if n % 2 else 'bad'} film number {n}" for n in range(20)]
+LABELS = ["good" if n % 2 else "bad" for n in range(20)]
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 that transformers wrote, without a record of what suits it."""
+    folder = tmp_path_factory.mktemp("foreign")
+    tokenizer = Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280)
+    config = transformers.GPT2Config(
+        vocab_size=tokenizer.vocabulary_size, n_embd=16, n_layer=1, n_head=2, n_positions=16
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    tokenizer.save(folder, context=16)
+    return folder
+
+
+def test_a_base_without_a_record_gets_the_papers_rate(foreign: Path, tmp_path: Path) -> None:
+    fitted = hw.Classifier(foreign, epochs=1, device="cpu").fit(TEXTS, LABELS)
+    assert fitted.learning_rate_ == 6.25e-5
+    assert "the paper's" in fitted.learning_rate_reason_
+    save_model(load_model(foreign), tmp_path)  # converted, it is still of another program
+    assert FinetuneConfig().peak_rate(load_config(tmp_path)) == 6.25e-5
+
+
+@pytest.mark.parametrize("name", shipped.names())
+def test_a_shipped_model_names_its_measured_rate(name: str) -> None:
+    base, config = load_config(shipped.folder_of(name)), FinetuneConfig()
+    content = json.loads((shipped.folder_of(name) / "config.json").read_text())
+    assert content["headwater"]["transfer_rate"] == config.peak_rate(base) == 7e-4
+    assert config.rate_reason(base) == "measured for this base"
+
+
+def test_a_search_keeps_the_best_rate_and_reports_all(foreign: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(TEXTS, LABELS, strict=True))
+    )
+    config = FinetuneConfig.build({"learning_rate": "search", "steps": 2, "device": "cpu"})
+    metrics = finetune(config, tmp_path / "out", model=foreign, train=rows)
+    used = metrics["learning_rate"]
+    assert [one["learning_rate"] for one in used["tried"]] == pytest.approx(
+        [f * 6.25e-5 for f in FACTORS], rel=1e-2
+    )
+    best = max(used["tried"], key=lambda one: (one["accuracy"], -one["validation_loss"]))
+    assert used["value"] == best["learning_rate"]
+    assert metrics["accuracy"] == best["accuracy"]
+    assert "the best of the search" in (tmp_path / "out/report.html").read_text()
+    fitted = hw.Classifier(foreign, learning_rate="search", epochs=1, device="cpu").fit(TEXTS, LABELS)
+    assert fitted.learning_rate_ in [one["learning_rate"] for one in fitted.learning_rates_]
