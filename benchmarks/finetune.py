@@ -141,7 +141,7 @@ def freeze(arguments: argparse.Namespace) -> dict[str, Any]:
             precision=precision, lambda_lm=lambda_lm, steps=100_000, batch_size=arguments.batch
         )
         encoded = model.with_outputs(plain) if isinstance(model, FrozenTaskModel) else plain
-        config = config.resolve(width=arguments.width, examples=len(plain))
+        config = config.resolve(model.model.config, examples=len(plain))
         trainer, source = build_trainer(config, model, encoded, labels)
         found[name] = []
         for epoch in range(arguments.rounds + 1):
@@ -249,7 +249,7 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
     config = FinetuneConfig().with_keys(
         precision=arguments.precision, lambda_lm=lambda_lm, steps=100_000, batch_size=arguments.batch
     )
-    config = config.resolve(width=arguments.width, examples=len(encoded))
+    config = config.resolve(model.model.config, examples=len(encoded))
     trainer, source = build_trainer(config, model, encoded, labels)
 
     def update() -> int:

@@ -11,6 +11,7 @@ import pytest
 from evaluation import gain, gpt1_ahead, gpt2_ahead
 from headwater.config import read_toml
 from headwater.finetuning import FinetuneConfig
+from headwater.model import ModelConfig
 from headwater_papers.paper_tables import TABLES, filled, number
 from headwater_papers.scale import load_scale
 
@@ -117,7 +118,7 @@ def test_a_reference_is_a_number_or_a_mean_or_a_difference() -> None:
 
 def test_the_papers_own_scale_has_the_papers_recipe() -> None:
     scale = load_scale("paper")
-    recipe, tuned = TABLES["gpt1-recipe"], FinetuneConfig().resolve(width=768, examples=1_000)
+    recipe, tuned = TABLES["gpt1-recipe"], FinetuneConfig().resolve(ModelConfig(width=768), examples=1_000)
     gpt1 = scale.models["gpt1"].recipe
     before = {
         "batch_size": "sequences of a batch",
