@@ -140,7 +140,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         reason = config.rate_reason(model.config)
         if config.learning_rate == "search":
             config, self.learning_rates_ = search_rate(
-                config, lambda: prepare_base(config, *self._base())[0], tokenizer, *parts, labels, progress
+                config,
+                lambda: prepare_base(config, *self._base())[0],
+                tokenizer,
+                parts[0],
+                parts[1],
+                labels,
+                progress,
             )
         outcome = train_task(
             config,
