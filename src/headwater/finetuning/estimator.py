@@ -42,13 +42,13 @@ from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import pearson
 from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
 from headwater.finetuning.search import search_rate
-from headwater.finetuning.seen import Seen
+from headwater.finetuning.seen import Seen, original_base
 from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import fingerprint, load_model
 from headwater.reading import compose, read_json
-from headwater.storage import SILENT, PlainProgress, Stage, has_manifest, read_manifest, write_json
+from headwater.storage import SILENT, PlainProgress, Stage, write_json
 from headwater.training import OnUpdate, TrainingPrecision
 
 ESTIMATOR_FILE = "estimator.json"
@@ -120,7 +120,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             progress.note(f"left out: {counted(checked.empty, 'row')} without text")
         labels, classes = self._learn_labels(kept, y)
         targets = labels.targets(kept, "X")
-        seen = None if self.from_scratch else self._seen_by_base()
+        seen = None if self.from_scratch else Seen.of_base(self.base)
         sides = split(
             kept,
             targets,
@@ -310,7 +310,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         path = folder / ESTIMATOR_FILE
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
         known = {"compose": fine_tuned.compose} | ({} if cls.fixed_target else {"target": labels.target})
-        estimator = cls(_original_base(folder)).set_params(**saved.parameters | known)
+        estimator = cls(original_base(folder)).set_params(**saved.parameters | known)
         estimator.fine_tuned_ = fine_tuned
         classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
         estimator.classes_ = np.array(classes) if classes else None
@@ -389,10 +389,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             )
         return self.base.model, self.base.tokenizer
 
-    def _seen_by_base(self) -> Seen | None:
-        """Return the rows of the base's own fine-tuning, if it is a folder that records them."""
-        return Seen.load(shipped.resolve(self.base)) if isinstance(self.base, str | Path) else None
-
     def _config(self) -> FinetuneConfig:
         parameters = {
             k: v for k, v in self.get_params(deep=False).items() if k not in {"base", "verbose"} and v is not None
@@ -408,14 +404,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
 
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
-
-
-def _original_base(folder: Path) -> str | Path | None:
-    """Return the model that a folder was fine-tuned from: a shipped model's name or a path; None if unknown."""
-    inputs = read_manifest(folder).inputs if has_manifest(folder) else []
-    base = next((entry.path_from(folder) for entry in inputs if entry.role in {"base", "model"}), None)
-    ships = base is not None and base.name in shipped.names() and base.resolve() == shipped.folder_of(base.name)
-    return base.name if base is not None and ships else base
 
 
 class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]

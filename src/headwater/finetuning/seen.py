@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from headwater import shipped
 from headwater.errors import FolderError, counted
 from headwater.finetuning.rows import Raw
 from headwater.reading import compose
+from headwater.storage import has_manifest, read_manifest
 
 SEEN_FILE = "seen-rows.npz"
 
@@ -38,6 +40,11 @@ class Seen(NamedTuple):
                 return cls(*(frozenset(arrays[part].tolist()) for part in cls._fields))
         except (OSError, KeyError, ValueError, EOFError) as error:
             raise FolderError(f"{path} is damaged: {error}", repair="Make the folder again") from None
+
+    @classmethod
+    def of_base(cls, base: Any) -> Self | None:
+        """Return the rows of a base's own fine-tuning, if it is a folder that records them."""
+        return cls.load(shipped.find(base)) if isinstance(base, str | Path) else None
 
     def save(self, folder: Path) -> None:
         """Write SEEN_FILE into a folder."""
@@ -82,3 +89,11 @@ def row_hash(row: Raw) -> int:
     """Return the hash of a row's texts in composed form; the label does not matter."""
     content = "\x1f".join(compose(text) for text in row.segments).encode("utf-8", "replace")
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
+
+
+def original_base(folder: Path) -> str | Path | None:
+    """Return the model that a folder was fine-tuned from: a shipped model's name or a path; None if unknown."""
+    inputs = read_manifest(folder).inputs if has_manifest(folder) else []
+    base = next((entry.path_from(folder) for entry in inputs if entry.role in {"base", "model"}), None)
+    ships = base is not None and base.name in shipped.names() and base.resolve() == shipped.folder_of(base.name)
+    return base.name if base is not None and ships else base
