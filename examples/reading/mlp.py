@@ -4,7 +4,7 @@ import torch
 
 from headwater.model import Block, preset
 
-block = Block(preset("gpt1"))
+block = Block(preset("gpt1"), layer=0)
 x = torch.randn(1, 5, 768)  # five positions
 inside = block.mlp.expand(x)
 print(tuple(x.shape), "->", tuple(inside.shape), "->", tuple(block.mlp.contract(inside).shape))

@@ -146,7 +146,7 @@ def test_an_architecture_that_is_not_ours_is_refused(folder: Path, changes: dict
 
 @pytest.mark.parametrize(("key", "value"), [("hidden_act", ["gelu"]), ("hidden_size", None)])
 def test_a_value_of_the_wrong_type_in_berts_configuration_is_refused(key: str, value: Any) -> None:
-    content = huggingface.write_config(preset("bert-base"), "float32", None) | {key: value}
+    content = huggingface.write_config(preset("bert-base"), "float32", {}) | {key: value}
     with pytest.raises(DataError, match=key.replace("hidden_size", "width")):
         huggingface.read_config(content, "config.json")
 

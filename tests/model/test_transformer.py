@@ -51,7 +51,6 @@ def test_a_misspelt_preset_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "key", "value"),
     [
-        ("gpt2-nano", "activation", "gelu"),
         ("gpt1-nano", "segments", 2),
         ("gpt2-nano", "embedding_norm", True),
         ("lstm-nano", "output_transform", True),
