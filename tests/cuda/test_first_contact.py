@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from headwater.errors import Interrupted
 from headwater.model import build_model, transformer
 from headwater.model.backend import Backend
-from headwater.pretraining import plan, pretraining, rate_search
+from headwater.pretraining import plan, pretraining, rate_search, timing
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.storage.progress import SILENT
 from headwater.training import checkpoint, compile, machine, parallel
@@ -163,16 +163,16 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_dry_run_times_the_compiled_updates_of_the_run(
     fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_WARMUP", (1, 0.0))
-    monkeypatch.setattr(plan, "_TIMED", (2, 0.0))
+    monkeypatch.setattr(timing, "_WARMUP", (1, 0.0))
+    monkeypatch.setattr(timing, "_TIMED", (2, 0.0))
     monkeypatch.setattr(pretraining, "held_out_loss", lambda trainer, stream, config: 1.0)
     with fake_cuda() as contract:
         found = plan.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")
     assert (found.precision, found.available, found.peak) == ("bf16", 80 << 30, 1 << 30)
     assert found.advice == "It fits"
-    # Compared once, then three updates of two micro-batches; two blocks.
-    assert compiled == ["tf32"] * 2 * (1 + 3 * 2)
-    assert contract.waits.count("tolist") == 3
+    # Compared once; two updates of one micro-batch, to see how long it takes, and three of two; two blocks.
+    assert compiled == ["tf32"] * 2 * (1 + 2 + 3 * 2)
+    assert contract.waits.count("tolist") == 5
 
 
 def test_a_search_for_a_rate_computes_as_the_run(

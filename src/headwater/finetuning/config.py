@@ -13,6 +13,7 @@ import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from headwater.config import MOST_ROWS, Config
 from headwater.errors import UsageError
@@ -86,7 +87,7 @@ class FinetuneConfig(Config):
 
     steps: int | None = Field(default=None, ge=1, le=1 << 40)
     """Updates; by default as many as the epochs have."""
-    learning_rate: Annotated[float, Field(gt=0)] | Literal["search"] | None = None
+    learning_rate: float | Literal["search"] | None = None
     """The peak learning rate; by default the base's own, 1e-3 with freeze; search: the best of a short series."""
     validate_every: int | None = Field(default=None, ge=1)
     """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
@@ -99,6 +100,13 @@ class FinetuneConfig(Config):
         dropout=0.1,
         keep=1,
     )
+
+    @field_validator("learning_rate")
+    @classmethod
+    def _positive(cls, value: float | str | None) -> float | str | None:
+        if isinstance(value, float) and not value > 0:
+            raise PydanticCustomError("greater_than", "Input should be greater than 0")
+        return value
 
     @field_validator("encoding")
     @classmethod

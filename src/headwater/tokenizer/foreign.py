@@ -27,6 +27,7 @@ from headwater.tokenizer.vocabulary import AddedToken, Vocabulary, characters_to
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 # The class of a model's tokenizer where no file names one.
+_LONGEST_PATTERN = 2_000  # characters; those in use have some hundred
 _CLASSES = {"gpt2": "GPT2Tokenizer", "openai-gpt": "OpenAIGPTTokenizer", "bert": "BertTokenizer"}
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -200,6 +201,7 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
     """
     import tokenizers
 
+    _require_short_patterns(content, folder)
     settings = tokenizer_settings(folder)
     raw = read_object(folder / "tokenizer_config.json")
     own = tokenizer_class(folder) in _CLASSES.values()
@@ -224,6 +226,21 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
             f"the tokenizer of {folder} cannot be read: {error}"[:300], repair="Get its files again"
         ) from None
     return _vocabulary(made)
+
+
+def _require_short_patterns(part: Any, folder: Path) -> None:
+    """Raise DataError for a regular expression that no tokenizer needs, before it is compiled."""
+    if isinstance(part, dict):
+        pattern = part.get("Regex")
+        if isinstance(pattern, str) and len(pattern) > _LONGEST_PATTERN:
+            raise DataError(
+                f"tokenizer.json of {folder} has a pattern of {len(pattern):,} characters",
+                expected=f"at most {_LONGEST_PATTERN:,}",
+                repair="Get its files again",
+            )
+    for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        if isinstance(value, dict | list):
+            _require_short_patterns(value, folder)
 
 
 def _vocabulary(made: Any) -> Vocabulary:

@@ -24,6 +24,7 @@ class Gpu:
     memory: float
 
 
+# The GPUs whose data sheets are known, by the name that `--for` takes.
 GPUS = {
     "a100": Gpu("NVIDIA A100", 312e12, 156e12, 80e9),
     "h100-pcie": Gpu("NVIDIA H100 PCIe", 756e12, 378e12, 80e9),

@@ -38,4 +38,7 @@ def read_pickled(path: Path) -> Any:
         ) from None
     except Exception as error:  # whatever torch raises for a damaged file
         reason = (str(error) or type(error).__name__).splitlines()[0][:100]
-        raise FolderError(f"{path} is cut short or damaged: {reason}", repair="Copy it or make it again") from None
+        raise FolderError(
+            f"{path} is cut short, damaged or pickled by something else than torch.save: {reason}",
+            repair="Copy it again, or save the model as safetensors on a machine where the file is trusted",
+        ) from None
