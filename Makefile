@@ -50,7 +50,7 @@ benchmark-peers: .venv/.ready-dev
 		-S benchmarks/peers/llama_cpp_python-0.3.36/vendor/llama.cpp -B benchmarks/peers/llama.cpp
 	$(BIN)/ninja -C benchmarks/peers/llama.cpp llama-batched-bench llama-quantize llama-server
 	$(PYTHON) -m venv benchmarks/peers/venv
-	benchmarks/peers/venv/bin/pip install torch==2.13.0 transformers==5.23.0 lm_eval ctranslate2 onnxruntime
+	benchmarks/peers/venv/bin/pip install torch==2.13.0 transformers==5.23.0 lm_eval accelerate ctranslate2 onnxruntime onnx .
 
 # The folder of the run is kept, so that an interrupted one resumes; papers/results gets its pages and figures.
 results: .venv/.ready-dev
