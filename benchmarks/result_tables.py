@@ -99,9 +99,8 @@ def summary(language: int, names: tuple[str, ...] = SHORT) -> str:
     for name in names:
         cells = [rows_of(results).get(name) for results in classes.values()]
         if any(cells):
-            shown = [
-                f"{cell['ratio']:.2f} × {cell['best_peer'].partition(', ')[0]}" if cell else "–" for cell in cells
-            ]
+            first_words = {cell["best_peer"]: cell["best_peer"].partition(", ")[0] for cell in cells if cell}
+            shown = [f"{cell['ratio']:.2f} × {first_words[cell['best_peer']]}" if cell else "–" for cell in cells]
             lines.append(f"| {_label(name, language)} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
