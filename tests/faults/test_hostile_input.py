@@ -188,6 +188,25 @@ def test_a_giant_pattern_of_a_tokenizer_is_never_compiled(tmp_path: Path) -> Non
         Tokenizer.load(tmp_path)
 
 
+def test_a_pattern_that_never_ends_is_an_error(tmp_path: Path) -> None:
+    Tokenizer.train(["the river"], vocab_size=260).save(tmp_path)
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).unlink()
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": "(a+)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    path.write_text(json.dumps(content))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    tokenizer = Tokenizer.load(tmp_path)
+    with pytest.raises(DataError, match="gives up on a text"):
+        tokenizer.encode("a" * 200 + "b")
+
+
 def test_a_block_of_an_index_that_claims_too_much_allocates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyarrow.decompress", lambda *_, **__: pytest.fail("memory was allocated"))
     with pytest.raises(IndexError):

@@ -65,13 +65,28 @@ class LibraryCodec:
         return self._by_allowed[allowed]
 
     def encode_batch(self, texts: Sequence[str], allowed: frozenset[str]) -> list[list[int]]:
-        """Return the ids of each text. Raises DataError for a character that the vocabulary would lose."""
+        """Return the ids of each text.
+
+        Raises DataError for a character that the vocabulary would lose, and for a text on which the library gives
+        up, as its search with a regular expression does after many tries.
+        """
         clean = [
             text if text.isascii() else join_surrogates(text).encode("utf-8", "replace").decode() for text in texts
         ]
         if self._characters is not None:
             self._require_characters(clean, allowed)
-        return [e.ids for e in self.library(allowed).encode_batch_fast(clean, add_special_tokens=False)]
+        library = self.library(allowed)
+        try:
+            return [encoded.ids for encoded in library.encode_batch_fast(clean, add_special_tokens=False)]
+        except BaseException as error:
+            if (
+                type(error).__name__ != "PanicException"
+            ):  # the library's, which is no Exception and has no other name
+                raise
+            raise DataError(
+                f"the tokenizers library gives up on a text: {error}",
+                repair="Leave that text out, or use a tokenizer with a simpler pattern",
+            ) from None
 
     def encode_array(
         self, texts: Sequence[str], allowed: frozenset[str]
