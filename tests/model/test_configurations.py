@@ -101,6 +101,35 @@ def test_each_dropout_of_a_configuration_acts_in_training(kind: str, tmp_path: P
     assert load_model(tmp_path).config == model.config
 
 
+HEADS = [
+    *("BertModel", "BertForMaskedLM", "BertForPreTraining", "BertForQuestionAnswering"),
+    *("BertForTokenClassification", "BertForMultipleChoice", "BertForNextSentencePrediction"),
+    *("GPT2Model", "GPT2ForQuestionAnswering", "GPT2DoubleHeadsModel", "GPT2ForTokenClassification"),
+    "OpenAIGPTModel",
+]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_base_is_read_from_any_class_and_without_its_name(name: str, tmp_path: Path) -> None:
+    kind = {"B": "bert", "G": "gpt2", "O": "openai-gpt"}[name[0]]
+    torch.manual_seed(5)
+    shape = BERT if kind == "bert" else GPT
+    getattr(transformers, name)(transformers.AutoConfig.for_model(kind, **shape)).save_pretrained(tmp_path)
+    ids = torch.randint(0, 61, (2, 20), generator=torch.Generator().manual_seed(1))
+    for named in (True, False):
+        if not named:
+            config = json.loads((tmp_path / "config.json").read_text())
+            del config["architectures"]
+            (tmp_path / "config.json").write_text(json.dumps(config))
+        theirs = transformers.AutoModel.from_pretrained(tmp_path).eval()
+        model = load_model(tmp_path)
+        assert model.config.predicts_tokens == (
+            kind != "bert" or name in ("BertForMaskedLM", "BertForPreTraining")
+        )
+        with torch.inference_mode():
+            assert (model.hidden(ids) - theirs(ids).last_hidden_state).abs().max() <= 1e-4
+
+
 def test_a_file_with_two_different_tied_matrices_is_refused(tmp_path: Path) -> None:
     for kind in ("gpt2", "bert"):
         their_model(kind, {"tie_word_embeddings": False}).save_pretrained(tmp_path)

@@ -56,9 +56,9 @@ def convert(
         return
     if layout is not None:
         raise UsageError(f"{source} is not a tokens folder", expected="no --format", param="format")
-    if (source / "task.json").is_file() and destination.suffix != ".gguf":
-        from headwater.finetuning import export_classifier
+    from headwater.finetuning import FineTuned, export_classifier
 
+    if FineTuned.is_in(source) and destination.suffix != ".gguf":
         if (precision, heads, faithful, tokenizer) != (None, None, "code", None):
             raise UsageError(
                 f"{source} is a fine-tuned model, which is written as it is",

@@ -16,6 +16,7 @@ from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.model import Faithful, load_model, save_model
+from headwater.reading import read_object
 from headwater.storage import SILENT, Progress, Stage
 from headwater.tokenizer import Tokenizer
 
@@ -117,7 +118,8 @@ def _recognise(source: Path) -> tuple[str, Path]:
             return "openai-gpt1", folder
         if (folder / openai_gpt2.HPARAMS).is_file():
             return "openai-gpt2", folder
-    if (source / "task.json").is_file():
+    classes = read_object(source / "config.json").get("architectures") or []
+    if (source / "task.json").is_file() or any("ForSequenceClassification" in name for name in classes):
         raise UsageError(
             f"{source} is a fine-tuned model, whose head would be lost",
             expected="a language model",

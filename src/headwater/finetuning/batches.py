@@ -87,7 +87,7 @@ def collate(
     outputs = None if encoded.outputs is None else torch.from_numpy(encoded.outputs[indices])
     next_ids = np.full_like(ids, IGNORE)
     next_ids[:, :-1] = np.where(real[:, 1:], ids[:, 1:], IGNORE)
-    token_weights = np.where(next_ids != IGNORE, 1 / (update_sequences * (lengths - 1))[:, None], 0.0)
+    token_weights = np.where(next_ids != IGNORE, 1 / (update_sequences * np.maximum(lengths - 1, 1))[:, None], 0.0)
     return Batch(
         ids=torch.from_numpy(ids),
         extract=torch.from_numpy(lengths - 1),

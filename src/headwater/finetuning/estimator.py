@@ -209,7 +209,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return (rows, classes), as `classes_`; for scores (rows, levels); for choices (rows, most answers).
 
-        They are NaN for a row without text.
+        They are NaN for a row without text. A linear score of transformers is returned itself, (rows, 1).
         """
         rows, fine_tuned = self._rows(X), self._fitted()
         if not rows:
@@ -292,21 +292,20 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Return the estimator that `save` wrote, or one around a folder of `headwater finetune`.
+        """Return the estimator that `save` wrote, or one around a folder of `headwater finetune` or transformers.
 
         Its `base` is the model that the folder was fine-tuned from, so that `clone` and `cross_val_score` do not
         start from weights that saw the rows; None if that is not recorded. Raises MismatchError if the folder was
         fine-tuned for another task.
         """
         folder = Path(folder)
-        fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False))
+        fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False)).for_task(cls.task)
         labels = fine_tuned.labels
-        if fine_tuned.task != cls.task or cls.fixed_target not in (None, labels.target):
+        other = fine_tuned.task != cls.task and not fine_tuned.templates
+        if other or cls.fixed_target not in (None, labels.target):
             regress = fine_tuned.task == "classify" and labels.target == "score"
-            raise MismatchError(
-                f"{folder} was fine-tuned for task {'regress' if regress else fine_tuned.task}",
-                expected=f"the task of {cls.__name__}",
-            )
+            task = "regress" if regress else fine_tuned.task
+            raise MismatchError(f"{folder} was fine-tuned for task {task}", expected=f"that of {cls.__name__}")
         path = folder / ESTIMATOR_FILE
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
         known = {"compose": fine_tuned.compose} | ({} if cls.fixed_target else {"target": labels.target})

@@ -31,7 +31,10 @@ class Regressor(Classifier):
 
 
 class Entailment(Estimator):
-    """Premise and hypothesis to class: X is a column of pairs, or a table of two columns."""
+    """Premise and hypothesis to class: X is a column of pairs, or a table of two columns.
+
+    `load` opens a classifier of transformers for pairs too, and `Similarity.load` its regression of pairs.
+    """
 
     task: ClassVar[TaskName] = "entail"
 

@@ -20,16 +20,13 @@ from torch import Tensor
 from headwater.errors import UsageError
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.head import TaskModel
+from headwater.finetuning.sequence import CLASSES, SequenceModel
 from headwater.model import save_model
 from headwater.reading import read_json
 from headwater.storage import Stage, write_json
-from headwater.tokenizer import PADDING, TASK_TOKENS, TaskTokens
+from headwater.tokenizer import PADDING, TASK_TOKENS, Template, Tokenizer
 
-_CLASSES = {
-    "gpt2": "GPT2ForSequenceClassification",
-    "openai-gpt": "OpenAIGPTForSequenceClassification",
-    "bert": "BertForSequenceClassification",
-}
 _EPSILON = 2.0**-12  # a power of two: no rounding
 
 
@@ -40,7 +37,7 @@ def export_classifier(source: Path, destination: Path) -> dict[str, Any]:
     """
     fine_tuned = FineTuned.load(source)
     kind = _class_of(fine_tuned, source)
-    stage = Stage(destination, kind="model", config={"class": _CLASSES[kind]}, inputs={"fine-tuned": source})
+    stage = Stage(destination, kind="model", config={"class": CLASSES[kind]}, inputs={"fine-tuned": source})
     if not stage.is_complete():
         with stage.write() as work:
             _write(fine_tuned, kind, work)
@@ -48,7 +45,7 @@ def export_classifier(source: Path, destination: Path) -> dict[str, Any]:
         "source": "fine-tuned",
         "destination": str(destination),
         "parameters": sum(parameter.numel() for parameter in fine_tuned.model.parameters()),
-        "class": _CLASSES[kind],
+        "class": CLASSES[kind],
         "tokenizer": fine_tuned.tokenizer.kind,
     }
 
@@ -59,7 +56,7 @@ def _class_of(fine_tuned: FineTuned, source: Path) -> str:
         isinstance(fine_tuned.model, FrozenTaskModel): "its head reads a mixture of layers (--freeze)",
         fine_tuned.task == "similarity": "it adds the outputs of both orders of the two texts",
         fine_tuned.task == "choice": "it compares one sequence for each answer",
-        kind not in _CLASSES: f"transformers has no architecture for it ({kind})",
+        kind not in CLASSES: f"transformers has no architecture for it ({kind})",
     }
     if True in reasons:
         raise UsageError(
@@ -71,36 +68,49 @@ def _class_of(fine_tuned: FineTuned, source: Path) -> str:
 
 
 def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
-    head, tokenizer = fine_tuned.model.head, fine_tuned.tokenizer
+    task_model, tokenizer, labels = fine_tuned.model, fine_tuned.tokenizer, fine_tuned.labels
+    model: Any = copy.deepcopy(task_model.model)
+    if isinstance(task_model, SequenceModel):
+        tensors, padding = task_model.file_tensors(), task_model.padding
+        one, two = task_model.templates
+    else:
+        tensors = _head_tensors(task_model, kind, model)
+        specials, tokens = tokenizer.special_tokens, tokenizer.task_tokens
+        # The start token is never a sequence's last.
+        padding = specials[PADDING if PADDING in specials else TASK_TOKENS[0]]
+        second = kind == "bert" and model.config.segments > 1
+        one = Template((tokens.start,), (), (tokens.extract,), second)
+        two = Template((tokens.start,), (tokens.delimiter,), (tokens.extract,), second, second)
+    names = labels.output_names or ["LABEL_0"]
+    keys = {
+        "architectures": [CLASSES[kind]],
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+        "problem_type": "regression" if labels.linear else "single_label_classification",
+        "classifier_dropout": task_model.dropout,
+    }
+    keys |= {} if padding is None else {"pad_token_id": padding}
+    save_model(model, work, tokenizer=tokenizer, head=tensors, keys=keys)
+    if kind != "bert" or tokenizer.kind != "wordpiece":
+        _frame_texts(one, two, padding, tokenizer, work)
+
+
+def _head_tensors(task_model: TaskModel, kind: str, model: Any) -> dict[str, Tensor]:
+    """Return the head by transformers' names; the last LayerNorm of a GPT takes its bias."""
+    head = task_model.head
     weight, bias = head.weight.detach().float(), head.bias.detach().float()
-    model: Any = copy.deepcopy(fine_tuned.model.model)
     if kind == "bert":
         width = model.config.width
-        tensors = {
+        return {
             "bert.pooler.dense.weight": torch.eye(width) * _EPSILON,
             "bert.pooler.dense.bias": torch.zeros(width),
             "classifier.weight": weight / _EPSILON,
             "classifier.bias": bias,
         }
-    else:
-        norm = model.final_norm if model.config.final_norm else model.blocks[-1].norm_2
-        with torch.no_grad():
-            norm.bias += _folded(weight, bias)
-        tensors = {"score.weight": weight}
-    specials = tokenizer.special_tokens
-    padding = PADDING if PADDING in specials else TASK_TOKENS[0]  # the start token is never a sequence's last
-    names = fine_tuned.labels.output_names
-    keys = {
-        "architectures": [_CLASSES[kind]],
-        "id2label": {str(number): name for number, name in enumerate(names)},
-        "label2id": {name: number for number, name in enumerate(names)},
-        "problem_type": "single_label_classification",
-        "pad_token_id": specials[padding],
-        "classifier_dropout": fine_tuned.model.dropout,
-    }
-    save_model(model, work, tokenizer=tokenizer, head=tensors, keys=keys)
-    if kind != "bert" or tokenizer.kind != "wordpiece":
-        _frame_texts(tokenizer.task_tokens, padding, work)
+    norm = model.final_norm if model.config.final_norm else model.blocks[-1].norm_2
+    with torch.no_grad():
+        norm.bias += _folded(weight, bias)
+    return {"score.weight": weight}
 
 
 def _folded(weight: Tensor, bias: Tensor) -> Tensor:
@@ -115,21 +125,30 @@ def _folded(weight: Tensor, bias: Tensor) -> Tensor:
     return solution.float()
 
 
-def _frame_texts(tokens: TaskTokens, padding: str, work: Path) -> None:
-    """Make transformers' tokenizer add start, delimiter and extract tokens as fine-tuning did."""
-    ids = dict(zip(TASK_TOKENS, tokens, strict=True))
-    start, delimiter, extract = ({"SpecialToken": {"id": name, "type_id": 0}} for name in TASK_TOKENS)
-    first, second = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
-    last = {"SpecialToken": {"id": TASK_TOKENS[2], "type_id": 1}}
-    content = read_json(work / "tokenizer.json")
-    content["post_processor"] = {
+def _frame_texts(one: Template, two: Template, padding: int | None, tokenizer: Tokenizer, work: Path) -> None:
+    """Make transformers' tokenizer put the templates' tokens around texts, as here."""
+    names = tokenizer.vocabulary.tokens
+
+    def part(ids: tuple[int, ...], segment: int = 0) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": names[number], "type_id": segment}} for number in ids]
+
+    first = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": int(two.second)}}
+    between = [*part(two.between[:1]), *part(two.between[1:], int(two.second))]
+    ids = {*one.before, *one.after, *two.before, *two.between, *two.after}
+    template = {
         "type": "TemplateProcessing",
-        "single": [start, first, extract],
-        "pair": [start, first, delimiter, second, last],
-        "special_tokens": {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in ids.items()},
+        "single": [*part(one.before), first, *part(one.after)],
+        "pair": [*part(two.before), first, *between, second, *part(two.after, int(two.second))],
+        "special_tokens": {
+            names[number]: {"id": names[number], "ids": [number], "tokens": [names[number]]}
+            for number in sorted(ids)
+        },
     }
-    write_json(work / "tokenizer.json", content)
+    write_json(work / "tokenizer.json", read_json(work / "tokenizer.json") | {"post_processor": template})
     # The general class uses tokenizer.json unchanged.
     settings = read_json(work / "tokenizer_config.json")
-    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": padding, "padding_side": "right"}
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "padding_side": "right"}
+    settings |= {} if padding is None else {"pad_token": names[padding]}
+    settings |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]} if two.typed else {}
     write_json(work / "tokenizer_config.json", settings)

@@ -27,11 +27,18 @@ from headwater.finetuning.inputs import Encoded, encode
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
 from headwater.finetuning.seen import Seen
+from headwater.finetuning.sequence import (
+    SequenceModel,
+    class_of,
+    other_head,
+    read_classifier,
+    read_saved_templates,
+)
 from headwater.finetuning.task_models import TaskModelName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
 from headwater.storage import has_manifest, open_folder, write_json
-from headwater.tokenizer import Tokenizer
+from headwater.tokenizer import Template, Tokenizer
 
 if TYPE_CHECKING:
     from headwater.model import Model
@@ -48,8 +55,8 @@ class Prediction:
     """The label that a fine-tuned model gives one row.
 
     label: class name, score, or number of the right answer, counted as in training; None for a row without text,
-    which has no prediction. probabilities: by class name, level or answer. cut: tokens of the row that did not fit
-    the context.
+    which has no prediction. probabilities: by class name, level or answer; empty for a linear score. cut: tokens
+    of the row that did not fit the context.
     """
 
     row: int
@@ -69,6 +76,8 @@ class FineTuned:
     columns: Columns = field(default_factory=Columns)  # of the training rows
     compose: bool = False  # whether rows are brought into Unicode's composed form, as those of the training were
     seen: Seen | None = field(default=None, repr=False)  # rows of the training; None if a folder has no record
+    # What stands around one text and around two, of a classifier of transformers; else None.
+    templates: tuple[Template, Template] | None = field(default=None, repr=False)
 
     def as_read(self, rows: Iterable[Raw]) -> Iterable[Raw]:
         """Return rows in the Unicode form of the training."""
@@ -81,7 +90,17 @@ class FineTuned:
         if labels is not None:
             rows = list(rows)
             targets = labels.targets(rows, name)
-        return encode(rows, self.task, self.tokenizer, context, targets=targets, name=name)
+        template = self.templates and self.templates[self.task != "classify"]
+        return encode(rows, self.task, self.tokenizer, context, targets=targets, name=name, template=template)
+
+    def for_task(self, task: TaskName) -> FineTuned:
+        """Return this for one text or for two, whose order counts: a classifier of transformers reads either.
+
+        A model that Headwater fine-tuned is returned unchanged, for its own task.
+        """
+        if self.templates is None or task == "choice":
+            return self
+        return replace(self, task="classify" if task == "classify" else "entail")
 
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return P(y | x), (examples, outputs or most answers); 0 for an answer that an example does not have."""
@@ -101,6 +120,8 @@ class FineTuned:
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Return (examples,): the index of the most probable output, or the expected score."""
+        if self.labels.linear:
+            return probabilities[:, 0].astype(np.float64)
         if self.labels.target == "score":
             return probabilities.astype(np.float64) @ np.array(self.labels.levels)
         return probabilities.argmax(axis=1).astype(np.float64)
@@ -110,6 +131,8 @@ class FineTuned:
         decided = float(self.decide(share[None])[0])
         names, first = self.labels.output_names, self.labels.first_answer
         label: str | int | float = round(decided, 6)
+        if self.labels.linear:
+            return Prediction(number, label, {})
         if self.labels.target == "class":
             label = names[int(decided)]
         elif self.labels.target == "answer":
@@ -130,29 +153,43 @@ class FineTuned:
     def _description(self) -> dict[str, Any]:
         return {
             "task": self.task,
-            # Without a key at its default, which earlier versions do not know.
-            "labels": {k: v for k, v in self.labels.to_dict().items() if k != "answer_texts" or v},
+            # Without keys at their defaults, which earlier versions do not know.
+            "labels": {k: v for k, v in self.labels.to_dict().items() if k not in ("answer_texts", "linear") or v},
             "columns": self.columns.to_dict(),
             "classifier_dropout": self.model.dropout,
             "frozen": isinstance(self.model, FrozenTaskModel),
             "compose": self.compose,
-        } | ({"task_model": self.model.reader} if isinstance(self.model, FrozenTaskModel) else {})
+        } | (
+            {"task_model": self.model.reader}
+            if isinstance(self.model, FrozenTaskModel)
+            else {"templates": self.templates, "padding": self.model.padding}
+            if isinstance(self.model, SequenceModel)
+            else {}
+        )
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Return whether a folder has a fine-tuned model."""
-        return (folder / TASK_FILE).is_file()
+        """Return whether a folder has a fine-tuned model, Headwater's or a classifier of transformers."""
+        return (folder / TASK_FILE).is_file() or class_of(folder) is not None
 
     @classmethod
     def load(
         cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> FineTuned:
-        """Open a folder that `save` or `headwater finetune` wrote; raise FolderError for any other."""
-        if not cls.is_in(folder):
+        """Open a folder that `save` or `headwater finetune` wrote, or a classifier of transformers in float32.
+
+        Raises FolderError for any other.
+        """
+        if not (folder / TASK_FILE).is_file() and class_of(folder) is not None:
+            read = read_classifier(folder, device)
+            return cls(read.model, read.tokenizer, "classify", read.labels, templates=read.templates)
+        if not (folder / TASK_FILE).is_file():
             if has_manifest(folder):
                 open_folder(folder)  # names an unfinished training
             there = shipped.find(folder).is_dir()
             seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
+            if head := other_head(folder):
+                seen = f"is a {head}, whose head Headwater does not have"
             quoted = shlex.quote(str(folder))
             base, out = (quoted, "DIR") if there else (shipped.DEFAULT, quoted)
             raise FolderError(
@@ -160,8 +197,10 @@ class FineTuned:
                 expected="a folder that fine-tuning wrote",
                 repair=f"Make one: headwater finetune --model {base} --task classify --train FILE --out {out}",
             )
-        language_model = load_model(folder, dtype=dtype, device=device)  # compares the folder with its manifest
         described = read_json(folder / TASK_FILE)
+        # One of transformers gives its probabilities, in float32. Loading compares the folder with its manifest.
+        exact = isinstance(described, dict) and "templates" in described
+        language_model = load_model(folder, dtype=torch.float32 if exact else dtype, device=device)
         if not isinstance(described, dict) or described.get("task") not in TASK_NAMES:
             raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASK_NAMES))
         lacking = [key for key in ("labels", "columns", "classifier_dropout") if key not in described]
@@ -171,15 +210,17 @@ class FineTuned:
         columns = parse_part(Columns, described["columns"], folder / TASK_FILE)
         if not labels.outputs:
             raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
-        tokenizer = Tokenizer.load(folder)
-        model = build_task_model(
-            language_model,
-            tokenizer,
-            described["task"],
-            labels.outputs,
-            dropout=float(described["classifier_dropout"]),
-            frozen=described.get("task_model", "pooling") if described.get("frozen") is True else None,
-        )
+        tokenizer, dropout = Tokenizer.load(folder), float(described["classifier_dropout"])
+        templates: tuple[Template, Template] | None = None
+        if exact:
+            templates = read_saved_templates(described["templates"], folder / TASK_FILE)
+            padding = described.get("padding")
+            model: TaskModel = SequenceModel(language_model, labels.outputs, templates, padding, dropout=dropout)
+        else:
+            frozen = described.get("task_model", "pooling") if described.get("frozen") is True else None
+            model = build_task_model(
+                language_model, tokenizer, described["task"], labels.outputs, dropout=dropout, frozen=frozen
+            )
         try:
             model.head.load_state_dict(read_tensors(folder / HEAD_FILE))
         except (OSError, RuntimeError) as error:
@@ -187,7 +228,8 @@ class FineTuned:
         model.head.to(device)
         # A folder of an earlier version does not have the key: its rows were read as they were.
         form = described.get("compose") is True
-        return cls(model.eval(), tokenizer, described["task"], labels, columns, form, Seen.load(folder))
+        rows = Seen.load(folder)
+        return cls(model.eval(), tokenizer, described["task"], labels, columns, form, rows, templates)
 
 
 def build_task_model(

@@ -81,7 +81,10 @@ class TaskModel(nn.Module):
 
     @torch.no_grad()
     def predict(self, encoded: Encoded, labels: Labels) -> tuple[npt.NDArray[np.float32], float]:
-        """Return probabilities (examples, outputs or most answers), and L2 over the examples with a label."""
+        """Return probabilities (examples, outputs or most answers), and L2 over the examples with a label.
+
+        A linear score has no probabilities, but its value.
+        """
         targets = labels.probabilities(encoded)
         probabilities = np.zeros_like(targets)
         device = self.head.weight.device
@@ -90,6 +93,9 @@ class TaskModel(nn.Module):
         self.eval()
         for chosen, batch in inference_batches(encoded, targets):
             logits = self(batch.to(device)).logits.cpu()
+            if labels.linear:
+                probabilities[chosen] = logits.numpy()
+                continue
             log_probabilities = logits.log_softmax(dim=1)
             probabilities[chosen] = log_probabilities.exp().numpy()
             loss -= float((log_probabilities * batch.targets).sum())

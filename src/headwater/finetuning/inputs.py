@@ -26,7 +26,7 @@ from headwater.errors import DataError
 from headwater.finetuning.rows import Raw, TaskName
 
 if TYPE_CHECKING:
-    from headwater.tokenizer import TaskTokens, Tokenizer
+    from headwater.tokenizer import TaskTokens, Template, Tokenizer
 
 # Rows that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
 _CHUNK = 1_024
@@ -39,21 +39,26 @@ class Arranged(NamedTuple):
     cut: int
 
 
-def arrange(task: TaskName, segments: Sequence[Sequence[int]], tokens: TaskTokens, context: int) -> Arranged:
+def arrange(
+    task: TaskName, segments: Sequence[Sequence[int]], tokens: TaskTokens | Template, context: int
+) -> Arranged:
     """Return the sequences of one row from its tokenized segments, none longer than `context`.
+
+    tokens: those that the texts stand between; a model of transformers has its own `Template`.
 
     Raises DataError if not even a shortened row fits, as when an answer alone fills the context.
     """
     if task == "choice":
         return _arrange_answers(segments[0], segments[1], segments[2:], tokens, context)
-    free = context - len(segments) - 1
+    before, between, after = _around(tokens)
+    free = context - len(before) - len(after) - (len(between) if len(segments) > 1 else 0)
     if free < 1:
         raise DataError("the model's context is too short for a text and the task tokens")
     kept = shorten([len(text) for text in segments], free)
     texts = [text[:length] for text, length in zip(segments, kept, strict=True)]
     cut = sum(map(len, segments)) - sum(kept)
     if task == "classify":
-        return Arranged([[tokens.start, *texts[0], tokens.extract]], cut)
+        return Arranged([[*before, *texts[0], *after]], cut)
     first, second = texts
     # Two similar texts have no natural order: both are read, and the two extract vectors are added before the
     # head.
@@ -65,7 +70,7 @@ def _arrange_answers(
     story: Sequence[int],
     question: Sequence[int],
     answers: Sequence[Sequence[int]],
-    tokens: TaskTokens,
+    tokens: TaskTokens | Template,
     context: int,
 ) -> Arranged:
     fixed = 3 + len(question) + max(len(answer) for answer in answers)
@@ -80,8 +85,14 @@ def _arrange_answers(
     return Arranged([_pair(before, answer, tokens) for answer in answers], len(story) - kept)
 
 
-def _pair(first: Sequence[int], second: Sequence[int], tokens: TaskTokens) -> list[int]:
-    return [tokens.start, *first, tokens.delimiter, *second, tokens.extract]
+def _pair(first: Sequence[int], second: Sequence[int], tokens: TaskTokens | Template) -> list[int]:
+    before, between, after = _around(tokens)
+    return [*before, *first, *between, *second, *after]
+
+
+def _around(tokens: TaskTokens | Template) -> list[tuple[int, ...]]:
+    """Return the ids before, between and after texts."""
+    return [part if isinstance(part, tuple) else (part,) for part in tokens[:3]]
 
 
 def shorten(lengths: Sequence[int], total: int) -> list[int]:
@@ -145,12 +156,15 @@ def encode(
     *,
     targets: npt.NDArray[np.float64] | None = None,
     name: str = "",
+    template: Template | None = None,
 ) -> Encoded:
     """Tokenize and arrange rows for a model with this context; `targets` are theirs, by default unknown.
 
+    template: what stands around the texts in place of the tokenizer's task tokens.
+
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
-    tokens = tokenizer.task_tokens
+    tokens = template or tokenizer.task_tokens
     parts = [np.zeros(0, dtype=np.int32)]
     lengths, candidates = [0], [0]
     cut: list[int] = []
@@ -166,6 +180,9 @@ def encode(
                 raise _in_row(error, row, name) from None
             cut.append(arranged.cut)
             for sequence in arranged.sequences:
+                if not sequence and not row.is_empty(task):
+                    raise _in_row(DataError("the tokenizer has no token for the text"), row, name)
+                sequence = sequence or [0]  # of a row without text, which gets no prediction
                 flat += sequence
                 lengths.append(len(sequence))
             candidates.append(len(arranged.sequences))

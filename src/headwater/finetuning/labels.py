@@ -34,7 +34,8 @@ class Labels(Config):
     """The class names, scores or answers that the outputs of a fine-tuned model mean.
 
     names: class names in order of output; levels: ascending scores; first_answer: the number of a choice's first
-    answer in numeric labels; answer_texts: whether a choice's labels are the texts of its answers.
+    answer in numeric labels; answer_texts: whether a choice's labels are the texts of its answers; linear: whether
+    the only output is the score itself, as in transformers' regression.
     """
 
     target: Target
@@ -42,11 +43,12 @@ class Labels(Config):
     levels: list[float] = Field(default_factory=list)
     first_answer: int = 0
     answer_texts: bool = False
+    linear: bool = False
 
     @property
     def outputs(self) -> int:
         """The number of outputs of the head: one for a choice, whose softmax runs over the answers."""
-        return {"class": len(self.names), "score": len(self.levels), "answer": 1}[self.target]
+        return {"class": len(self.names), "score": len(self.levels) or int(self.linear), "answer": 1}[self.target]
 
     @property
     def output_names(self) -> list[str]:
@@ -68,6 +70,9 @@ class Labels(Config):
         columns = int(np.diff(encoded.first).max(initial=1)) if self.target == "answer" else self.outputs
         result = np.zeros((len(targets), columns), dtype=np.float32)
         rows = np.arange(len(targets))
+        if self.linear:
+            result[:, 0] = targets
+            return result
         if self.target != "score":
             result[rows, targets.astype(np.int64)] = known
             return result
@@ -96,7 +101,7 @@ class Labels(Config):
             score = number_of(row.label)
             if score is None:
                 raise DataError(f"{where} has the score {row.label!r}", expected="a number")
-            if not self.levels[0] <= score <= self.levels[-1]:
+            if self.levels and not self.levels[0] <= score <= self.levels[-1]:
                 raise DataError(
                     f"{where} has the score {score:g}",
                     expected=f"one from {self.levels[0]:g} to {self.levels[-1]:g}, as in training",

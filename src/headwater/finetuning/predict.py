@@ -76,6 +76,7 @@ def predict_file(
     chosen_device = choose_device(device, training=False)
     fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", chosen_device), device=chosen_device)
     named = Columns.build(columns or {}, source="--column")
+    fine_tuned = fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task)
     encoding = text_encoding(encoding) if encoding else ""
 
     def opened(progress: Progress = SILENT) -> tuple[Columns, OpenTable, list[str]]:

@@ -177,7 +177,7 @@ class _Parquet:
 def _added_values(prediction: Prediction, together: bool, count: int) -> list[Any]:
     """Return the label and the probabilities of a row for its added columns; None without a prediction."""
     shares = prediction.probabilities
-    if not shares:
+    if prediction.label is None:
         return [None] * count
     return [prediction.label, *([" ".join(map(str, shares.values()))] if together else shares.values())]
 

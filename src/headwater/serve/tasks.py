@@ -251,6 +251,8 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
     given = [body.input] if isinstance(body.input, str) else body.input
     if not given:
         raise Problem(400, "input is empty; expected at least one row.", param="input")
+    if not isinstance(given[0], str) and len(given[0]) == 2:
+        head = head.for_task("entail")
     if head.task != "classify" and isinstance(given[0], str):
         given = [[str(part) for part in given]]  # the parts of a single row
     _require_rows(len(given), _MOST_EXPLAINED if body.explain else _MOST_ROWS, "input")
@@ -270,7 +272,7 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
         }
         if body.explain and prediction.label is not None:
             values = list(prediction.probabilities.values())
-            output = values.index(max(values))
+            output = values.index(max(values)) if values else 0
             pieces = await served.compute(
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )

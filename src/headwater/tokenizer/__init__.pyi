@@ -2,6 +2,7 @@ from .comparison import Comparison, compare
 from .files import TOKENIZER_CLASSES, missing_tokenizer, read_meta, tokenizer_json
 from .gpt2 import PATTERN
 from .reference import merge_word, split_gpt1
+from .template import Template, read_templates
 from .tokenizer import Tokenizer, train_tokenizer
 from .train import learn_vocabulary
 from .vocabulary import (
@@ -28,12 +29,14 @@ __all__ = [
     "Comparison",
     "Kind",
     "TaskTokens",
+    "Template",
     "Tokenizer",
     "compare",
     "learn_vocabulary",
     "merge_word",
     "missing_tokenizer",
     "read_meta",
+    "read_templates",
     "split_gpt1",
     "token_dtype",
     "tokenizer_json",

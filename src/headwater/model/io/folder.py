@@ -180,6 +180,9 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
     content = read_json(folder / CONFIG)
     if not isinstance(content, dict):
         raise DataError(f"{folder / CONFIG} is a JSON {type(content).__name__}", expected="an object")
+    if content.get("model_type") == "bert" and not content.get("architectures"):
+        predicts = any(huggingface.plain_name(name).startswith(bert.OUTPUT) for name in find_tensors(folder))
+        content["architectures"] = [bert.CLASS if predicts else bert.ENCODER]
     return huggingface.read_config(content, str(folder / CONFIG))
 
 

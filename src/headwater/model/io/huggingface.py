@@ -18,6 +18,7 @@ from headwater.model.io import bert
 
 TABLE = "headwater"
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
+_CLASSIFIERS = {"gpt2": "GPT2ForSequenceClassification", "openai-gpt": "OpenAIGPTForSequenceClassification"}
 _ACTIVATION_KEYS = {"gpt2": "activation_function", "openai-gpt": "afn", "bert": "hidden_act"}
 # Names of activations in transformers that differ from ours by more than a hyphen.
 _ACTIVATIONS = {
@@ -38,7 +39,7 @@ PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": bert.P
 # Prefixes of torch.compile, DataParallel and trainers' modules, which are no part of a tensor's name.
 _WRAPPERS = re.compile(r"^(?:module\.|model\.)+")
 # Heads for tasks, which a language model does not need.
-_TASK_HEADS = ("score.", "classifier.", "multiple_choice_head.")
+_TASK_HEADS = ("score.", "classifier.", "qa_outputs.", "multiple_choice_head.")
 
 _BLOCK = {
     "norm_1": "ln_1",
@@ -165,6 +166,7 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "has no model_type"
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
         refuse_cross_attention(content, path)
+        classes = content.get("architectures") or ()
         fields = {
             "vocabulary": content["vocab_size"],
             "context": content.get("n_positions", content.get("n_ctx")),
@@ -178,7 +180,8 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             "final_norm": kind == "gpt2",
             "residual_scaling": kind == "gpt2",
             "activation": read_activation(kind, content, path),
-            "tied": bool(content.get("tie_word_embeddings", True)),
+            # A classifier has no output matrix, so its token embedding serves.
+            "tied": bool(content.get("tie_word_embeddings", True)) or _CLASSIFIERS[kind] in classes,
         }
         if kind == "gpt2":
             fields |= {

@@ -11,7 +11,7 @@ import math
 import mmap
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
+from headwater.model.io.huggingface import plain_name
 from headwater.model.io.pickled import read_pickled
 from headwater.reading import parse_json, read_json
 from headwater.shipped import refuse_pointer
@@ -65,13 +66,20 @@ def stored_bytes(folder: Path) -> dict[str, int]:
     return sizes
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of one safetensors file in float32, as of a task's head.
+def read_tensors(path: Path, names: Container[str] | None = None) -> dict[str, Tensor]:
+    """Return a task's head in float32: the tensors of a safetensors file, or those with `names` of a model folder.
 
-    Raises FolderError for a damaged file, DataError for NaN or infinity.
+    Names are the current ones, without the prefixes of wrappers. Raises FolderError for a damaged file, DataError
+    for NaN or infinity.
     """
     reader = TensorReader()
-    return {name: reader.read(name, entry, dtype=torch.float32) for name, entry in _read_header(path).items()}
+    places = find_tensors(path) if path.is_dir() else _read_header(path)
+    found = {plain_name(name): (name, place) for name, place in places.items()}
+    return {
+        plain: reader.read(name, place, dtype=torch.float32)
+        for plain, (name, place) in found.items()
+        if names is None or plain in names
+    }
 
 
 class TensorReader:
