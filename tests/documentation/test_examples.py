@@ -343,8 +343,9 @@ ELSEWHERE = {
     "install/licences.sh",  # tests/packaging
     "contributing/campaign.sh",  # takes hours
     "serving/serve_two.sh",  # both halves stand in other journeys
-    "serving/serve_for_page.sh",  # tests/peers
-    "serving/client.py",  # tests/serve
+    "serving/serve_for_page.sh",  # tests/serve
+    "serving/open_page.sh",
+    "serving/client.py",
     "serving/curl.sh",
     "other-tools/llama.sh",  # tried by hand with llama.cpp; the other two need an account or a program
     "other-tools/ollama.sh",

@@ -14,26 +14,14 @@ from urllib.parse import unquote
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 import headwater as hw
 from headwater.serve.api import PAGE
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 STORY = "#inside-shown[aria-busy=false]"  # all panels are about the step that is named
 WRITTEN = "body[data-ready=true][data-running=false]"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: install Debian's package chromium")
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
 
 
 Open = Callable[..., Page]
