@@ -65,6 +65,7 @@ check: .venv/.ready-dev
 	$(BIN)/python tools/examples.py --check
 	$(BIN)/python tools/evaluation.py --check
 	$(BIN)/python tools/architecture.py --check
+	$(BIN)/python tools/peers.py --check
 	$(BIN)/python benchmarks/everything.py --check
 
 format: .venv/.ready-dev
@@ -74,6 +75,7 @@ format: .venv/.ready-dev
 	$(BIN)/python tools/examples.py --write
 	$(BIN)/python tools/evaluation.py --write
 	$(BIN)/python tools/architecture.py --write
+	$(BIN)/python tools/peers.py --write
 	$(BIN)/python benchmarks/everything.py --write
 
 docs: .venv/.ready-docs

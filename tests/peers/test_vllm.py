@@ -171,6 +171,29 @@ def test_offsets_begin_after_the_prompt_as_in_openais_api(http: httpx.Client) ->
     assert [o for c in streamed for o in c["choices"][0]["logprobs"]["text_offset"]] == offsets
 
 
+def test_several_texts_differ_and_a_batch_keeps_its_order(http: httpx.Client) -> None:
+    asked: dict[str, Any] = {"n": 3, "max_tokens": 50, "temperature": 1, "seed": 42}
+    texts = [one["text"] for one in complete(http, **asked)["choices"]]
+    assert len(set(texts)) == 3
+    streamed, ends = ["", "", ""], 0
+    for chunk in chunks(http, **asked):
+        streamed[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"]
+        ends += chunk["choices"][0]["finish_reason"] is not None
+    assert (streamed, ends) == (texts, 3)
+    batch: dict[str, Any] = {"prompt": ["a stone", "the river"], "max_tokens": 5, "temperature": 0}
+    choices = complete(http, **batch, prompt_logprobs=1)["choices"]
+    assert [one["index"] for one in choices] == [0, 1]
+    for one, prompt in zip(choices, batch["prompt"], strict=True):
+        assert one["text"] == choice(http, **{**batch, "prompt": prompt})["text"]
+        assert len(one["prompt_logprobs"]) == http.post("/tokenize", json={"prompt": prompt}).json()["count"]
+
+
+def test_ids_outside_the_vocabulary_are_refused(http: httpx.Client) -> None:
+    answer = http.post("/v1/completions", json={"model": "base", "prompt": [999_999]})
+    assert answer.status_code == 400
+    assert "999999" in answer.json()["error"]["message"].replace(",", "")
+
+
 def test_a_request_id_is_part_of_the_answers_id(http: httpx.Client) -> None:
     assert complete(http, max_tokens=1, request_id="mine")["id"] == "cmpl-mine"
 
@@ -231,5 +254,7 @@ def test_names_of_tokens_are_the_tokenizers(http: httpx.Client, base_folder: Any
     assert found["tokens"] == peer.encode(text)
     assert found["token_strs"] == peer.convert_ids_to_tokens(found["tokens"])
     assert http.post("/tokenize", json={"prompt": text}).json()["token_strs"] is None
+    assert http.post("/detokenize", json={"tokens": found["tokens"]}).json() == {"prompt": text}
     info = http.get("/tokenizer_info").json()
+    assert isinstance(info["tokenizer_class"], str)
     assert info["model_max_length"] >= found["max_model_len"]

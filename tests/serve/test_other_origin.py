@@ -46,7 +46,7 @@ def test_a_page_of_an_allowed_origin_streams_a_completion(
     page = browser.new_page()
     try:
         bodies: list[Any] = []
-        page.on("request", lambda one: one.method == "POST" and bodies.append(one.post_data_json))
+        page.on("request", lambda one: bodies.append(one.post_data_json) if one.method == "POST" else None)
         # No random text: the example leaves the seed to the server.
         page.route("**/v1/completions", lambda route: route.continue_(post_data={**bodies[0], "temperature": 0}))
         ask(page, site, allowed.url, "the river")
