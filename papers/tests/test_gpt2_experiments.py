@@ -17,11 +17,14 @@ from headwater.pretraining.recipe import PretrainConfig
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater_papers import reproduce
 from headwater_papers.claims import PaperClaim, judge_steps
+from headwater_papers.gpt2_appendix import BEGINNING, REPEATED, REST, copies, most_repeated, recited
 from headwater_papers.gpt2_ladder import windows_read, windows_unread
 from headwater_papers.gpt2_lambada import share_outside
 from headwater_papers.gpt2_memorisation import share_without
-from headwater_papers.gpt2_overlap import change_by_passage, judge_without
+from headwater_papers.gpt2_overlap import change_by_passage, documents, judge_without, schemata
 from headwater_papers.gpt2_shuffled import ORDERS, ShuffledSettings, choose_passages, measure
+from headwater_papers.gpt2_tasks import by_confidence, calibration
+from headwater_papers.gpt2_translations import quotations
 from headwater_papers.gpt2_zero_shot import PARTS, _losses, _underfitting, _unread_note
 from headwater_papers.items import ItemValues
 from headwater_papers.scale import Scale
@@ -35,6 +38,8 @@ NAMES = (
     "gpt2_overlap",
     "gpt2_memorisation",
     "gpt2_samples",
+    "gpt2_appendix",
+    "gpt2_translations",
     "gpt2_compute_optimal",
 )
 _RECIPE = {
@@ -50,14 +55,14 @@ _RECIPE = {
 
 
 def ladder_scale() -> Scale:
-    """Two rungs of each ladder, three seeds, four updates; six runs for a scaling law."""
+    """Two rungs of each ladder, three seeds, four updates; eight runs for a scaling law."""
     small, large = {"layers": 1, "width": 16, "heads": 1}, {"layers": 2, "width": 32, "heads": 2}
     ladders = {"gpt2-a": small, "gpt2-b": large, "optimal-a": small, "optimal-b": large}
     models = {name: (shape, _RECIPE["steps"]) for name, shape in ladders.items()}
     models |= {
         f"scaling-{name}{steps}": (shape, steps)
         for name, shape in (("a", small), ("b", large))
-        for steps in (2, 4, 8)
+        for steps in (2, 3, 4, 8)
     }
     shown = {"count": 4, "context": 16, "length": 24}
     return Scale.build(
@@ -82,6 +87,7 @@ def ladder_scale() -> Scale:
                 "gpt2_memorisation": shown,
                 "gpt2_layer_norm": {"layers": 3, "width": 16, "context": 16, "updates": 3},
                 "gpt2_samples": shown | {"shown": 2},
+                "gpt2_appendix": {"context": 16, "length": 24},
             },
         }
     )
@@ -156,6 +162,7 @@ def test_overlap_is_judged_over_all_passages(done: Path) -> None:
     rows = json.loads((done / "gpt2_overlap" / "results.json").read_text())["rows"]
     (scored,) = (row for row in rows if row["measure"] == "perplexity, all passages")
     assert scored["examples"] == 4  # table 3 has 3
+    assert {"accuracy, all passages", "schemata that share 8-grams"} <= {row["measure"] for row in rows}
 
 
 def test_a_text_that_overlaps_with_almost_every_passage_decides_nothing() -> None:
@@ -167,6 +174,22 @@ def test_a_text_that_overlaps_with_almost_every_passage_decides_nothing() -> Non
     found = judge_without(changes, 39, 40)
     assert found.verdict == OPEN
     assert "39 of the 40" in found.here
+
+
+def test_confidence_is_a_curve_over_the_most_confident_answers() -> None:
+    answers = [{"confidence": n / 200, "exact match": float(n >= 190)} for n in range(200)]
+    found = calibration(by_confidence(answers))
+    assert (found[1], found[5], found[10], found[100]) == (1.0, 1.0, 0.5, 0.05)
+
+
+def test_schemata_and_documents_are_read_to_be_counted(tmp_path: Path) -> None:
+    block = "The trophy is large because  [MASK]  grew .\n[MASK]\n the trophy , the case \n the trophy \n\n"
+    (tmp_path / "wsc").write_text(block * 2, encoding="utf-8")
+    assert schemata(tmp_path / "wsc") == ["The trophy is large because  the trophy  grew ."] * 2
+    stories = [{"source": source, "story": source * 2} for source in ("cnn", "race", "cnn")]
+    (tmp_path / "coqa").write_text(json.dumps({"data": stories}), encoding="utf-8")
+    assert documents(tmp_path / "coqa") == {"cnn": ["cnncnn"] * 2, "race": ["racerace"]}
+    assert documents(None) == {}
 
 
 def test_that_no_sample_overlaps_is_not_certain() -> None:
@@ -281,6 +304,30 @@ def test_samples_are_shown_on_one_line_each(done: Path) -> None:
     notes = json.loads((done / "gpt2_samples" / "results.json").read_text())["notes"]
     assert len(notes) == 2
     assert all("\n" not in note and "The book:" in note for note in notes)
+
+
+def test_a_text_known_by_heart_is_counted_word_by_word() -> None:
+    written = "testing whether that nation; or ANY nation then goes elsewhere"
+    lm: Any = SimpleNamespace(generate=lambda prompt, **options: written if prompt == BEGINNING else "")
+    assert recited(lm, BEGINNING, REST, 40) == (7, written)
+    assert recited(lm, "Another beginning", REST, 40) == (0, "")
+    often = " ".join(f"word{n}" for n in range(40))
+    texts = [f"{often}\n\nA short one.", f"A short one.\n\n{often.replace(' ', chr(10), 3)}", "other " * 50]
+    assert most_repeated(texts)[REPEATED][0] == " ".join(f"word{n}" for n in range(20))
+    assert most_repeated(texts[:1]) == {}
+    assert copies({"one": "word3 word4"}, texts) == {"one": 2}
+
+
+def test_translations_in_a_text_are_french_quotations_with_their_context() -> None:
+    text = (
+        "He said in French, “Je vous remercie de tout mon cœur,” that is, he thanked her. She said, “I am not the "
+        'one, and you are not.” Then: "Le roi est mort et la reine aussi." The end.'
+    )
+    rain = " It rained." * 40
+    text += f'{rain} "Mais oui, mon ami, c\'est la vie." {rain}'
+    found = list(quotations(text))
+    assert [one.french.partition(" ")[0] for one in found] == ["Je", "Le", "Mais"]
+    assert [one.named for one in found] == [True, True, False]
 
 
 def test_a_last_word_is_looked_for_among_the_words_before_it() -> None:

@@ -108,6 +108,17 @@ def test_lambada_scores_the_last_word(world: Any, tmp_path: Path, plain: Plain, 
     assert by_metric["perplexity"] == pytest.approx(math.exp(-np.mean(totals)), rel=1e-4)
 
 
+def test_a_prediction_can_be_restricted_to_words_of_the_context(world: Any, tmp_path: Path, plain: Plain) -> None:
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in PASSAGES)
+    _, records = run(world, tmp_path, "lambada.openai.whole-word.context-words", {"lambada_test.jsonl": lines})
+    for text, record in zip(PASSAGES, records, strict=True):
+        *words, answer = text.split()
+        context = " ".join(words)
+        best = max(words, key=lambda word: sum(plain.tokens(context, f" {word}")))
+        assert (record["text"], record["accuracy"]) == (best, float(best == answer))
+        assert record["in context"] == (answer in words)
+
+
 def test_the_stop_word_filter_rejects_whole_words(
     world: Any, tmp_path: Path, plain: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +367,7 @@ def test_translations_answers_and_conversations_are_written(world: Any, tmp_path
     turn = [{"input_text": "to the lake", "turn_id": 1}, {"input_text": "very", "turn_id": 2}]
     story = {
         "id": "s",
+        "source": "wikipedia",
         "story": "The river flows.",
         "questions": turn,
         "answers": turn,
@@ -373,6 +385,8 @@ def test_translations_answers_and_conversations_are_written(world: Any, tmp_path
     results = evaluate(world.wide, names, data, tmp_path / "out")
     assert not results.skipped
     assert {result.protocol.partition(".")[0] for result in results.results} == set(names)
+    of_domain = {result.metric: result.value for result in results.results if result.protocol == "coqa.greedy"}
+    assert of_domain["f1, wikipedia"] == of_domain["f1"]
     model = Plain(world.wide)
 
     prompt = "The river en . = The river fr .\n" * 5 + "The river en . ="
@@ -523,6 +537,13 @@ def test_an_empty_answer_is_left_out_and_counted(world: Any, tmp_path: Path) -> 
 def test_small_pieces() -> None:
     assert first_sentence('Il a dit "non." Puis il part.') == 'Il a dit "non."'
     assert first_sentence(" 3.5 km\n") == "3.5 km"
+    for whole in (
+        "M. Obama et Mme. Clinton (J. Doe) aux U.S. Open, p. 3.",
+        "Est-ce vrai ? », a-t-il dit.",
+        "« Je ne sais pas. »",
+        "Il part le 3 Jan. 2014 !",
+    ):
+        assert first_sentence(f"{whole} Puis il part.") == whole
     assert sentences("One. Two? Three 3.5!\nFour") == ["One.", "Two?", "Three 3.5!", "Four"]
     assert best_threshold([(0.1, 0), (0.2, 0), (0.3, 1)]) == (pytest.approx(0.25), pytest.approx(1.0))
     assert Scored((-1.0, -3.0), (True, False)).mean == -2

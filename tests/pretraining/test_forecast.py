@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import types
 from pathlib import Path
@@ -30,6 +31,7 @@ from headwater.tokenizer import Tokenizer
 from headwater.training.journal import read_journal
 from headwater.training.optimizer import bytes_a_parameter
 from headwater.training.parallel import Ranks
+from headwater.training.run import Measurement
 
 TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
 
@@ -287,7 +289,25 @@ def test_a_range_test_that_diverges_at_once_names_the_cause() -> None:
 
     trainer: Any = Diverging()
     with pytest.raises(TrainingError, match="not finite"):
-        search_rate(trainer, lambda step: [])
+        search_rate(trainer, lambda step: [], lambda: pytest.fail("measured"))
+
+
+def test_the_range_test_chooses_by_the_held_out_loss() -> None:
+    rates: list[float] = []
+
+    class Memorising:
+        def update(self, batches: Any, learning_rate: float) -> Any:
+            rates.append(learning_rate)
+            return types.SimpleNamespace(loss=5.0 - len(rates) / 50)  # of the training text: it only falls
+
+    def validate() -> Measurement:
+        return Measurement({"validation_loss": 5.0 + abs(math.log10(rates[-1] / 1e-3))}, rank=(0.0,))
+
+    trainer: Any = Memorising()
+    points = search_rate(trainer, lambda step: [], validate)
+    lowest = min(points, key=lambda point: point.loss)
+    assert lowest.learning_rate == pytest.approx(1e-3, rel=0.1)
+    assert 1e-4 <= suggestion(points) <= 4e-4  # a tenth, and the lag of the smoothing
 
 
 def test_two_kinds_of_measurement_are_refused_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,16 @@
 
 8-grams of lower-cased words are counted with a Bloom filter. A count does not depend on the seed, so a claim about
 counts is judged by the inequality alone. All of LAMBADA's passages are scored, because few of them overlap.
+Winograd's schemas and CoQA's documents, by domain, are only counted.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,7 @@ import numpy.typing as npt
 from headwater.corpus import texts_of, training_grams
 from headwater.evaluation import TASKS, VERSION, Figure, run_task
 from headwater.inference import load
+from headwater.reading import parse_json, read_text
 from headwater_papers.claims import CLAIMS, Finding, judge, judge_count
 from headwater_papers.experiment import Experiment, Findings, Row, files_missing
 from headwater_papers.figures import grouped_bars
@@ -37,10 +42,13 @@ SETS: dict[str, tuple[str, str | None]] = {
     "1BW": ("eval-zeroshot/1bw/news.en.heldout-00000-of-00050", "eval-zeroshot/1bw/training"),
     "LAMBADA": ("eval-zeroshot/lambada/lambada_test_openai.jsonl", None),
 }
-_PAPER = "gpt2-overlap-text | LAMBADA: {} | value"
-_LAMBADA_MEAN = number(_PAPER.format("mean overlap of a passage, %"))
-_ALL, _WITHOUT = "perplexity, all passages", "perplexity, without those that overlap"
-PROTOCOL = "lambada.openai.whole-word"
+_TEXT = "gpt2-overlap-text | {} | value"
+_LAMBADA_MEAN = number(_TEXT.format("LAMBADA: mean overlap of a passage, %"))
+_HALF = 50  # percent of the 8-grams of a document that is in the training text
+_NEWS = "cnn"  # the domain of news among CoQA's sources
+_MUCH = number("gpt2-overlap-text | LAMBADA: perplexity is better where the overlap is more than, % | value")
+PROTOCOL = "lambada.openai.whole-word.stop-words"  # whose records also have the log-probability of the word
+WINOGRAD, COQA = "eval-zeroshot/wsc/wsc273.txt", "eval-zeroshot/coqa/coqa-dev-v1.0.json"
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
@@ -54,18 +62,26 @@ def run(laboratory: Laboratory) -> Findings:
     largest = rungs(laboratory.scale)[-1]
     text = text_of(laboratory.scale)
     counted = _table(laboratory, text)
-    table, passages = counted["sets"], np.array(counted["passages"], bool)
-    with_all, without, changes = Measured(), Measured(), Measured()
+    table, percent = counted["sets"], np.array(counted["passages"])
+    parts = {
+        "all passages": percent >= 0,
+        "without those that overlap": percent == 0,
+        f"overlap above {_MUCH:g} %": percent > _MUCH,
+    }
+    perplexity, accuracy = ({name: Measured() for name in parts} for _ in range(2))
+    changes = Measured()
     for seed in laboratory.scale.seeds:
-        scored = _log_probabilities(laboratory, largest, seed)
-        values, clean = np.array(list(scored.values())), ~passages[[int(number) - 1 for number in scored]]
-        for column, one in ((with_all, values), (without, values[clean])):
-            if len(one):
-                figure = Figure.perplexity(one.tolist())
-                column.add(figure.value, figure.stderr)
-        by_passage = ItemValues(tuple(scored), change_by_passage(values, clean)[None])
+        scored = _answers(laboratory, largest, seed)
+        places = np.array([int(number) - 1 for number in scored])
+        values, right = np.array(list(scored.values())).T
+        for name, members in parts.items():
+            if (there := members[places]).any():
+                figure, share = Figure.perplexity(values[there].tolist()), Figure.share("", right[there].tolist())
+                perplexity[name].add(figure.value, figure.stderr)
+                accuracy[name].add(share.value, share.stderr)
+        by_passage = ItemValues(tuple(scored), change_by_passage(values, percent[places] == 0)[None])
         changes.add(float(by_passage.values.mean()), None, {"passages": by_passage})
-    asked, count = len(clean), int((~clean).sum())
+    asked, count = len(percent), int((percent > 0).sum())
     absent = files_missing({name: one[0] for name, one in SETS.items()}, laboratory.data)
     rows = []
     for name, one in table.items():
@@ -73,11 +89,15 @@ def run(laboratory: Laboratory) -> Findings:
         rows.append(Row(name, "% of 8-grams also in the training text", [one["train"]], webtext))
         if one["own"] is not None:
             rows.append(Row(name, "% of 8-grams also in its own training part", [one["own"]], own))
-    rows.append(Row(f"LAMBADA, {largest}", _ALL, with_all, number(_PAPER.format(_ALL)), asked))
-    if without:
-        measure = "perplexity, without passages that overlap"
-        paper = number(_PAPER.format(_WITHOUT))
-        rows.append(Row(f"LAMBADA, {largest}", measure, without, paper, note=f"{count} left out"))
+    for measure, measured, scale in (("perplexity", perplexity, 1), ("accuracy", accuracy, 100)):
+        for name, values in measured.items():
+            if values:
+                row = TABLES["gpt2-overlap-text"].rows.get(f"LAMBADA: {measure}, {name}")
+                paper = None if row is None else float(row[0]) / scale
+                rows.append(
+                    Row(f"LAMBADA, {largest}", f"{measure}, {name}", values, paper, int(parts[name].sum()))
+                )
+    rows += _counts(counted)
     return Findings(
         rows=rows,
         findings=[_own_is_more(table), judge_without(changes, count, asked)],
@@ -101,7 +121,11 @@ def _paper(name: str) -> tuple[float | None, float | None]:
 
 
 def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
-    """Return {"sets": by name {"train", "own" or None, "grams"}, "passages": whether each of LAMBADA overlaps}."""
+    """Return {"sets": by name {"train", "own" or None, "grams"}, "passages", "Winograd", "CoQA"}.
+
+    "passages" has the percentage of the 8-grams of each of LAMBADA's passages that are in the training text,
+    "Winograd" that of each schema, and "CoQA" those of the documents of each domain.
+    """
     train, held_out = laboratory.corpus(text)
     there = {name: one for name, one in SETS.items() if (laboratory.data / one[0]).exists()}
     tests = {name: laboratory.data / one[0] for name, one in there.items()} | {"held-out books": held_out}
@@ -109,6 +133,9 @@ def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
     own = {name: path for name, path in own.items() if path.exists()}
     inputs = {"train": train} | {f"test {name}": path for name, path in tests.items()}
     inputs |= {f"own {name}": path for name, path in own.items()}
+    counted = {"Winograd": laboratory.data / WINOGRAD, "CoQA": laboratory.data / COQA}
+    counted = {name: path for name, path in counted.items() if path.exists()}
+    inputs |= counted
 
     def measure() -> dict[str, Any]:
         training, sets = training_grams(train), {}
@@ -116,12 +143,51 @@ def _table(laboratory: Laboratory, text: str) -> dict[str, Any]:
             percent, total = training.percent(texts_of(path))
             own_percent = training_grams(own[name]).percent(texts_of(path))[0] if name in own else None
             sets[name] = {"own": own_percent, "train": percent, "grams": total}
-        passages = [there > 0 for there, _ in training.shares(texts_of(tests["LAMBADA"]))]
-        return {"sets": sets, "passages": passages}
 
+        def percents(texts: Iterable[str]) -> list[float]:
+            return [100 * there / max(1, count) for there, count in training.shares(texts)]
+
+        return {
+            "sets": sets,
+            "passages": percents(texts_of(tests["LAMBADA"])),
+            "Winograd": percents(schemata(counted["Winograd"])) if "Winograd" in counted else [],
+            "CoQA": {name: percents(texts) for name, texts in documents(counted.get("CoQA")).items()},
+        }
+
+    config = {"passages": "percent"}
     return laboratory.measured(
-        "overlap", "overlap.json", measure, kind="overlap", name="table 6", config={}, inputs=inputs
+        "overlap", "overlap.json", measure, kind="overlap", name="table 6", config=config, inputs=inputs
     )
+
+
+def schemata(path: Path) -> list[str]:
+    """Return the sentences of wsc273.txt with the right candidate in the place of the pronoun."""
+    blocks = (block.split("\n") for block in re.split(r"\n\s*\n", read_text(path).strip()))
+    return [lines[0].replace("[MASK]", lines[3].strip()) for lines in blocks]
+
+
+def documents(path: Path | None) -> dict[str, list[str]]:
+    """Return the documents of CoQA by domain; none without its file."""
+    found: dict[str, list[str]] = {}
+    for story in parse_json(read_text(path))["data"] if path else []:
+        found.setdefault(story["source"], []).append(story["story"])
+    return found
+
+
+def _counts(counted: dict[str, Any]) -> list[Row]:
+    """Return how many schemata and documents overlap."""
+    rows = []
+    if schemas := counted["Winograd"]:
+        measure = "schemata that share 8-grams"
+        paper = number(_TEXT.format(f"Winograd: {measure}"))
+        rows.append(Row("Winograd", measure, [sum(map(bool, schemas))], paper, note=f"of {len(schemas)}"))
+    of_news = number(_TEXT.format("CoQA: documents of news in WebText, %"))
+    for domain, percents in counted["CoQA"].items():
+        share = 100 * sum(percent > _HALF for percent in percents) / len(percents)
+        measure = f"% of documents with over {_HALF} % of their 8-grams in the training text"
+        published = of_news if domain == _NEWS else None
+        rows.append(Row(f"CoQA, {domain}", measure, [share], published, note=f"{len(percents)} documents"))
+    return rows
 
 
 def change_by_passage(values: Floats, clean: npt.NDArray[np.bool_]) -> Floats:
@@ -138,19 +204,19 @@ def change_by_passage(values: Floats, clean: npt.NDArray[np.bool_]) -> Floats:
     return n * whole - (n - 1) * without_one
 
 
-def _log_probabilities(laboratory: Laboratory, rung: str, seed: int) -> dict[str, float]:
-    """Return the log-probability of each passage's last word, by the number of the passage."""
+def _answers(laboratory: Laboratory, rung: str, seed: int) -> dict[str, list[float]]:
+    """Return the log-probability of each passage's last word, and whether it is predicted, by its number."""
     model, name = laboratory.model(rung, seed), f"{rung}, seed {seed}"
     test = laboratory.data / SETS["LAMBADA"][0]
 
-    def measure() -> dict[str, float]:
+    def measure() -> dict[str, list[float]]:
         lm = load(model, device=laboratory.device)
         outcome = run_task(TASKS[PROTOCOL], {"test": test}, lm, progress=laboratory.progress)
-        return {record["id"]: record["log_probability"] for record in outcome.records}
+        return {one["id"]: [one["log_probability"], one["accuracy"]] for one in outcome.records}
 
     return laboratory.measured(
         f"overlap-{rung}-{seed}",
-        "log-probabilities.json",
+        "answers.json",
         measure,
         kind="overlap",
         name=name,

@@ -145,14 +145,14 @@ def _shown(
     """Return evenly spaced samples of both models as lines of Markdown."""
     places = evenly_placed(len(smaller), count)
     return [
-        f"Sample {place + 1} of {len(smaller)}. Context: *{_line(smaller[place].context)}* … "
-        f"**{small}:** {_line(smaller[place].written)} … **{large}:** {_line(larger[place].written)} … "
-        f"**The book:** {_line(smaller[place].real)}"
+        f"Sample {place + 1} of {len(smaller)}. Context: *{as_line(smaller[place].context)}* … "
+        f"**{small}:** {as_line(smaller[place].written)} … **{large}:** {as_line(larger[place].written)} … "
+        f"**The book:** {as_line(smaller[place].real)}"
         for place in map(int, places)
     ]
 
 
-def _line(text: str) -> str:
+def as_line(text: str) -> str:
     """Return a text on one line, with Markdown's marks escaped."""
     return "".join(f"\\{letter}" if letter in "*_`#[]<>|\\" else letter for letter in " ".join(text.split()))
 

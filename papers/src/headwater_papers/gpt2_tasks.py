@@ -1,14 +1,13 @@
 """GPT-2, sections 3.4 and 3.6 to 3.8: tasks by text alone (figure 3, table 4, table 5, and figure 1 over sizes).
 
 Winograd schemas by likelihood; summaries after `TL;DR:`; translation after pairs of sentences; answers from memory
-after examples, and the most confident ones. The beginning of a prompt longer than the context is cut, which leaves
-about one pair for translation here, where the paper's context has many.
+after examples, the most confident ones (table 5) and how often they are right (a curve). The beginning of a prompt
+longer than the context is cut, which leaves about one pair for translation here, where the paper has many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -17,6 +16,7 @@ from headwater.config import Config
 from headwater.evaluation import published, read_examples
 from headwater_papers.claims import CLAIMS, Finding, judge, judge_steps
 from headwater_papers.experiment import Experiment, Findings, files_missing
+from headwater_papers.figures import Curve, bands
 from headwater_papers.gpt2_ladder import (
     LINES,
     PREFIX,
@@ -27,6 +27,7 @@ from headwater_papers.gpt2_ladder import (
     rungs,
 )
 from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import MODELS, SIZES, number
 from headwater_papers.scale import Scale, trainings
 from headwater_papers.scores import Column, ScoreTable, left_out_notes
 from headwater_papers.setup import describe, parameters
@@ -63,7 +64,8 @@ PANELS = {
 }
 _DIVISORS = dict.fromkeys(PANELS, 100.0) | {"French to English": 1.0}
 _CHANCE = 0.5  # of Winograd's two candidates
-_LISTED = 5
+_LISTED = int(number("gpt2-table-5 | answers | value"))
+_MOST_CONFIDENT = (1, 2, 5, 10, 20, 50, 100)  # percent of the answers
 _Scores = Mapping[Column, Mapping[str, Measured]]
 NEEDED = {"WSC273": "eval-zeroshot/wsc/wsc273.txt", "Natural Questions": "eval-zeroshot/nq/NQ-open.dev.jsonl"}
 
@@ -96,7 +98,7 @@ def run(laboratory: Laboratory) -> Findings:
         "questions": ((QUESTIONS, BY_TYPE), settings.questions),
     }
     scores = ScoreTable(SHOWN)
-    answered: dict[tuple[str, int], Path] = {}
+    answered: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for rung in ladder:
         for seed in scale.seeds:
             for part, (protocols, limit) in parts.items():
@@ -104,7 +106,7 @@ def run(laboratory: Laboratory) -> Findings:
                 results, folder = laboratory.evaluate(name, laboratory.model(rung, seed), protocols, limit=limit)
                 scores.add(laboratory, rung, results, folder)
                 if part == "questions":
-                    answered[rung, seed] = folder
+                    answered[rung, seed] = by_confidence(read_examples(folder, QUESTIONS))
     largest, first = ladder[-1], scale.seeds[0]
     labels = {rung: label(laboratory, rung) for rung in ladder}
     sizes = {rung: parameters(laboratory, rung) for rung in ladder}
@@ -121,10 +123,16 @@ def run(laboratory: Laboratory) -> Findings:
         notes=[
             "The first three sentences, three random ones and the most common answer of each type need no model.",
             "Lines across figure 1 are other systems' numbers on the whole sets; ? marks an unverified number.",
-            f"The most confident answers of {largest}, seed {first}: {_most_confident(answered[largest, first])}.",
+            f"The {_LISTED} most confident answers of {largest}, seed {first}, as in table 5: "
+            f"{_listed(answered[largest, first])}.",
             *left_out_notes(scores.left_out),
         ],
-        figures={"figure-1-tasks-over-size": lambda figure: _draw(figure, scores.values, sizes)},
+        figures={
+            "figure-1-tasks-over-size": lambda figure: _draw(figure, scores.values, sizes),
+            "questions-over-confidence": lambda figure: _draw_calibration(
+                figure, {rung: [answered[rung, seed] for seed in scale.seeds] for rung in (ladder[0], largest)}
+            ),
+        },
     )
 
 
@@ -133,14 +141,41 @@ def _paper(column: tuple[str, str], size: str) -> float | None:
     return values.get(size, values.get("paper"))
 
 
-def _most_confident(folder: Path) -> str:
-    """Return the answers of an evaluation of which the model is most confident, as in table 5."""
-    answers = sorted(read_examples(folder, QUESTIONS), key=lambda answer: -float(answer["confidence"]))
+def by_confidence(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return answers to questions by falling confidence."""
+    return sorted(answers, key=lambda answer: -float(answer["confidence"]))
+
+
+def calibration(answers: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Return the exact match of the most confident answers by their percentage; the answers are by confidence."""
+    counts = {percent: max(1, len(answers) * percent // 100) for percent in _MOST_CONFIDENT}
+    return {
+        percent: sum(float(answer["exact match"]) for answer in answers[:count]) / count
+        for percent, count in counts.items()
+    }
+
+
+def _listed(answers: Sequence[Mapping[str, Any]]) -> str:
+    """Return the first answers with their questions, as in table 5."""
     return "; ".join(
-        f"“{answer['text'] or '(nothing)'}” ({answer['confidence']:.1%}, "
+        f"{answer['question']}? “{answer['text'] or '(nothing)'}” ({answer['confidence']:.1%}, "
         f"{'right' if answer['exact match'] else 'wrong'})"
         for answer in answers[:_LISTED]
     )
+
+
+def _draw_calibration(figure: Any, answered: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> None:
+    """Draw the exact match of the most confident answers, and the two points that the paper prints."""
+    curves: dict[str, Curve] = {}
+    for rung, seeds in answered.items():
+        found = [calibration(answers) for answers in seeds]
+        curves[rung] = {percent: [one[percent] for one in found] for percent in _MOST_CONFIDENT}
+    paper = {1: "the most confident 1 %", 100: "exact match"}
+    curves[f"{MODELS[-1]} (paper)"] = {
+        percent: [number(f"gpt2-text | Natural Questions, {row} | {SIZES[-1]}") / 100]
+        for percent, row in paper.items()
+    }
+    bands(figure, curves, "most confident answers, %", "exact match", log_x=True)
 
 
 def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:

@@ -1,7 +1,8 @@
 """A learning-rate range test (Smith 2017, "Cyclical learning rates"): one short training with a rising rate.
 
-The rate grows from LOWEST to HIGHEST by a constant factor an update, until the loss has clearly risen. The
-suggestion is a tenth of the rate with the lowest smoothed loss: safely below divergence, and still fast.
+The rate grows from LOWEST to HIGHEST by a constant factor per update, until the loss has clearly risen. The loss
+is that of the same held-out windows after each update: GPT-2's rates were chosen on held-out text (section 2.3).
+The suggestion is a tenth of the rate with the lowest smoothed loss: safely below divergence, and still fast.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.reading import read_text
 from headwater.report import require_matplotlib, save_figure
 from headwater.storage import SILENT, Progress, Stage, write_text
-from headwater.training import CHANGEABLE, Trainer, process_group
+from headwater.training import CHANGEABLE, Measurement, Trainer, process_group
 
 LOWEST, HIGHEST = 1e-6, 1.0
 UPDATES = 120
@@ -30,7 +31,7 @@ _POINTS = "points.jsonl"
 
 
 class Point(NamedTuple):
-    """One update: its rate, the loss, and the smoothed loss."""
+    """One update: its rate, the held-out loss after it, and the smoothed loss."""
 
     learning_rate: float
     loss: float
@@ -51,7 +52,7 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
         stage = Stage(
             out,
             kind="rate-search",
-            config=config.deciding(),
+            config=config.deciding() | {"loss": "held-out"},
             inputs=inputs,
             seed=config.seed,
             measured=[*CHANGEABLE, "init_from"],  # which earlier versions wrote
@@ -59,9 +60,10 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
         if ranks.broadcast(stage.is_complete() if ranks.is_first else None):
             progress.note(f"{out} is complete already")
             return suggestion([Point(**json.loads(line)) for line in read_text(out / _POINTS).splitlines()])
-        run = build_run(config, tokens, out, ranks, SILENT)
+        few = config.model_copy(update={"validation_windows": config.batch_size})
+        run = build_run(few, tokens, out, ranks, SILENT)
         with run.computing():
-            points = search_rate(run.trainer, run.read, progress=progress)
+            points = search_rate(run.trainer, run.read, run.validate, progress=progress)
         if ranks.is_first:
             with stage.write() as work:
                 lines = [json.dumps(point._asdict()) + "\n" for point in points]
@@ -71,9 +73,13 @@ def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Prog
 
 
 def search_rate(
-    trainer: Trainer, read: Callable[[int], Sequence[Any]], *, progress: Progress = SILENT
+    trainer: Trainer,
+    read: Callable[[int], Sequence[Any]],
+    validate: Callable[[], Measurement],
+    *,
+    progress: Progress = SILENT,
 ) -> list[Point]:
-    """Run the test; it ruins the trainer's weights."""
+    """Run the test; it ruins the trainer's weights. `validate` measures the held-out loss."""
     growth = (HIGHEST / LOWEST) ** (1 / (UPDATES - 1))
     points: list[Point] = []
     average = 0.0
@@ -81,17 +87,20 @@ def search_rate(
     for step in range(UPDATES):
         rate = LOWEST * growth**step
         try:
-            loss = trainer.update(read(step), learning_rate=rate).loss
+            trainer.update(read(step), learning_rate=rate)
         except TrainingError:  # divergence ends the curve
             if not points:
                 raise
+            break
+        loss = validate().figures["validation_loss"]
+        if not math.isfinite(loss) and points:
             break
         average = SMOOTHING * average + (1 - SMOOTHING) * loss
         points.append(Point(rate, loss, average / (1 - SMOOTHING ** (step + 1))))
         progress.advance(step + 1, loss=loss, learning_rate=rate)
         if points[-1].smoothed > min(point.smoothed for point in points) + TURNED:
             break
-    progress.finish(f"{suggestion(points):g}, a tenth of the rate with the lowest loss")
+    progress.finish(f"{suggestion(points):g}, a tenth of the rate with the lowest held-out loss")
     return points
 
 
@@ -105,8 +114,8 @@ def suggestion(points: list[Point]) -> float:
 def _draw(points: list[Point], figure: Any) -> None:
     axes = figure.subplots()
     rates, best = [point.learning_rate for point in points], suggestion(points)
-    axes.semilogx(rates, [point.loss for point in points], color="0.8", label="loss")
+    axes.semilogx(rates, [point.loss for point in points], color="0.8", label="held-out loss")
     axes.semilogx(rates, [point.smoothed for point in points], label="smoothed")
     axes.axvline(best, linestyle=":", color="0.3", label=f"suggested: {best:g}")
-    axes.set(xlabel="learning rate", ylabel="loss (nats per token)")
+    axes.set(xlabel="learning rate", ylabel="held-out loss (nats per token)")
     axes.legend()

@@ -45,6 +45,15 @@ _TEXTS, _READINGS = (
 _STOP_WORDS = "whole-word.stop-words"
 
 
+@recounts("lambada.openai.whole-word.context-words")
+def lambada_context(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    """Score each different word of the passage in the place of the last one."""
+    for line in files.lines("lambada_test_openai.jsonl")[:count]:
+        context = json.loads(line)["text"].rsplit(" ", 1)[0]
+        words = re.findall(r"(?:[^\W_]|(?<=[^\W_])'(?=[^\W_]))+|'[^\W_]+", context)
+        yield [peer.score(context, f" {word}") for word in dict.fromkeys(words)]
+
+
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
 def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
     """Score the last word or its last token; with the filter, also the words that are generated."""

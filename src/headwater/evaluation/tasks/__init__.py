@@ -27,4 +27,4 @@ TASKS: dict[str, Task] = {task.protocol: task for path in _FILES for task in _ta
 
 # The version of all protocols. Increase it with every change of what a protocol asks or how it scores, so that
 # earlier results are not mistaken for new ones. tests/golden/protocols.json detects a change.
-VERSION = 4
+VERSION = 5

@@ -9,7 +9,9 @@ scored:
 `whole-word`            all its tokens, greedy (`lambada_openai` in lm-evaluation-harness);
 `whole-word.stop-words` the most probable word that is not a function word: GPT-2's approximation of "must be able
                         to end the sentence" (Radford et al. 2019, section 3.3). The paper says so of the
-                        largest model's 63.24; that all accuracies of table 3 have the filter is inferred.
+                        largest model's 63.24; that all accuracies of table 3 have the filter is inferred;
+`whole-word.context-words` the most probable of the words of the context, as earlier systems were restricted to
+                        them (Hoang et al. 2018); an answer that is not there is wrong.
 
 The stop-word filter works on whole words. It takes the most probable first token and continues it greedily to the
 end of the word. If that word is a function word, it excludes that first token and takes the next most probable
@@ -45,7 +47,7 @@ from headwater.evaluation.reader import Reader
 from headwater.reading import read_text
 
 Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
-Reading = Literal["last-token", "whole-word", "whole-word.stop-words"]
+Reading = Literal["last-token", "whole-word", "whole-word.stop-words", "whole-word.context-words"]
 
 _OPENAI = Source(
     "test",
@@ -59,6 +61,7 @@ _ORIGINAL = Source(
 )
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|'[^\W_]+")
+_WITHOUT_PERPLEXITY = ("whole-word.stop-words", "whole-word.context-words")
 _LONGEST_WORD = 8  # tokens that are generated after the first to find the end of a word
 
 
@@ -85,6 +88,11 @@ _TEXTS_OF: Mapping[Reading, tuple[str, list[str], str]] = {
         ["the last word", "a stop-word filter"],
         "the list of function words, that it works on whole words, and that all sizes of table 3 have it",
     ),
+    "whole-word.context-words": (
+        "whether the last word is the most probable word of those in the passage before it",
+        ["the restriction to the words of the context, which the paper calls harmful"],
+        "how words are compared: as they are written, with letters and digits and apostrophes inside",
+    ),
 }
 _PREPARED: Mapping[Text, str] = {
     "openai": "",
@@ -108,7 +116,7 @@ class Lambada(Task):
         self.inferred = "; ".join(filter(None, (open_choice, _PREPARED[text])))
         self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
-        self.metrics = (accuracy,) if reading == "whole-word.stop-words" else (accuracy, perplexity)
+        self.metrics = (accuracy,) if reading in _WITHOUT_PERPLEXITY else (accuracy, perplexity)
 
     def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
         """Return one passage a line."""
@@ -132,6 +140,8 @@ class Lambada(Task):
             return [reader.cut(ids, len(ids) - 1)]
         if self.reading == "whole-word":
             return [asked]
+        if self.reading == "whole-word.context-words":
+            return [reader.pair(example.content["context"], f" {word}") for word in context_words(example)]
         return [asked, GenerationRequest(asked.context[-reader.context :], 1)]
 
     def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
@@ -155,6 +165,11 @@ class Lambada(Task):
 
     def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
         """Return whether the predicted word is the answer, and the answer's log-probability."""
+        if self.reading == "whole-word.context-words":
+            words = context_words(example)
+            totals = [answer.total for answer in answers if isinstance(answer, Scored)]
+            text, target = words[totals.index(max(totals))], example.content["word"].strip()
+            return {"accuracy": float(text == target), "text": text, "in context": target in words}
         word = answers[0]
         assert isinstance(word, Scored)
         record: dict[str, Any] = {"log_probability": word.total, "accuracy": float(all(word.is_greedy))}
@@ -180,6 +195,11 @@ class Lambada(Task):
         return figures
 
 
+def context_words(example: Example) -> list[str]:
+    """Return the different words before the last one, in their order."""
+    return list(dict.fromkeys(_WORD.findall(example.content["context"])))
+
+
 def _read(path: Path, text: Text) -> list[str]:
     if text.startswith("openai"):
         passages = json_lines(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
@@ -202,3 +222,4 @@ def _suggested(passage: str) -> str:
 READINGS: tuple[Reading, ...] = ("last-token", "whole-word", "whole-word.stop-words")
 TEXTS: tuple[Text, ...] = ("openai", "openai.suggested", "original", "original.detokenized")
 TASKS = [Lambada(text, reading) for text in TEXTS for reading in READINGS]
+TASKS.append(Lambada("openai", "whole-word.context-words"))

@@ -38,6 +38,14 @@ SHOTS = 5
 _ANSWER_TOKENS = 32
 _SENTENCE_TOKENS = 96
 _RESAMPLES = 200
+_SENTENCE_END = re.compile(r"""(?P<word>[^\s"'’«(]*?)(?P<mark>[.!?]+)(?:\s?[»"'”)])*(?=\s|$)""")
+_INITIALS = re.compile(r"[A-ZÀ-Ý]|(?:[^\W\d_]+[.-])+[^\W\d_]")
+# English and French words that are written with a full stop.
+_SHORTENED = """
+M MM Mme Mlle Me Mr Mrs Ms Dr Prof Gen Gov Sen Rep Sgt Lt Col Capt St Ste Jr Sr vs etc No Inc Ltd Corp Co
+cf art av env p Jan Feb Mar Apr Aug Sept Oct Nov Dec Janv Févr Juil Déc
+"""
+_ABBREVIATIONS = frozenset(_SHORTENED.split())
 
 
 class Conversations(Task):
@@ -45,10 +53,10 @@ class Conversations(Task):
 
     benchmark = "coqa"
     protocol = "coqa.greedy"
-    summary = "answers to questions on a text, greedy, F1 against people's answers"
+    summary = "answers to questions on a text, greedy, F1 against people's answers, also of each domain"
     scored = "the first line written after the document, the conversation and `A:`"
     from_paper = "document, history and a final `A:`; greedy; F1 on the development part"
-    inferred = "`Q:` and `A:` lines; the end at a line break; 32 tokens; F1 over all questions, not by domain"
+    inferred = "`Q:` and `A:` lines; the end at a line break; 32 tokens; F1 over all questions, and of each domain"
     metrics = (Metric("f1"), Metric("exact match"))
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
@@ -62,6 +70,7 @@ class Conversations(Task):
                 history += f"\nQ: {text_of(question, 'input_text')}\nA:"
                 people = [text_of(said, "input_text") for said in (answer, *(other[turn] for other in more))]
                 content = {"story": story["story"].strip(), "history": history, "answers": people}
+                content["domain"] = story.get("source", "")
                 examples.append(Example(f"{story['id']} {turn + 1}", content, text=story["story"]))
                 history += f" {people[0]}"
         return examples
@@ -76,7 +85,16 @@ class Conversations(Task):
         text = _line(answers)
         people = example.content["answers"]
         scores = {"f1": word_f1, "exact match": exact_match}
-        return {name: against_people(score, text, people) for name, score in scores.items()} | {"text": text}
+        found = {name: against_people(score, text, people) for name, score in scores.items()}
+        return {**found, "text": text, "domain": example.content["domain"]}
+
+    def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
+        """Return the means over all questions, then the F1 of each domain: `f1, wikipedia`."""
+        domains: dict[str, list[float]] = {}
+        for record in records:
+            domains.setdefault(record["domain"], []).append(record["f1"])
+        named = [Figure.share(f"f1, {domain}", domains[domain]) for domain in sorted(domains) if domain]
+        return super().summarise(records) + named
 
 
 class NaturalQuestions(Task):
@@ -117,7 +135,8 @@ class NaturalQuestions(Task):
         assert isinstance(answer, Generated)
         text = _line(answers)
         right = max(exact_match(text, one) for one in example.content["answers"])
-        return {"exact match": right, "confidence": math.exp(math.fsum(answer.log_probabilities)), "text": text}
+        confidence = math.exp(math.fsum(answer.log_probabilities))
+        return {"exact match": right, "confidence": confidence, "question": example.text, "text": text}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the means over all and over the most confident 1 %."""
@@ -172,8 +191,8 @@ class Translation(Task):
     scored = "the first sentence written after the pairs and the source sentence, by BLEU"
     from_paper = "`english sentence = french sentence` pairs; greedy; the first sentence"
     inferred = (
-        "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a); a sentence ends at "
-        "its first full stop, also that of `M.` or `U.S.`"
+        "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a); where a sentence "
+        "ends: not at the full stop of `M.` or `U.S.`"
     )
     metrics = (Metric("bleu"),)
     sources = tuple(
@@ -249,9 +268,18 @@ def _question(row: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def first_sentence(text: str) -> str:
-    """Return the text to the first full stop, question or exclamation mark that ends a word; else all of it."""
-    sentence_end = re.search(r"[.!?][\"'»)]*(?=\s|$)", text)
-    return text[: sentence_end.end()].strip() if sentence_end else text.strip()
+    """Return the text to the first full stop, question or exclamation mark that ends a sentence; else all of it.
+
+    A mark before a lower-case letter or a comma does not end a sentence; neither does the full stop of an
+    abbreviation (`M.`, `Jan.`), of an initial (`J.`) or of several (`U.S.`).
+    """
+    text = text.strip()
+    for end in _SENTENCE_END.finditer(text):
+        word, mark, following = end["word"], end["mark"], text[end.end() :].lstrip()[:1]
+        abbreviated = mark == "." and (word in _ABBREVIATIONS or _INITIALS.fullmatch(word))
+        if not (following.islower() or following in set(",;:»”)") or (abbreviated and following)):
+            return text[: end.end()]
+    return text
 
 
 def _line(answers: Sequence[Answer]) -> str:

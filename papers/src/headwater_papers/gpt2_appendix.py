@@ -1,0 +1,187 @@
+"""GPT-2, appendix A: one context continued several times (table 12), one prompt (table 13), one known text.
+
+The paper's memorisation probe begins the Gettysburg Address, of which WebText has some forty copies, and continues
+greedily. Here a second passage is the paragraph that the training text repeats most often, if it repeats any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import Any
+
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.corpus import split_words, texts_of
+from headwater.inference import LanguageModel, load
+from headwater_papers.claims import CLAIMS, judge_count
+from headwater_papers.experiment import Experiment, Findings, Row
+from headwater_papers.gpt2_ladder import PREFIX, TOP_K, rungs
+from headwater_papers.gpt2_samples import as_line
+from headwater_papers.laboratory import Laboratory
+from headwater_papers.paper_tables import number
+from headwater_papers.scale import Scale, trainings
+from headwater_papers.setup import describe
+
+_BASE = "writer"
+SIX, TEN = 6, 10  # samples of tables 12 and 13
+# The prompt of table 13.
+UNICORNS = (
+    "In a shocking finding, scientist discovered a herd of unicorns living in a remote, previously unexplored "
+    "valley, in the Andes Mountains. Even more surprising to the researchers was the fact that the unicorns "
+    "spoke perfect English."
+)
+# Lincoln's address of 1863, Bliss copy: a sentence and a half, and what follows.
+BEGINNING = (
+    "Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in "
+    "Liberty, and dedicated to the proposition that all men are created equal. Now we are engaged in a great "
+    "civil war,"
+)
+REST = (
+    "testing whether that nation, or any nation so conceived and so dedicated, can long endure. We are met on "
+    "a great battle-field of that war. We have come to dedicate a portion of that field, as a final resting "
+    "place for those who here gave their lives that that nation might live. It is altogether fitting and "
+    "proper that we should do this."
+)
+ADDRESS, REPEATED = "Gettysburg Address", "the paragraph that the training text repeats most"
+_SHOWN = 120  # characters of what the probe writes
+_PARAGRAPH = 40  # words at least, of which the first half is the prompt
+
+
+class AppendixSettings(Config):
+    """The model that writes, and the tokens of table 12."""
+
+    base: str = ""
+    """A model folder, or the name of a model that ships; by default the scale's largest GPT-2, first seed."""
+    context: int = Field(
+        default=int(number("gpt2-appendix | table 12, six samples of one context | tokens of context"))
+    )
+    length: int = Field(
+        default=int(number("gpt2-appendix | table 12, six samples of one context | tokens of the sample"))
+    )
+
+
+def _settings(scale: Scale) -> AppendixSettings:
+    return scale.settings("gpt2_appendix", AppendixSettings)
+
+
+def arranged(scale: Scale) -> Scale:
+    """Return the scale with the model of its settings, if any."""
+    base = _settings(scale).base
+    return scale.with_base(_BASE, base) if base else scale
+
+
+def _writer(scale: Scale) -> str:
+    return _BASE if _BASE in scale.models else rungs(scale)[-1]
+
+
+def pieces(scale: Scale) -> set[tuple[str, str]]:
+    """List the work: the model, unless it exists, and what it writes."""
+    writer = _writer(scale)
+    trained = set() if scale.models[writer].model else {("pre-training", trainings(scale, [writer])[0])}
+    return trained | {("writing", "appendix A")}
+
+
+def run(laboratory: Laboratory) -> Findings:
+    """Let the model write, and count what it recites."""
+    scale = laboratory.scale
+    settings, writer = _settings(scale), _writer(scale)
+    model = laboratory.model(writer, scale.seeds[0])
+    train, held_out = laboratory.corpus(scale.models[rungs(scale)[0]].text)
+
+    def measure() -> dict[str, Any]:
+        lm = load(model, device=laboratory.device)
+        options: dict[str, Any] = {"max_tokens": settings.length, "top_k": TOP_K, "beyond_context": "shift"}
+        ids = lm.tokenizer.encode(next(iter(texts_of(held_out))))
+        context = lm.tokenizer.decode(ids[len(ids) // 2 :][: settings.context])
+        passages = {ADDRESS: (BEGINNING, REST), **most_repeated(texts_of(train))}
+        return {
+            "context": context,
+            "six": [lm.generate(context, seed=seed, **options) for seed in range(SIX)],
+            "ten": [lm.generate(UNICORNS, seed=seed, **options) for seed in range(TEN)],
+            "recited": {name: recited(lm, *passage, settings.length) for name, passage in passages.items()},
+            "copies": copies({name: begin for name, (begin, _) in passages.items()}, texts_of(train)),
+        }
+
+    found = laboratory.measured(
+        "appendix",
+        "written.json",
+        measure,
+        kind="writing",
+        name="appendix A",
+        config={"context": settings.context, "length": settings.length, "top_k": TOP_K},
+        inputs={"model": model, "train": train, "held out": held_out},
+    )
+    published = number("gpt2-recitation | copies of the Gettysburg Address in WebText, about | value")
+    rows = []
+    for name, (words, text) in found["recited"].items():
+        paper = published if name == ADDRESS else None
+        rows.append(Row(name, "copies in the training text", [found["copies"][name]], paper))
+        note = f"it writes: {as_line(text)[:_SHOWN]}"
+        rows.append(Row(name, "words that greedy decoding recites", [words], note=note))
+    most = max(words for words, _ in found["recited"].values())
+    shown = [f"Table 12, the context: *{as_line(found['context'])}*"]
+    shown += [f"Table 12, sample {n}: {as_line(text)}" for n, text in enumerate(found["six"], start=1)]
+    shown += [f"Table 13, the prompt: *{UNICORNS}*"]
+    shown += [f"Table 13, sample {n} of {TEN}: {as_line(text)}" for n, text in enumerate(found["ten"], start=1)]
+    return Findings(
+        rows=rows,
+        findings=[judge_count(CLAIMS["gpt2_appendix.recites"], most - _PARAGRAPH / 2, here=f"{most} words")],
+        setup=[
+            *describe(laboratory, [writer]),
+            (
+                "samples",
+                f"{settings.length} tokens, drawn from the {TOP_K} most probable; table 12 after "
+                f"{settings.context} tokens from the middle of a held-out book. The paper prints the best of ten "
+                "for table 13; here are all. The probe is greedy",
+            ),
+        ],
+        notes=shown,
+    )
+
+
+def recited(lm: LanguageModel, begin: str, rest: str, length: int) -> tuple[int, str]:
+    """Return how many words of `rest` greedy decoding writes after `begin`, and all that it writes."""
+    text = lm.generate(begin, max_tokens=length, temperature=0.0, beyond_context="shift")
+    pairs = zip(split_words(text), split_words(rest), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), text
+
+
+def copies(beginnings: dict[str, str], texts: Iterable[str]) -> dict[str, int]:
+    """Return how often each beginning occurs in the texts, whatever the white space."""
+    found = dict.fromkeys(beginnings, 0)
+    wanted = {name: " ".join(text.split()) for name, text in beginnings.items()}
+    for text in texts:
+        plain = " ".join(text.split())
+        for name, beginning in wanted.items():
+            found[name] += plain.count(beginning)
+    return found
+
+
+def most_repeated(texts: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return the halves of the paragraph that occurs most often, by `REPEATED`; none if all occur once."""
+    counts = Counter(
+        " ".join(part.split()) for text in texts for part in text.split("\n\n") if len(part.split()) >= _PARAGRAPH
+    )
+    paragraph, count = max(counts.items(), key=lambda one: (one[1], one[0]), default=("", 0))
+    words = paragraph.split()
+    half = len(words) // 2
+    return {REPEATED: (" ".join(words[:half]), " ".join(words[half:]))} if count > 1 else {}
+
+
+APPENDIX = Experiment(
+    name="gpt2_appendix",
+    title="Samples of one context, and a text known by heart",
+    paper="GPT-2",
+    section="8 (appendix A, tables 12 and 13, the Gettysburg Address)",
+    claim="Sampling gives varied continuations; a text that the training text repeats is recited.",
+    models=(PREFIX,),
+    any_base=True,
+    settings=AppendixSettings,
+    arranged=arranged,
+    pieces=pieces,
+    run=run,
+    paper_tables=("gpt2-appendix", "gpt2-recitation"),
+)
