@@ -79,6 +79,27 @@ def test_the_roles_of_tokens_are_kept(tokenizer: Tokenizer, tmp_path: Path) -> N
     assert ids == [5, 7, 9, 6]
 
 
+def test_an_export_names_roles_and_shape_in_every_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    named = Tokenizer(tokenizer.vocabulary, Roles(start=5, ends=(7, 9), padding=6))
+    source, copy = tmp_path / "m", tmp_path / "copy"
+    source.mkdir()
+    save_model(small_model(tokenizer), source, tokenizer=named)
+    convert(source, copy)
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
+    for content in (config, json.loads((copy / "generation_config.json").read_text(encoding="utf-8"))):
+        roles = [content[f"{role}_token_id"] for role in ("bos", "eos", "pad")]
+        assert roles == [5, [7, 9], 6]
+    theirs = transformers.AutoTokenizer.from_pretrained(copy)
+    assert (theirs.bos_token_id, theirs.eos_token_id, theirs.pad_token_id) == (5, 7, 6)
+    generation = transformers.GenerationConfig.from_pretrained(copy)
+    assert (generation.eos_token_id, generation.pad_token_id) == ([7, 9], 6)
+    # What llama.cpp's convert_hf_to_gguf.py reads for GPT2LMHeadModel.
+    shape = transformers.AutoConfig.from_pretrained(copy)
+    for key in ("n_ctx", "n_embd", "n_head", "n_layer", "layer_norm_epsilon", "vocab_size"):
+        assert config[key] == getattr(shape, "n_positions" if key == "n_ctx" else key)
+
+
 def test_rows_that_q8_0_cannot_hold_stay_in_f16(tokenizer: Tokenizer, tmp_path: Path) -> None:
     write_gguf(small_model(tokenizer, width=24, heads=2), tokenizer, tmp_path / "m.gguf", "q8_0")
     types = {t.name: t.tensor_type.name for t in gguf.GGUFReader(tmp_path / "m.gguf").tensors}

@@ -41,7 +41,7 @@ from headwater.storage import has_manifest, open_folder, write_json
 if TYPE_CHECKING:
     from headwater.model.build import Model
 
-CONFIG = "config.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 _READERS = 2  # threads: a third is hardly faster
 
 
@@ -142,7 +142,10 @@ def save_description(
     dtype: torch.dtype = torch.float32,
     keys: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write everything of a model folder except its weights: `config.json` and the tokenizer's files."""
+    """Write everything of a model folder except its weights.
+
+    These are `config.json`, the tokenizer's files and, for a model that continues texts, `generation_config.json`.
+    """
     kind = config.model_type
     start: int | None = None
     ends: tuple[int, ...] = ()
@@ -156,6 +159,9 @@ def save_description(
     stored = str(dtype).removeprefix("torch.")
     content = huggingface.write_config(config, stored, special)
     write_json(folder / CONFIG, content | dict(keys or {}))
+    known = {key: value for key, value in special.items() if value is not None}
+    if known and config.is_causal and "architectures" not in (keys or {}):  # not for a task's class
+        write_json(folder / GENERATION, known)
     if tokenizer is not None:
         tokenizer.save(folder, context=config.context)
 
