@@ -18,9 +18,15 @@ from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.beams import BeamSearch
 from headwater.inference.engine import Engine, Generation, text_pieces
-from headwater.inference.given import check_pairs, check_prompts, check_text
 from headwater.inference.network import Network, Precision
-from headwater.inference.request import Request, encode_prompts, require_ids
+from headwater.inference.request import (
+    Request,
+    check_pairs,
+    check_prompts,
+    check_text,
+    encode_prompts,
+    require_ids,
+)
 from headwater.inference.scorer import Scorer, logits_of
 from headwater.model import fingerprint, load_config, model_reader, save_model
 from headwater.reading import compose

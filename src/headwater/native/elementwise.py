@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.native.dispatch import check, chosen, extension
+from headwater.native.dispatch import chosen, extension, failure
 
 _ELEMENTS = 4096  # of an item of work, as in elementwise.c
 # Parts that the gains' gradients are summed in: fixed, so that the sum does not depend on the threads.
@@ -212,7 +212,9 @@ class Kernels:
     def _call(self, name: str, *arguments: Tensor | float | None) -> None:
         """Pass tensors as their addresses, and torch's number of threads after the rest."""
         addresses = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
-        check(getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads()))
+        code = getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads())
+        if code < 0:
+            raise failure(code)
 
 
 @cache

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.native.dispatch import check
+from headwater.native.dispatch import failure
 from headwater.native.elementwise import Kernels
 
 Kind = Literal["fp32", "bf16", "int8", "int4"]
@@ -158,16 +158,11 @@ class PackedMatrix:
         values, scales = torch.empty(tile_rows(rows), inputs), torch.empty(rows, inputs // PANEL)
         sums = torch.empty(rows, inputs // PART, dtype=torch.int32)
         work = (part.data_ptr() for part in (values, scales, sums, out))
-        check(
-            self._product(
-                ctypes.byref(self.structure),
-                x.data_ptr(),
-                rows,
-                *work,
-                *(self.outputs,) * 2,
-                torch.get_num_threads(),
-            )
+        code = self._product(
+            ctypes.byref(self.structure), x.data_ptr(), rows, *work, *(self.outputs,) * 2, torch.get_num_threads()
         )
+        if code < 0:
+            raise failure(code)
         return out
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwater.native.dispatch import check
+from headwater.native.dispatch import failure
 from headwater.native.elementwise import Kernels
 from headwater.native.matrix import (
     PANEL,
@@ -290,7 +290,9 @@ class Forward:
         self._model.tables, self._model.slots = tables.ctypes.data, len(tables)
         addresses = [array.ctypes.data for array in arrays]
         result = None if logits is None else logits.data_ptr()
-        check(self._forward(ctypes.byref(self._model), *addresses, rows, wanted, result))
+        code = self._forward(ctypes.byref(self._model), *addresses, rows, wanted, result)
+        if code < 0:
+            raise failure(code)
         return self._residual[:wanted, : self.weights.shape.width] if logits is None else logits
 
     def _reserve(self, rows: int) -> None:

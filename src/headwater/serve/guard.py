@@ -15,11 +15,12 @@ import logging
 import re
 import secrets
 import time
+from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.serve.answers import reported
-from headwater.serve.limits import Keys, Limits, is_loopback
+from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
 
@@ -154,6 +155,16 @@ def _host(scope: Scope) -> str | None:
     if match is None:
         raise Problem(400, "A request needs exactly one Host header, with the name of a host.", code="wrong_host")
     return match[1]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or host name is this machine's loopback."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _request_id(scope: Scope) -> bytes:

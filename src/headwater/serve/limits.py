@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 
 from pydantic import Field
@@ -91,13 +90,3 @@ def _state(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return about.st_mtime_ns, about.st_size, about.st_ino
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or host name is this machine's loopback."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

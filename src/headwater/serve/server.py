@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError, require_extra
-from headwater.serve.limits import Keys, Limits, is_loopback
+from headwater.serve.guard import is_loopback
+from headwater.serve.limits import Keys, Limits
 from headwater.storage import SILENT, Progress
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null")

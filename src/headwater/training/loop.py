@@ -26,13 +26,12 @@ from headwater.errors import TrainingError
 from headwater.model import Backend, Block
 from headwater.training.journal import Tracker
 from headwater.training.optimizer import AdamForm, Optimizer, inner_matrices, master_weights
-from headwater.training.parallel import ModelAndObjective, Ranks, Recompute, recompute_blocks, shard
+from headwater.training.parallel import Ranks, Recompute, recompute_blocks, shard
 from headwater.training.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
 from headwater.training.watch import SUSPECTS
 
-_RANDOM_STATE = (
-    threading.RLock()
-)  # held while torch's generators, which all threads share, have a training's state
+# Held while torch's generators, which all threads share, have a training's state.
+_RANDOM_STATE = threading.RLock()
 
 # (model, batch) -> the loss, and what to write into the journal by name.
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
@@ -118,6 +117,18 @@ class UpdateResult:
     logged: dict[str, float]
 
 
+class _ModelAndObjective(nn.Module):
+    """Model and objective as one module: sharded, it gathers all parameters that the objective reads."""
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Any) -> Any:
+        """Return the objective's result."""
+        return self.objective(self.model, batch)
+
+
 class Trainer:
     """A model, an objective and an optimizer. backend: replaces the model's, unless it is None.
 
@@ -137,7 +148,7 @@ class Trainer:
         backend: Backend | None = None,
     ) -> None:
         self.model, self.config = model, config
-        self._model_and_objective = ModelAndObjective(model, objective)
+        self._model_and_objective = _ModelAndObjective(model, objective)
         self.ranks = ranks or Ranks()
         self.sharded = sharded
         self.matrix_dtype = choose_precision(config.precision, self.ranks.device)
@@ -147,7 +158,8 @@ class Trainer:
         self.backend = next((own for own in held if isinstance(own, Backend)), Backend())
         recompute_blocks(model, recompute)
         if sharded:
-            shard(self._model_and_objective, self.ranks, self.matrix_dtype)
+            blocks: Any = getattr(model, "blocks", ())
+            shard(self._model_and_objective, blocks, self.ranks, self.matrix_dtype)
         uses_kernels = self.backend.native and not sharded and self.ranks.device.type == "cpu" and not muon
         # Sharded parameters are float32, and are gathered in the matrices' dtype for the computation.
         weights = master_weights(model, torch.float32 if sharded else self.matrix_dtype, contiguous=uses_kernels)
@@ -208,9 +220,10 @@ class Trainer:
                 loss.backward()
                 for name, value in {"loss": loss, **logged}.items():
                     sums[name] = sums.get(name, 0.0) + value.detach().float()
-        ranks.sum_(list(sums.values()))
-        if ranks.count > 1 and not self.sharded:  # else the backward pass summed them
-            ranks.sum_(self.optimizer.gradients)
+        if ranks.count > 1:
+            ranks.sum_(list(sums.values()))
+            if not self.sharded:  # else the backward pass summed them
+                ranks.sum_(self.optimizer.gradients)
         norm = self.optimizer.clip(config.clip)
         names = ["gradient_norm", *sums]
         figures = torch.stack([norm.float(), *sums.values()]).tolist()  # the one wait for the device

@@ -10,7 +10,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -213,20 +213,8 @@ def recompute_blocks(model: nn.Module, how: Recompute) -> None:
         checkpoint(block, **options)
 
 
-class ModelAndObjective(nn.Module):
-    """Model and objective as one module: sharded, it gathers all parameters that the objective reads."""
-
-    def __init__(self, model: nn.Module, objective: Callable[[Any, Any], Any]) -> None:
-        super().__init__()
-        self.model, self.objective = model, objective
-
-    def forward(self, batch: Any) -> Any:
-        """Return the objective's result."""
-        return self.objective(self.model, batch)
-
-
-def shard(root: ModelAndObjective, ranks: Ranks, matrix_dtype: torch.dtype) -> None:
-    """Shard parameters, gradients and optimizer state over the ranks (FSDP2), in place.
+def shard(root: Any, blocks: Sequence[Any], ranks: Ranks, matrix_dtype: torch.dtype) -> None:
+    """Shard parameters, gradients and optimizer state over the ranks (FSDP2), in place. `blocks` are in `root`.
 
     Each block is gathered for its computation, in `matrix_dtype`. The backward pass sums gradients over ranks in
     float32.
@@ -236,7 +224,6 @@ def shard(root: ModelAndObjective, ranks: Ranks, matrix_dtype: torch.dtype) -> N
 
     mesh = init_device_mesh(ranks.device.type, (ranks.count,))
     policy = MixedPrecisionPolicy(param_dtype=matrix_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
-    blocks = getattr(root.model, "blocks", ())
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(root, mesh=mesh, mp_policy=policy)

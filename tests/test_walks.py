@@ -1,0 +1,141 @@
+"""How many files of the package a reader opens to follow one value, from where it comes in to where it goes out.
+
+The walk is repeated before it is measured, so that caches are filled and nothing is imported or opened any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import headwater as hw
+from headwater.finetuning.batches import ExampleSampler
+from headwater.finetuning.columns import Columns, read_table
+from headwater.finetuning.inputs import encode
+from headwater.finetuning.labels import learn_labels
+from headwater.finetuning.rows import Raw, usable
+from headwater.model import build_model, preset, save_model
+from headwater.pretraining import TokenStream
+from headwater.pretraining.objectives import l1
+from headwater.pretraining.tokens.sampler import Sampler
+from headwater.serve import serve
+from headwater.storage import Stage
+from headwater.training import Measurement, Run, TrainConfig, Trainer
+
+PACKAGE = Path(hw.__file__).parent
+REPEATED = 2
+
+
+class Walk:
+    """The files of the package in which functions are called, in the order of their first calls."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, None] = {}
+        self.measures = False
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        path = frame.f_code.co_filename
+        if self.measures and event == "call" and path.startswith(str(PACKAGE)):
+            self.files[Path(path).relative_to(PACKAGE).as_posix()] = None
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        self.measures = True
+        yield
+        self.measures = False
+
+
+@pytest.fixture
+def walk() -> Iterator[Walk]:
+    """A walk in this thread and in those that start during the test."""
+    own = Walk()
+    before = sys.getprofile()
+    threading.setprofile(own)
+    sys.setprofile(own)
+    yield own
+    sys.setprofile(before)
+    threading.setprofile(None)
+
+
+def files_of(walk: Walk, action: Callable[[], object]) -> list[str]:
+    for _ in range(REPEATED):
+        action()
+    with walk.measured():
+        action()
+    return list(walk.files)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = ["the river runs to the sea. "] * 9
+    tokenizer = hw.Tokenizer.train(texts, vocab_size=280, special_tokens=["<|endoftext|>"])
+    folder = tmp_path_factory.mktemp("model")
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64)
+    save_model(build_model(config, seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+def test_a_completion_walks_through_14_files(walk: Walk, folder: Path) -> None:
+    lm = hw.load(folder)
+    files = files_of(walk, lambda: lm.generate("the river", max_tokens=4, seed=1))
+    assert len(files) <= 14, files
+
+
+def test_a_completion_over_http_walks_through_22_files(walk: Walk, folder: Path) -> None:
+    answers: list[httpx.Response] = []
+
+    def ask(address: str) -> None:
+        body = {"model": folder.name, "prompt": "the river", "max_tokens": 4}
+        try:
+            with httpx.Client(base_url=address, trust_env=False) as client:
+                files_of(walk, lambda: answers.append(client.post("/v1/completions", json=body)))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    serve([str(folder)], port=0, ready=lambda address: threading.Thread(target=ask, args=(address,)).start())
+    assert [answer.status_code for answer in answers] == [200] * (REPEATED + 1)
+    assert len(walk.files) <= 22, list(walk.files)
+
+
+def test_a_batch_walks_through_10_files(walk: Walk, tmp_path: Path) -> None:
+    with Stage(tmp_path / "tokens", kind="tokens", config={}, inputs={}).write() as work:
+        np.save(work / "train-00000.npy", np.arange(500, dtype=np.uint16) % 256)
+    config = TrainConfig(steps=9, batch_size=4, micro_batch=2, precision="fp32")
+    trainer = Trainer(build_model(preset("gpt2-pico", vocabulary=256, context=16), seed=1), l1(), config)
+    source = Sampler(TokenStream(tmp_path / "tokens", "train", 16), 4, 2, seed=5)
+    run = Run(trainer, config, source, validate=lambda: Measurement({}, ()))
+    # The rate is given: a batch does not pass through the schedule.
+    files = files_of(walk, lambda: trainer.update(run.read(trainer.step), learning_rate=1e-3))
+    assert len(files) <= 10, files
+
+
+def test_a_row_of_a_csv_file_walks_through_14_files(walk: Walk, folder: Path, tmp_path: Path) -> None:
+    """From the table of a user to the batch that is learned; the header is read before the measured rows."""
+    path = tmp_path / "labelled.csv"
+    path.write_text("text,label\n" + "the river,a\nthe sea,b\n" * 1_000, encoding="utf-8")
+    tokenizer = hw.Tokenizer.load(folder).with_task_tokens()
+
+    def learn_rows() -> None:
+        _, rows = read_table(path, "classify", Columns())
+        with walk.measured() if repeated.pop() else nullcontext():
+            kept = usable(map(Raw.composed, rows), "classify", "labelled.csv").rows
+            labels = learn_labels(kept, "classify", None, "labelled.csv")
+            targets = labels.targets(kept, "labelled.csv")
+            encoded = encode(kept, "classify", tokenizer, 64, targets=targets, name="labelled.csv")
+            ExampleSampler(encoded, labels.probabilities(encoded), batch_size=4, seed=1).micro_batches(0)
+
+    repeated = [True, *[False] * REPEATED]
+    for _ in range(REPEATED + 1):
+        learn_rows()
+    assert len(walk.files) <= 14, list(walk.files)
