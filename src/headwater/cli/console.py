@@ -75,7 +75,7 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
     if as_json:
         text = json.dumps(result, ensure_ascii=False)
         # These characters occur only in JSON strings, where JSON has an escape for them.
-        print(_BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+        print(_BEYOND_JSON.sub(lambda character: f"\\u{ord(character[0]):04x}", text))
     elif exact and not sys.stdout.isatty():
         print(text)
     else:

@@ -201,9 +201,9 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
         lines.append(f"  {f'- duplicates: {kind}':32}{count:>12,} documents")
     lines.append(f"  {'kept':32}{size(funnel['kept'])}")
     for mark, what in (("(declared", "pages in another encoding than declared"), ("(text", "files not in UTF-8")):
-        found = {name: count for name, count in funnel.get("encodings", {}).items() if mark in name}
-        if found:
-            lines.append(f"  {what}: {', '.join(f'{count:,} {name}' for name, count in found.items())}")
+        guessed = {name: count for name, count in funnel.get("encodings", {}).items() if mark in name}
+        if guessed:
+            lines.append(f"  {what}: {', '.join(f'{count:,} {name}' for name, count in guessed.items())}")
     if composed := funnel.get("composed"):
         lines.append(f"  brought into Unicode's composed form (NFC): {counted(composed, 'document')}")
     if funnel["set_aside"]:

@@ -39,9 +39,9 @@ def _extras() -> dict[str, list[str]]:
     """Return the packages of each extra."""
     extras: dict[str, list[str]] = {}
     for requirement in importlib.metadata.requires("headwater") or []:
-        found = _REQUIREMENT.match(requirement)
-        if found and found[2] not in _NOT_FOR_USERS and found[1] != "headwater":
-            extras.setdefault(found[2], []).append(found[1])
+        parts = _REQUIREMENT.match(requirement)
+        if parts and parts[2] not in _NOT_FOR_USERS and parts[1] != "headwater":
+            extras.setdefault(parts[2], []).append(parts[1])
     return extras
 
 

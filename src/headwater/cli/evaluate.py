@@ -137,16 +137,16 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
     from headwater.evaluation import compare
 
-    found = compare(a, b, terminal_progress())
+    differences = compare(a, b, terminal_progress())
     lines = []
-    for one in found:
+    for one in differences:
         interval = "" if one.low is None else f", 95 % from {one.low:+.4f} to {one.high:+.4f}"
         lines.append(
             f"{one.protocol}  {one.metric}  {one.a:.4f} → {one.b:.4f}, difference {one.difference:+.4f}{interval}"
             f" on {counted(one.count, 'example')}"
         )
     emit(
-        {"a": str(a), "b": str(b), "differences": [asdict(one) for one in found]},
+        {"a": str(a), "b": str(b), "differences": [asdict(one) for one in differences]},
         as_json=as_json,
         text="\n".join(lines),
     )

@@ -131,9 +131,9 @@ def compare(
 
     text = read_text(file)
     named = [(name, Tokenizer.load(name, download=download)) for name in (first, second)]
-    found = measure(named, text)
-    result = {"file": str(file), "tokenizers": list(map(asdict, found))}
-    emit(result, as_json=as_json, text="\n".join(_table(found)))
+    measured = measure(named, text)
+    result = {"file": str(file), "tokenizers": list(map(asdict, measured))}
+    emit(result, as_json=as_json, text="\n".join(_table(measured)))
 
 
 def _show(tokenizer: Tokenizer, ids: list[int]) -> None:

@@ -66,7 +66,7 @@ def _place_of_cut(text: str, fraction: float) -> int:
     exact = round(len(text) * (1 - fraction))
     reach = round(len(text) * fraction / 4)
     for border, limit in _BORDERS:
-        found = text.rfind(border, max(0, exact - min(limit, reach)), exact)
-        if found >= 0:
-            return found + len(border)
+        border_start = text.rfind(border, max(0, exact - min(limit, reach)), exact)
+        if border_start >= 0:
+            return border_start + len(border)
     return exact

@@ -56,7 +56,7 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
     every = numpy.concatenate(lengths) if lengths else numpy.zeros(0, dtype=numpy.int32)
     if domains:
         counters["domain"] = domains
-    found = {
+    measured = {
         "documents": len(every),
         "bytes": total_bytes,
         "characters": int(every.sum()),
@@ -67,7 +67,7 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
         "counts": {name: _summary(counter) for name, counter in counters.items() if counter != {}},
     }
     comparison = compare_domains(domains) if domains else None
-    return {**found, "webtext": comparison} if comparison else found
+    return {**measured, "webtext": comparison} if comparison else measured
 
 
 def compare_domains(domains: Counter[str]) -> dict[str, Any] | None:

@@ -73,8 +73,8 @@ class Bleu:
     def score(self, chosen: Any = slice(None)) -> float:
         """Return BLEU of the pairs with these indices; of all by default."""
         counts = [int(count) for count in self._counts[chosen].sum(axis=0)]
-        found = self._compute(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp")
-        return float(found.score)
+        bleu = self._compute(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp")
+        return float(bleu.score)
 
 
 @lru_cache(maxsize=1)

@@ -86,9 +86,9 @@ class DataFiles:
             wanted = Path(name).parts
             for path in self._paths:
                 # A folder may have its files in subfolders.
-                for found in path.parents if name.endswith("/") else [path]:
-                    if found.parts[-len(wanted) :] == wanted:
-                        return found
+                for candidate in path.parents if name.endswith("/") else [path]:
+                    if candidate.parts[-len(wanted) :] == wanted:
+                        return candidate
         return None
 
 

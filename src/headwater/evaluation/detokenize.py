@@ -239,7 +239,7 @@ _LONE_I = re.compile(r"\bi\b(?=[ '.,!?;:\"]|$)")
 
 def _capitalise(text: str) -> str:
     """Capitalize the beginnings of sentences and the word I."""
-    text = _SENTENCE_START.sub(lambda found: found[1] + found[2] + found[3].upper(), text)
+    text = _SENTENCE_START.sub(lambda match: match[1] + match[2] + match[3].upper(), text)
     return _LONE_I.sub("I", text)
 
 

@@ -349,12 +349,12 @@ def _without_overlap(
         return {}
     facts = {"mean": sum(measured) / len(measured), "examples": len(records) - len(clean)}
     try:
-        found = {figure.metric: figure for figure in task.summarise(clean)} if clean else {}
+        figures = {figure.metric: figure for figure in task.summarise(clean)} if clean else {}
     except DataError:  # too few examples are left for a score
-        found = {}
+        figures = {}
     details = {}
     for metric in task.metrics:
-        without = found.get(metric.name)
+        without = figures.get(metric.name)
         rest = {"value without": without.value, "stderr without": without.stderr} if without else {}
         details[metric.name] = {"overlap": facts | rest}
     return details

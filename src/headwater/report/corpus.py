@@ -94,9 +94,9 @@ def _stages(funnel: dict[str, Any]) -> list[CorpusBar]:
 
 def _rules(funnel: dict[str, Any]) -> list[Rule]:
     rules = [
-        Rule(f"{step}: {name}", found["documents"], found["bytes"] / 1e6, _examples(found["examples"]))
+        Rule(f"{step}: {name}", removed["documents"], removed["bytes"] / 1e6, _examples(removed["examples"]))
         for step, rules in funnel["removed"].items()
-        for name, found in sorted(rules.items(), key=lambda entry: -entry[1]["documents"])
+        for name, removed in sorted(rules.items(), key=lambda entry: -entry[1]["documents"])
     ]
     return rules + [
         Rule(f"duplicates: {kind}", count, None, _examples(funnel["examples"].get(kind, [])))

@@ -114,17 +114,17 @@ def headlines(content: Content) -> list[Headline]:
 
     Each names its model. A score that is not above chance and its baseline is in its table only.
     """
-    found = []
+    headlines = []
     models = [bar for bar in content.bars if bar.is_model]
     for bar in sorted(models, key=lambda bar: bar.ships)[:1]:
-        found.append(Headline(f"{bar.value:.3f}", "bits per byte", f"{bar.name}, on held-out text"))
+        headlines.append(Headline(f"{bar.value:.3f}", "bits per byte", f"{bar.name}, on held-out text"))
     own = [score for score in content.scores if score.note == ""] or content.scores
     guessed = [score for score in own if score.metric == "accuracy" and _is_above(score, score.chance)]
     if guessed:
         best = max(guessed, key=lambda score: score.value - (score.chance or 0))
         about = f"{best.model}: {best.name}; chance {best.chance:.0%}"
         about += f"; {best.examples}" if " of " in best.examples else ""
-        found.append(Headline(f"{best.value:.0%}", "right without training for it", about))
+        headlines.append(Headline(f"{best.value:.0%}", "right without training for it", about))
     for name, scores in content.fine_tuned:
         baselines = [score for score in scores if score.is_baseline]
         tuned = [score for score in scores if not (score.is_scratch or score.is_baseline)]
@@ -136,8 +136,8 @@ def headlines(content: Content) -> list[Headline]:
         about = f"{best.model}: {name}" + (f"; chance {best.chance:.0%}" if best.chance is not None else "")
         if baselines:
             about += f"; baseline {_rounded(baselines[0])}"
-        found.append(Headline(_rounded(best), f"{best.metric} after fine-tuning", about))
-    return found
+        headlines.append(Headline(_rounded(best), f"{best.metric} after fine-tuning", about))
+    return headlines
 
 
 def _is_above(score: ScoreRow, bound: float | None) -> bool:

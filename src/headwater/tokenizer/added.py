@@ -91,8 +91,8 @@ class AddedCodec:
     def _splitter(self, allowed: frozenset[str]) -> _Splitter | None:
         """Return what finds the added tokens in a text; None if none can be in it."""
         if allowed not in self._splitters:
-            found = [token for token in self._vocabulary.added if not token.special or token.content in allowed]
-            self._splitters[allowed] = _Splitter(found, self._vocabulary) if found else None
+            matched = [token for token in self._vocabulary.added if not token.special or token.content in allowed]
+            self._splitters[allowed] = _Splitter(matched, self._vocabulary) if matched else None
         return self._splitters[allowed]
 
 

@@ -56,7 +56,7 @@ class EnglishWords:
             if not any(map(str.isspace, case)) and sequence != self.cases[case][:1]:
                 self._sequences.setdefault(sequence[:2], []).append((sequence, self.cases[case]))
         self._has_single = any(len(start) == 1 for start in self._sequences)
-        parts = {word for found in self._sequences.values() for sequence, _ in found for word in sequence}
+        parts = {word for cases in self._sequences.values() for sequence, _ in cases for word in sequence}
         self._letters = {word: chr(number) for number, word in enumerate(sorted(parts), 0x4E00)}
 
     def of_chunk(self, chunk: str) -> list[str] | None:
@@ -165,8 +165,8 @@ class EnglishWords:
         letters = "".join([self._letters.get(word, " ") for word in words])
         matches: dict[int, list[tuple[int, int, tuple[str, ...]]]] = {}
         for sequence, case in candidates:
-            found = self._matches(letters, sequence)
-            matches.setdefault(len(sequence), []).extend((start, end, case) for start, end in found)
+            spans = self._matches(letters, sequence)
+            matches.setdefault(len(sequence), []).extend((start, end, case) for start, end in spans)
         taken = bytearray(len(words))
         replaced: dict[int, tuple[int, tuple[str, ...]]] = {}
         for length in sorted(matches, reverse=True):
@@ -189,7 +189,7 @@ class EnglishWords:
         starts = self._sequences.keys() & set(pairwise(words))
         if self._has_single:
             starts |= self._sequences.keys() & set(zip(words, strict=True))
-        return [found for start in starts for found in self._sequences[start]]
+        return [case for start in starts for case in self._sequences[start]]
 
     def _matches(self, letters: str, sequence: tuple[str, ...]) -> Iterator[tuple[int, int]]:
         """Yield (start, end) of a sequence among words, given as letters; a run of one word is one match."""

@@ -182,7 +182,7 @@ def _added_tokens(folder: Path) -> dict[AddedToken, int]:
     How a token is found is what `tokenizer_config.json` says, else `tokenizer.json`, as in transformers.
     """
     ids: dict[str, int] = {}
-    found: dict[str, AddedToken] = {}
+    tokens: dict[str, AddedToken] = {}
     path = folder / "tokenizer_config.json"
     config = read_object(path)
     special = {str(value) for key, value in tokenizer_settings(folder).items() if key.endswith("_token")}
@@ -192,7 +192,7 @@ def _added_tokens(folder: Path) -> dict[AddedToken, int]:
         ids.update(own)
         for content in own:
             known = {key: bool(entry[key]) for key in AddedToken._fields[1:] if key in entry}
-            found.setdefault(content, AddedToken(content, **({"special": False} | known)))
+            tokens.setdefault(content, AddedToken(content, **({"special": False} | known)))
 
     for index, entry in _part(config, "added_tokens_decoder", path).items():
         # Files of old versions have only the text.
@@ -205,7 +205,7 @@ def _added_tokens(folder: Path) -> dict[AddedToken, int]:
     path = folder / "added_tokens.json"
     for content, index in read_object(path).items():
         add({"content": content, "special": content in special, "normalized": content not in special}, index)
-    return {found[content]: index for content, index in ids.items()}
+    return {tokens[content]: index for content, index in ids.items()}
 
 
 def _part(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:

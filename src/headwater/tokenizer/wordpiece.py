@@ -84,8 +84,8 @@ def is_bert(content: Mapping[str, Any]) -> bool:
     if not isinstance(model, dict) or model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         return False
     for part, settings in _PARTS.items():
-        found = content.get(part)
-        if not isinstance(found, dict) or any(found.get(key) != value for key, value in settings.items()):
+        step = content.get(part)
+        if not isinstance(step, dict) or any(step.get(key) != value for key, value in settings.items()):
             return False
     return all(name in model["vocab"] for name in SPECIALS)
 

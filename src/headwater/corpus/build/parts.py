@@ -52,9 +52,9 @@ class BuildPlan:
     @classmethod
     def load(cls, folder: Path) -> BuildPlan:
         """Read the plan of a folder; raises FolderError if it was altered."""
-        found = read_sealed(folder / PLAN)
-        tasks = tuple(BuildTask(**{**task, "files": tuple(task["files"])}) for task in found["tasks"])
-        return cls(folder, BuildConfig.build(found["config"]), tasks)
+        plan = read_sealed(folder / PLAN)
+        tasks = tuple(BuildTask(**{**task, "files": tuple(task["files"])}) for task in plan["tasks"])
+        return cls(folder, BuildConfig.build(plan["config"]), tasks)
 
     def part(self, number: int) -> Path:
         """Return the folder of a task's part; it exists when the task is done."""
@@ -195,7 +195,7 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, on_funnel: OnFu
     ):
         write_documents(kept(fingerprints, keys), work)
     funnel.notes += account.notes
-    found = {
+    account_fields = {
         "funnel": funnel.to_dict(),
         "aside": account.aside,
         "details": account.details,
@@ -203,7 +203,7 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, on_funnel: OnFu
         "composed": account.composed,
     }
     files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-    write_sealed(work / ACCOUNT, {**found, "files": files})
+    write_sealed(work / ACCOUNT, {**account_fields, "files": files})
 
 
 def _is_intact(part: Path) -> bool:
@@ -212,7 +212,7 @@ def _is_intact(part: Path) -> bool:
         files = read_sealed(part / ACCOUNT)["files"]
     except (HeadwaterError, KeyError):
         return False
-    return all((part / name).is_file() and sha256_of(part / name) == found for name, found in files.items())
+    return all((part / name).is_file() and sha256_of(part / name) == digest for name, digest in files.items())
 
 
 def part_funnel(part: Path) -> Funnel:

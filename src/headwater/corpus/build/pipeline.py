@@ -246,20 +246,20 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], worke
     ]
     unusable: dict[int, dict[str, str]] = {}  # the first page or note of each source
     for number, task in enumerate(plan.tasks):
-        found = read_sealed(plan.part(number) / ACCOUNT)
-        part = Funnel.from_dict(found["funnel"])
+        account = read_sealed(plan.part(number) / ACCOUNT)
+        part = Funnel.from_dict(account["funnel"])
         funnel.add(part)
-        aside += len(found["aside"])
-        encodings.update(found.get("encodings", {}))  # a part of an older version has none
-        composed += found.get("composed", 0)
+        aside += len(account["aside"])
+        encodings.update(account.get("encodings", {}))  # a part of an older version has none
+        composed += account.get("composed", 0)
         notes = ({"page": "", "reason": note} for note in part.notes)
-        for page in (*found["aside"], *notes):
+        for page in (*account["aside"], *notes):
             if page["reason"] != EMPTY:
                 unusable.setdefault(task.source, page)
         entry = given[task.source]
         entry["documents"] += part.read.documents
         entry["bytes"] += part.read.bytes
-        entry.update(found["details"])
+        entry.update(account["details"])
     for number, (source, entry) in enumerate(zip(sources, given, strict=True)):
         if not entry["documents"] and number in unusable:
             first = unusable[number]

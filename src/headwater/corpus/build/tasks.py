@@ -268,8 +268,8 @@ def _state(path: AnyFile) -> tuple[int, int] | None:
     if not isinstance(path, Path):
         return None
     with suppress(OSError):
-        found = path.stat()
-        return found.st_size, found.st_mtime_ns
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
     return None
 
 

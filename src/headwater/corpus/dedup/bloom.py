@@ -70,16 +70,16 @@ class BloomFilter:
 
     def contains(self, hashes: Hashes) -> NDArray[np.bool_]:
         """Return whether each item was added, (n,) bool; True for others with probability `bound` at most."""
-        found = np.ones(len(hashes), dtype=np.bool_)
+        contained = np.ones(len(hashes), dtype=np.bool_)
         fast = library()
         if fast is not None:
-            native.check(fast.headwater_bloom_contains(*self._arguments(hashes), found.ctypes.data))
-            return found
+            native.check(fast.headwater_bloom_contains(*self._arguments(hashes), contained.ctypes.data))
+            return contained
         for start in range(0, len(hashes), _TOGETHER):
             part = slice(start, start + _TOGETHER)
             for place, mask in self._places(hashes[part]):
-                found[part] &= (self._bytes[place] & mask) != 0
-        return found
+                contained[part] &= (self._bytes[place] & mask) != 0
+        return contained
 
     def false_positive_rate(self) -> float:
         """Return the probability of a false positive, computed from the bits that are set."""
@@ -99,14 +99,14 @@ class BloomFilter:
         """Return (bytes, masks) for each of the items' bits (double hashing: Kirsch and Mitzenmacher 2008)."""
         value = hashes.copy()
         step = scramble(hashes ^ _STEP) | np.uint64(1)
-        found = []
+        bits = []
         for _ in range(self.bits_an_item):
             block = ((value >> np.uint64(32)) * np.uint64(self._blocks)) >> np.uint64(32)
             inside = value & np.uint64(_BLOCK - 1)
             place = (block * np.uint64(_BLOCK // 8) + (inside >> np.uint64(3))).astype(np.int64)
-            found.append((place, np.uint8(1) << (inside & np.uint64(7)).astype(np.uint8)))
+            bits.append((place, np.uint8(1) << (inside & np.uint64(7)).astype(np.uint8)))
             value += step
-        return found
+        return bits
 
     def _set(self, place: NDArray[np.int64], mask: NDArray[np.uint8]) -> None:
         # If two items share a byte, only the later assignment takes effect: repeat the others.

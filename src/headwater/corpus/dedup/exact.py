@@ -36,8 +36,8 @@ def text_fingerprint(text: str) -> bytes:
 def find_copies(fingerprints: Sequence[Path]) -> npt.NDArray[np.bool_]:
     """Return which documents equal an earlier one: (documents,) bool, numbered through all files."""
     copies = np.zeros(sum(row_counts(fingerprints)), bool)
-    for found, numbers in partitions(fingerprints, 0, 1):
-        order = np.lexsort((found[:, 1], found[:, 0]))  # stable: the first of equals comes first
-        same = (found[order[1:]] == found[order[:-1]]).all(axis=1)
+    for group, numbers in partitions(fingerprints, 0, 1):
+        order = np.lexsort((group[:, 1], group[:, 0]))  # stable: the first of equals comes first
+        same = (group[order[1:]] == group[order[:-1]]).all(axis=1)
         copies[numbers[order[1:][same]]] = True
     return copies

@@ -111,18 +111,18 @@ def find_duplicates(
     (documents,) bool.
     """
     # A pair is one number with the smaller document in its upper half: half the memory, and one sort merges pairs.
-    found = np.empty(0, np.uint64)
+    coded_pairs = np.empty(0, np.uint64)
     for pairs in candidate_pairs(signatures, gone):
         coded = pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
-        found = np.union1d(found, coded)
-    if not len(found):
+        coded_pairs = np.union1d(coded_pairs, coded)
+    if not len(coded_pairs):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    wanted = np.union1d(found >> np.uint64(32), found & np.uint64(0xFFFFFFFF))
+    wanted = np.union1d(coded_pairs >> np.uint64(32), coded_pairs & np.uint64(0xFFFFFFFF))
     sets = shingles(wanted.astype(np.int64))
-    similar = np.zeros(len(found), bool)
-    firsts = np.searchsorted(wanted, found >> np.uint64(32)).astype(np.uint32)
-    seconds = np.searchsorted(wanted, found & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    del found
+    similar = np.zeros(len(coded_pairs), bool)
+    firsts = np.searchsorted(wanted, coded_pairs >> np.uint64(32)).astype(np.uint32)
+    seconds = np.searchsorted(wanted, coded_pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    del coded_pairs
     for pair in range(len(similar)):
         similar[pair] = jaccard(sets[int(firsts[pair])], sets[int(seconds[pair])]) >= similarity
     ones = np.ones(np.count_nonzero(similar), np.int8)

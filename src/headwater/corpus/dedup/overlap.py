@@ -49,8 +49,8 @@ def _word_pattern() -> re.Pattern[str]:
     one = rf"{_SPACELESS}\U00020000-\U0003ffff"
     letters = rf"[^\W_{one}]+"
     candidates = map(chr, (*range(0x300, 0x1F000), *range(0xE0100, 0xE01F0)))
-    found = (character for character in candidates if unicodedata.category(character).startswith("M"))
-    marks = "".join(mark for mark in found if not re.match(f"[{one}]", mark))
+    all_marks = (character for character in candidates if unicodedata.category(character).startswith("M"))
+    marks = "".join(mark for mark in all_marks if not re.match(f"[{one}]", mark))
     return re.compile(rf"[{one}]|{letters}(?:[{marks}]+(?:{letters})?)*")
 
 
@@ -139,8 +139,8 @@ def split_words(text: str) -> list[Any]:
             words += line.encode().translate(_ASCII_WORDS).split()
         else:
             line = compose(line).lower()
-            found = (_word_pattern() if _SPECIAL.search(line) else _PLAIN_WORD).findall(line)
-            words += [word.encode() if word.isascii() else word for word in found]
+            matched = (_word_pattern() if _SPECIAL.search(line) else _PLAIN_WORD).findall(line)
+            words += [word.encode() if word.isascii() else word for word in matched]
     return words
 
 
@@ -157,13 +157,13 @@ class TrainingGrams:
 
     def shares(self, texts: Iterable[str]) -> list[tuple[int, int]]:
         """Return for each text the number of its n-grams in the training text, and of all its n-grams."""
-        found: list[tuple[int, int]] = []
+        shares: list[tuple[int, int]] = []
         for number, hashes in self.grams.of_many(texts):
-            while len(found) <= number:
-                found.append((0, 0))
-            shared, count = found[number]
-            found[number] = (shared + int(self.filter.contains(hashes).sum()), count + len(hashes))
-        return found
+            while len(shares) <= number:
+                shares.append((0, 0))
+            shared, count = shares[number]
+            shares[number] = (shared + int(self.filter.contains(hashes).sum()), count + len(hashes))
+        return shares
 
     def percent(self, texts: Iterable[str]) -> tuple[float, int]:
         """Return the percentage of the n-grams of all texts that are in the training text, and their number."""

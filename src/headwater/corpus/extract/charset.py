@@ -94,10 +94,10 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
         return decoded(utf8, "utf-8")
     if utf8 is None and (text := _nearly(data, "utf-8")) is not None:
         return decoded(text, "utf-8")
-    found = _detected(data)
-    for encoding in (*declared, found):
+    detected = _detected(data)
+    for encoding in (*declared, detected):
         text = _strict(data, encoding) if encoding and encoding != "utf-8" else None
-        if text is None or (encoding in declared and _contradicted(text, encoding, data, found)):
+        if text is None or (encoding in declared and _contradicted(text, encoding, data, detected)):
             continue
         if encoding in _LATIN and not _reads_latin(text):
             continue
@@ -105,7 +105,7 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
             return decoded(text, encoding)
     if utf8 is not None:
         return decoded(utf8, "utf-8")
-    for encoding in (*declared, found):
+    for encoding in (*declared, detected):
         if not encoding or encoding in _LATIN or _strict(data, encoding) is not None:
             continue  # what decodes strictly was rejected above
         if (text := _nearly(data, encoding)) is not None:
@@ -119,8 +119,8 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
 def _declared(data: bytes, charset: str, *, is_html: bool) -> Iterator[str]:
     """Yield the known encodings that the server and the HTML declare, without repetition."""
     encodings = [_canonical(charset)]
-    if is_html and (found := _META.search(data[:4096])):
-        encoding = _canonical(found[1].decode("ascii", "ignore"))
+    if is_html and (meta := _META.search(data[:4096])):
+        encoding = _canonical(meta[1].decode("ascii", "ignore"))
         encodings.append("" if encoding.startswith("utf-16") else encoding)  # it could not have been read so
     seen: set[str] = set()
     for encoding in encodings:
@@ -143,8 +143,9 @@ def _canonical(name: str) -> str:
 def _detected(data: bytes) -> str:
     from resiliparse.parse.encoding import detect_encoding
 
-    found = _canonical(detect_encoding(data, html5_compatible=False) or "")
-    return "cp1251" if found == "mac-cyrillic" else found  # no page is in it, and short Cyrillic texts look so
+    encoding = _canonical(detect_encoding(data, html5_compatible=False) or "")
+    # No page is in mac-cyrillic, and short Cyrillic texts look so.
+    return "cp1251" if encoding == "mac-cyrillic" else encoding
 
 
 def _strict(data: bytes, encoding: str) -> str | None:
@@ -165,22 +166,22 @@ def _is_multibyte(encoding: str) -> bool:
     return encoding in _CHINESE or encoding.startswith(("cp9", "euc", "iso2022", "shift"))
 
 
-def _contradicted(text: str, encoding: str, data: bytes, found: str) -> bool:
+def _contradicted(text: str, encoding: str, data: bytes, detected: str) -> bool:
     """Return whether the detected encoding is more plausible than this declared one; both decode the bytes."""
-    if not found or found == encoding or found == "ascii":
+    if not detected or detected == encoding or detected == "ascii":
         return False
-    other = _strict(data, found)
-    if other is None or not _trusted(other, found):
+    other = _strict(data, detected)
+    if other is None or not _trusted(other, detected):
         return False
     if encoding in _LATIN:
-        return found not in _LATIN and not _reads_latin(text)
+        return detected not in _LATIN and not _reads_latin(text)
     if not _is_multibyte(encoding):
-        return _is_multibyte(found)
+        return _is_multibyte(detected)
     if encoding in _CHINESE:
-        if not _is_multibyte(found):
+        if not _is_multibyte(detected):
             return _reads_latin(data.decode("latin-1"))
         return len(_BEYOND.findall(other)) >= LONG
-    return _is_multibyte(found) and not _trusted(text, encoding)
+    return _is_multibyte(detected) and not _trusted(text, encoding)
 
 
 def _trusted(text: str, encoding: str) -> bool:

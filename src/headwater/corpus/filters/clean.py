@@ -101,11 +101,11 @@ def _without_letters(text: _Text) -> bool:
 
 
 def _no_stop_words(text: _Text) -> bool:
-    found: set[str] = set()
+    stop_words: set[str] = set()
     for word in text.words:
         if (plain := word.lower().strip(".,;:!?\"'()")) in STOP_WORDS:
-            found.add(plain)
-            if len(found) == 2:
+            stop_words.add(plain)
+            if len(stop_words) == 2:
                 return False
     return True
 

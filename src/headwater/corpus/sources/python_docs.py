@@ -101,12 +101,12 @@ def installed_packages(roots: Roots) -> dict[str, str]:
     """Return the versions of the distributions in site-packages by name, and of Python."""
     import platform
 
-    found = {STANDARD_LIBRARY: platform.python_version()}
+    versions = {STANDARD_LIBRARY: platform.python_version()}
     for distribution in importlib.metadata.distributions(path=[str(path) for path in roots.site_packages]):
         name = distribution.metadata["Name"]
         if name and name.lower() != _OWN_PACKAGE:
-            found[name] = distribution.version
-    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+            versions[name] = distribution.version
+    return dict(sorted(versions.items(), key=lambda item: item[0].lower()))
 
 
 def read_python_docs(
@@ -199,15 +199,15 @@ def signature_of(function: Function, qualified_name: str, *, bound: bool = False
 
 def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
     """Return (package, module, path) of every source file, sorted by package, then module."""
-    found = [(STANDARD_LIBRARY, module, path) for module, path in _modules(roots.standard_library)]
-    found = [entry for entry in found if entry[1] != TOPICS_MODULE]
+    entries = [(STANDARD_LIBRARY, module, path) for module, path in _modules(roots.standard_library)]
+    entries = [entry for entry in entries if entry[1] != TOPICS_MODULE]
     for root in roots.site_packages:
         for module, path in _modules(root):
             package = module.partition(".")[0]
             # Private packages: `_virtualenv` and `__editable___x` are an installer's, `_pytest` is internal.
             if package != _OWN_PACKAGE and not package.startswith("_") and module:
-                found.append((package, module, path))
-    return sorted(found, key=lambda entry: (entry[0].lower(), *entry[:2], str(entry[2])))
+                entries.append((package, module, path))
+    return sorted(entries, key=lambda entry: (entry[0].lower(), *entry[:2], str(entry[2])))
 
 
 def _modules(root: Path) -> Iterator[tuple[str, Path]]:

@@ -95,4 +95,4 @@ def _escaped(text: str) -> str:
     Raises UnicodeEncodeError for a surrogate, unless it encodes an undecodable byte.
     """
     text = quote(text, safe="!#$%&'()*+,/:;=?@[]~|{}^`\\", errors="surrogateescape")
-    return _ESCAPE.sub(lambda found: found.group().upper(), text)
+    return _ESCAPE.sub(lambda escape: escape.group().upper(), text)

@@ -292,11 +292,11 @@ def _read_weights(
 
 
 def _stored_names(
-    kind: str, names: list[huggingface.Name], found: set[str], folder: Path
+    kind: str, names: list[huggingface.Name], present: set[str], folder: Path
 ) -> dict[str, tuple[str, ...]]:
     """Return the file's names by ours, for files with and without the model's prefix, as "transformer."."""
     prefix = huggingface.PREFIXES.get(kind, "")
-    renamed = {huggingface.plain_name(name): name for name in found}
+    renamed = {huggingface.plain_name(name): name for name in present}
     bare = not any(name.startswith(prefix) for name in renamed)
 
     def in_file(name: str) -> str:
@@ -304,10 +304,10 @@ def _stored_names(
         return renamed.get(name, name)
 
     stored = {name.ours: tuple(map(in_file, name.theirs)) for name in names}
-    if stored["tokens.weight"][0] not in found and huggingface.HEAD in renamed and "output.weight" not in stored:
+    if stored["tokens.weight"][0] not in present and huggingface.HEAD in renamed and "output.weight" not in stored:
         stored["tokens.weight"] = (renamed[huggingface.HEAD],)  # a tied matrix is stored once, under either name
     wanted = [name for parts in stored.values() for name in parts]
-    missing = [name for name in wanted if name not in found]
+    missing = [name for name in wanted if name not in present]
     if missing:
         raise DataError(
             f"the weights in {folder} lack {_listing(missing)}",
@@ -315,7 +315,7 @@ def _stored_names(
         )
     known = {*wanted, renamed.get(huggingface.HEAD, "")}
     unused = {name for plain, name in renamed.items() if huggingface.is_unused(kind, plain)}
-    unexpected = sorted(found - known - unused)
+    unexpected = sorted(present - known - unused)
     if unexpected:
         raise DataError(
             f"the weights in {folder} have {_listing(unexpected)}, which the model does not have",

@@ -87,18 +87,18 @@ def _read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
 
 def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     content = read_pickled(path)
-    found = content.get("model") if isinstance(content, dict) else None
+    model = content.get("model") if isinstance(content, dict) else None
     arguments = content.get("model_args") if isinstance(content, dict) else None
-    if isinstance(found, dict) and any(_LITGPT.search(str(name)) for name in [*found, *content]):
+    if isinstance(model, dict) and any(_LITGPT.search(str(name)) for name in [*model, *content]):
         raise DataError(
             f"{path} is a model of litgpt: it has rotary positions", expected="a GPT-2, as nanoGPT trains"
         )
-    if not isinstance(found, dict) or not isinstance(arguments, dict):
+    if not isinstance(model, dict) or not isinstance(arguments, dict):
         raise DataError(
             f"{path} is not a checkpoint of nanoGPT: it has no model_args next to its weights",
             expected="a ckpt.pt of nanoGPT, a GGUF file, or a folder with config.json next to the weights",
         )
-    weights = {huggingface.plain_name(str(name)): value for name, value in found.items()}
+    weights = {huggingface.plain_name(str(name)): value for name, value in model.items()}
     if lacking := [key for key in (*_ARGUMENTS, "vocab_size") if key not in arguments]:
         raise DataError(f"{path} lacks {lacking[0]} in model_args", expected="a ckpt.pt of nanoGPT")
     shape = {ours: arguments[theirs] for theirs, ours in _ARGUMENTS.items()}

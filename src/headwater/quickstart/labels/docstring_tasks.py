@@ -48,18 +48,21 @@ _LENGTH_STEP = 16  # answers in the same bucket of this many characters count as
 
 def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
     """Return {"text", "label"} rows; none if fewer than two packages have enough documents."""
-    found: dict[Part, dict[str, list[Document]]] = {"train": defaultdict(list), "validation": defaultdict(list)}
+    documents: dict[Part, dict[str, list[Document]]] = {
+        "train": defaultdict(list),
+        "validation": defaultdict(list),
+    }
     for part, document in parts:
         package = document.labels.get("package", "")
         if package and len(_body(document)) >= MINIMUM_CHARACTERS:
-            found[part][package].append(document)
-    classes = sorted(choose_classes(found))
+            documents[part][package].append(document)
+    classes = sorted(choose_classes(documents))
     if len(classes) < 2:
         return {"train": [], "validation": []}
     mask = _mask(classes)
     rows: LabelledRows = {"train": [], "validation": []}
     seen: set[str] = set()
-    for part, packages in found.items():
+    for part, packages in documents.items():
         most = min(CLASS_EXAMPLES[part][1], 2 * min(len(packages[name]) for name in classes))
         chosen: list[tuple[Document, LabelledRow]] = []
         for package in classes:
@@ -79,14 +82,14 @@ def package_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledR
 
 def signature_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
     """Return {"context", "question", "answers", "label"} rows, CHOICES answers each."""
-    found: dict[Part, list[tuple[Document, str]]] = {"train": [], "validation": []}
+    answered: dict[Part, list[tuple[Document, str]]] = {"train": [], "validation": []}
     for part, document in parts:
         answer = _answer(document)
         if answer:
-            found[part].append((document, answer))
+            answered[part].append((document, answer))
     rows: LabelledRows = {"train": [], "validation": []}
     seen: set[str] = set()
-    for part, pairs in found.items():
+    for part, pairs in answered.items():
         unique: list[tuple[Document, str]] = []
         for document, answer in pairs:
             if answer not in seen:
