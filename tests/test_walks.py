@@ -29,7 +29,7 @@ from headwater.model import build_model, preset, save_model
 from headwater.pretraining import TokenStream
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import Sampler
-from headwater.serve import serve
+from headwater.serve.server import serve
 from headwater.storage import Stage
 from headwater.training import Measurement, Run, TrainConfig, Trainer
 

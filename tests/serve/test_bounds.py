@@ -383,7 +383,7 @@ def test_a_model_is_served_from_a_path_with_an_equals_sign(
     def record(models: list[str], **_: Any) -> None:
         opened.extend(served.name for served in open_models(models, precision="fp32", slots=1))
 
-    monkeypatch.setattr("headwater.serve.server.serve", record)
+    monkeypatch.setattr("headwater.serve.serve", record)
     assert main(["serve", "--model", "lr=0.1/model", "--model", "river=lr=0.1/model"]) == 0
     assert opened == ["lr=0.1", "river"]
 
