@@ -85,19 +85,21 @@ def foreign(folder: Path) -> str:
 def write_pages(folder: Path) -> int:
     """Write each page again from its numbers, so that it says what changed since they were measured.
 
-    The manifest gets the size and hash of the new page, and the command without the folders of the machine. Its
-    identity stays that of the original results.
+    Claims that say nothing are marked in the results. The manifest gets size and hash of what is new, and the
+    command without the folders of the machine. Its identity stays that of the original results.
     """
     from headwater.reading import sha256_of
     from headwater.storage import Manifest, read_manifest, write_json, write_text
-    from headwater_papers.page import PAGE, page, write_index
+    from headwater_papers.page import PAGE, marked, page, write_index
 
     for path in sorted(folder.glob("*/results.json")):
         place = path.parent
         results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
         write_text(place / PAGE, page(results, made))
+        write_json(path, results | {"findings": marked(results["findings"])})
         manifest = read_manifest(place).to_dict() | {"command": made["command"]}
-        manifest["files"][PAGE] = {"bytes": (place / PAGE).stat().st_size, "sha256": sha256_of(place / PAGE)}
+        for new in (place / PAGE, path):
+            manifest["files"][new.name] = {"bytes": new.stat().st_size, "sha256": sha256_of(new)}
         write_json(place / "headwater.json", Manifest.model_validate(manifest).sealed().to_dict())
     write_index(folder)
     if folder.resolve() == RESULTS:

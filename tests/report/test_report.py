@@ -398,7 +398,11 @@ def test_claims_are_next_to_the_papers_numbers_and_lead_to_their_provenance(worl
         "scale": "mini",
         "claim": "Everything helps.",
         "rule": "By the interval.",
-        "findings": [finding | {"sentence": "It does not."}],
+        "findings": [
+            finding | {"sentence": "It does not."},
+            {"claim": "It falls.", "paper": "9", "here": "1e6 → 1e5", "verdict": "holds", "sentence": "It does."}
+            | {"empty": "Worse than a guess."},
+        ],
         "rows": [row | {"published": 0.747, "examples": 100, "note": HOSTILE}],
         "setup": [["text", "novels"]],
         "notes": [],
@@ -408,6 +412,9 @@ def test_claims_are_next_to_the_papers_numbers_and_lead_to_their_provenance(worl
     files = {"results.json": json.dumps(results), "made.json": json.dumps(made), "table-5.svg": "<svg/>"}
     fill(world / "gpt1_x", "reproduction", files, {"run": world / "run"})
     page = report([world / "gpt1_x"], world / "page.html").read_text()
+    assert '<span class="verdict open">holds, but says nothing</span>' in page
+    assert "Worse than a guess." in page
+    assert "It does." not in page
     assert HOSTILE not in page
     for shown in ("74.7", "61.2", "does not hold", "0.747", "data:image/svg+xml;base64,"):
         assert shown in page

@@ -13,7 +13,7 @@ import re
 import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -91,7 +91,7 @@ def write_experiment(
         "scale_identity": experiment.identity(scale),
         "seeds": list(scale.seeds),
         "rule": RULE,
-        "findings": [finding.to_dict() for finding in correct_family(findings.findings)],
+        "findings": marked(finding.to_dict() for finding in correct_family(findings.findings)),
         "rows": [row.to_dict() for row in findings.rows],
         "setup": [list(line) for line in findings.setup],
         "notes": [*findings.notes, *_own_settings(config)],
@@ -149,6 +149,7 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
         lines += [f"The scale is not one that comes with Headwater; `{MADE}` has all of it.", ""]
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     lines += [f"Commit {made['commit']}; {made['machine']}; {versions}."]
+    lines += ["", made["checked"]] if "checked" in made else []
     return "\n".join(lines) + "\n"
 
 
@@ -203,6 +204,11 @@ def claims_table(results: Sequence[Mapping[str, Any]], *, linked: bool) -> list[
     if empty:
         lines += ["", "These claims were tested, but at this scale they say nothing:", "", *empty]
     return lines
+
+
+def marked(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the findings; one that says nothing has the reason as `empty`, which the report shows."""
+    return [finding | ({"empty": why} if (why := says_nothing(finding)) else {}) for finding in findings]
 
 
 def says_nothing(finding: Mapping[str, Any]) -> str:
