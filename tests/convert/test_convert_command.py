@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.model import build_model, preset
+from headwater.model import build_model, load_config, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage import provenance
 from headwater.tokenizer import Tokenizer
@@ -26,6 +26,10 @@ def test_the_golden_releases_become_model_folders_with_lineage(
         manifest = provenance.open_folder(out, "model")
         assert [entry.role for entry in manifest.inputs] == ["weights"]
         assert Tokenizer.load(out).identity == Tokenizer.load(kind).identity
+        # OpenAI's rate of fine-tuning and end of a text: GPT-2's <|endoftext|>; GPT-1 has none.
+        config, ends = load_config(out), Tokenizer.load(out).ends
+        assert (config.is_foreign, config.transfer_rate) == (True, 6.25e-5)
+        assert ends == ((50_256,) if kind == "gpt2" else ())
         before = {path.name: path.read_bytes() for path in out.iterdir()}
         assert main(["convert", str(source), str(out), *more]) == 0
         assert before == {path.name: path.read_bytes() for path in out.iterdir()}

@@ -85,6 +85,17 @@ def base_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def speakers_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose tokenizer has the added token <speaker1>."""
+    special = ["<|endoftext|>", "<speaker1>"]
+    tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=special)
+    config = preset("gpt2-pico", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
+    folder = tmp_path_factory.mktemp("speakers")
+    save_model(build_model(config, seed=1), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def lstm_folder(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = hw.Tokenizer.load(base_folder)
     config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, context=64, init_deviation=0.1)
@@ -128,14 +139,18 @@ def task_folders(base_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def server(
-    base_folder: Path, lstm_folder: Path, masked_folder: Path, task_folders: dict[str, Path]
+    base_folder: Path,
+    lstm_folder: Path,
+    masked_folder: Path,
+    speakers_folder: Path,
+    task_folders: dict[str, Path],
 ) -> Iterator[Running]:
     """The base model as `base`, an LSTM as `lstm`, the classifier as `classes`, the others by their task.
 
-    A masked model is `blanks`.
+    A masked model is `blanks`, one with an added token `speakers`.
     """
     named = {"base": base_folder, "lstm": lstm_folder, "classes": task_folders["classify"], **task_folders}
-    named["blanks"] = masked_folder
+    named |= {"blanks": masked_folder, "speakers": speakers_folder}
     del named["classify"]
     running = start(*(part for name, folder in named.items() for part in ("--model", f"{name}={folder}")))
     yield running

@@ -185,6 +185,7 @@ def test_models_are_found_by_name(client: openai.OpenAI) -> None:
         "similarity",
         "choice",
         "blanks",
+        "speakers",
     ]
     assert client.models.retrieve("classes").model_extra["task"] == "classify"  # type: ignore[index]
     with pytest.raises(openai.NotFoundError, match="'base' or 'lstm' or 'classes' or 'entail'"):
@@ -222,6 +223,22 @@ def test_scores_and_classes_are_those_of_the_library(
         assert label["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
     assert "".join(word["text"] for word in labels[0]["words"]) == rows[0]
     assert http.post("/classify", json={"model": "base", "input": "the"}).status_code == 400
+
+
+def test_an_added_token_is_one_token_in_prompts_and_stops(http: httpx.Client, speakers_folder: Path) -> None:
+    tokenizer = hw.Tokenizer.load(speakers_folder)
+    speaker = tokenizer.special_tokens["<speaker1>"]
+    text = "<speaker1> the river"
+    ids = [speaker, *tokenizer.encode(" the river")]
+    asked: dict[str, Any] = {"model": "speakers", "prompt": text}
+    assert http.post("/tokenize", json=asked).json()["tokens"] == ids
+    assert http.post("/detokenize", json={"model": "speakers", "tokens": ids}).json()["prompt"] == text
+    # A bias makes the model say nothing else.
+    asked |= {"max_tokens": 3, "temperature": 0, "logit_bias": {str(speaker): 100}}
+    for stop, said, reason in ((None, "<speaker1>" * 3, "length"), ("<speaker1>", "", "stop")):
+        answer = http.post("/v1/completions", json=asked | {"stop": stop}).json()
+        assert answer["usage"]["prompt_tokens"] == len(ids)
+        assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == (said, reason)
 
 
 def test_no_pairs_are_refused_as_too_few(http: httpx.Client) -> None:

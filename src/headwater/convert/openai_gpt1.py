@@ -71,7 +71,8 @@ def _config(folder: Path, shapes: list[tuple[int, ...]], heads: int | None) -> M
             )
         heads = width // _HEAD_WIDTH
     layers = (len(shapes) - 2) // len(_BLOCK)
-    return preset("gpt1", vocabulary=vocabulary, context=context, width=width, layers=layers, heads=heads)
+    shape = {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers, "heads": heads}
+    return preset("gpt1", **shape).of_others()
 
 
 def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:

@@ -52,9 +52,8 @@ def read_release(folder: Path, checkpoint: Path | None = None) -> Model:
             raise DataError(
                 f"{folder / HPARAMS} has {name} = {str(hparams[name])[:40]!r}", expected="a whole number above 0"
             )
-    model = build_model(
-        preset("gpt2-small", **{ours: hparams[theirs] for ours, theirs in _SIZES.items()}), device="meta"
-    )
+    shape = {ours: hparams[theirs] for ours, theirs in _SIZES.items()}
+    model = build_model(preset("gpt2-small", **shape).of_others(), device="meta")
     bundle = TensorBundle(checkpoint or _prefix(folder))
     parameters = model.state_dict()
     theirs = {name: _release_name(name) for name in parameters}

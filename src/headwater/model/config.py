@@ -260,6 +260,10 @@ class ModelConfig(Config):
             self.dropout,
         )
 
+    def of_others(self) -> ModelConfig:
+        """Return this for weights that another program trained: fine-tuning then has GPT-1's rate."""
+        return self.model_copy(update=OTHERS)
+
     def with_dropout(self, dropout: float) -> ModelConfig:
         """Return this with one dropout in all three places."""
         return self.model_copy(update={"dropout": dropout, "attention_dropout": None, "input_dropout": None})
