@@ -71,8 +71,8 @@ def _config(folder: Path, shapes: list[tuple[int, ...]], heads: int | None) -> M
             )
         heads = width // _HEAD_WIDTH
     layers = (len(shapes) - 2) // len(_BLOCK)
-    shape = {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers, "heads": heads}
-    return preset("gpt1", **shape).of_others()
+    shape: dict[str, Any] = {"vocabulary": vocabulary, "context": context, "width": width}
+    return preset("gpt1", layers=layers, heads=heads, **shape).of_others()
 
 
 def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
