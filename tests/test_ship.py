@@ -13,6 +13,7 @@ import pytest
 import ship
 
 from headwater.errors import HeadwaterError
+from headwater.reading import read_json
 
 ROOT = Path(__file__).parents[1]
 LIST = """
@@ -67,28 +68,28 @@ def test_a_run_becomes_a_model_with_its_card(
         "model.safetensors",
     }
     page = (out / "README.md").read_text(encoding="utf-8")
-    assert page == model_card.card(ship.read(out / "about.json"), ship.read(out / "results.json"))
+    assert page == model_card.card(read_json(out / "about.json"), read_json(out / "results.json"))
     everything = page + "".join((out / f"{name}.json").read_text() for name in ("about", "results", "headwater"))
     for place in (tmp_path, ROOT, data):
         assert str(place) not in everything
     assert load(out).generate("one", max_tokens=2, seed=1) is not None
-    assert ship.read(out / "about.json")["run"]["updates"] == 8  # of both runs
+    assert read_json(out / "about.json")["run"]["updates"] == 8  # of both runs
     results = json.loads((out / "results.json").read_text())["results"]
     assert {result["protocol"] for result in results} >= {"heldout.bits-per-byte", "lambada.openai.whole-word"}
     assert all(model_card.number(result["value"]) in page for result in results)
-    (tuned,) = ship.read(out / "results.json")["fine_tuned"]
+    (tuned,) = read_json(out / "results.json")["fine_tuned"]
     assert (tuned["name"], tuned["rows"], tuned["tested"], tuned["seeds"]) == ("rte", 40, 3, 2)
     assert "- rte: tested on the development part" in page
     renewed = ship.renew(out, [data], work / "again", tmp_path / "next", 3, ["cola"])
-    assert [entry["name"] for entry in ship.read(renewed / "results.json")["fine_tuned"]] == ["cola", "rte"]
+    assert [entry["name"] for entry in read_json(renewed / "results.json")["fine_tuned"]] == ["cola", "rte"]
     whole = ship.renew(renewed, [data], work / "whole", tmp_path / "all rows", 3, [], all_rows=["cola"])
-    scores = ship.read(whole / "results.json")["fine_tuned"]
+    scores = read_json(whole / "results.json")["fine_tuned"]
     assert [(one["name"], one["seeds"]) for one in scores] == [("cola", 2), ("cola", 1), ("rte", 2)]
     assert scores[0]["rows"] == 40 < scores[1]["rows"]
     with pytest.raises(SystemExit, match="--all-rows needs more than"):
         monkeypatch.setattr(labelled, "ROWS", 1 << 20)
         ship.renew(renewed, [data], work / "whole", tmp_path / "all rows", 3, [], all_rows=["rte"])
-    assert ship.read(renewed / "results.json")["results"] == ship.read(out / "results.json")["results"]
+    assert read_json(renewed / "results.json")["results"] == read_json(out / "results.json")["results"]
     assert (
         open_folder(renewed, "model").files["model.safetensors"]
         == open_folder(out, "model").files["model.safetensors"]
@@ -98,7 +99,7 @@ def test_a_run_becomes_a_model_with_its_card(
         ship.renew(out, [data], work, tmp_path / "third shelf", sets=[], tokens=tmp_path / "other")
     measured = ship.renew(out, [data], work / "more", tmp_path / "third shelf", sets=[], tokens=tokens)
     found = json.loads((work / "more" / "toy-held-out" / "results.json").read_text())["results"]
-    assert ship.read(measured / "results.json")["results"] == [*found, *results[1:]]
+    assert read_json(measured / "results.json")["results"] == [*found, *results[1:]]
     # A later run continues the model that ships, without the runs that made it.
     third = PretrainConfig.build(recipe, {"context": 128, "init_from": str(renewed)})
     pretrain(third, tokens, tmp_path / "third")
@@ -113,7 +114,7 @@ def test_a_run_becomes_a_model_with_its_card(
     start["text"]["identity"] = "0" * 64
     about = ship.describe("toy", start, runs, *arguments)
     assert about["run"]["other_text"] == {"corpus": "0" * 64, "tokens": start["run"]["tokens"], "updates": 8}
-    card = model_card.card({**about, "samples": []}, ship.read(renewed / "results.json"))
+    card = model_card.card({**about, "samples": []}, read_json(renewed / "results.json"))
     assert "The first 8 updates read" in card
     assert f"an earlier version of this text. This version is corpus {about['text']['identity'][:12]}." in card
     start["text"]["parts"][0]["title"] = "Lost"

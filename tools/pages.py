@@ -118,13 +118,6 @@ def with_sources(markdown: str) -> str:
     return SOURCE.sub(block, markdown)
 
 
-def sources(markdown: str) -> Iterator[tuple[str, str]]:
-    """Yield (file, object) for each excerpt of a page."""
-    for match in SOURCE.finditer(markdown):
-        for wanted in match[2].split():
-            yield match[1], wanted
-
-
 def source_file(name: str) -> Path:
     """Return the file that a source comment names: of headwater-papers, or below src/headwater/."""
     return (ROOT / "papers" / "src" if name.startswith("headwater_papers/") else PACKAGE) / name

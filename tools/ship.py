@@ -27,6 +27,8 @@ import gather
 from labelled import fine_tune
 from model_card import LANGUAGES, card
 
+from headwater.reading import read_json
+
 if TYPE_CHECKING:
     from headwater.storage import Manifest
 
@@ -71,7 +73,7 @@ def main() -> int:
     sets = None if given.sets is None else [name for name in given.sets.split(",") if name]
     whole = [name for name in given.all_rows.split(",") if name]
     if given.card is not None:
-        print(card(read(given.card / "about.json"), read(given.card / "results.json")), end="")
+        print(card(read_json(given.card / "about.json"), read_json(given.card / "results.json")), end="")
         return 0
     if given.renew is not None and given.data and given.work is not None:
         renew(given.renew, given.data, given.work, given.out, given.limit, sets, given.tokens, whole)
@@ -162,7 +164,7 @@ def renew(
     from headwater.evaluation import Results, evaluate
     from headwater.storage import PlainProgress, open_folder
 
-    about, results = read(shipped / "about.json"), read(shipped / "results.json")
+    about, results = read_json(shipped / "about.json"), read_json(shipped / "results.json")
     name = about["name"]
     if tokens is not None:
         if any(open_folder(tokens, "tokens").config["counts"][part] != about["text"][part] for part in PARTS):
@@ -193,7 +195,7 @@ def write(
                     shutil.copyfile(path, folder / path.name)
             (folder / "about.json").write_text(dumped(about), encoding="utf-8")
             (folder / "results.json").write_text(dumped(without_paths(results)), encoding="utf-8")
-            text = card(read(folder / "about.json"), read(folder / "results.json"))
+            text = card(read_json(folder / "about.json"), read_json(folder / "results.json"))
             (folder / "README.md").write_text(text, encoding="utf-8")
             size = (folder / "model.safetensors").stat().st_size
             if size > MOST_BYTES:
@@ -223,7 +225,7 @@ def chain(run: Path) -> tuple[dict[str, Any] | None, list[Path]]:
     while any(entry.role == "model" for entry in read_manifest(runs[0]).inputs):
         model = source_of(runs[0], "model")
         if (model / "about.json").exists():
-            return read(model / "about.json"), runs
+            return read_json(model / "about.json"), runs
         runs.insert(0, model.parent)
     return None, runs
 
@@ -369,11 +371,6 @@ def without_paths(value: Any) -> Any:
 def dumped(value: Any) -> str:
     """Return indented JSON."""
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
-
-
-def read(path: Path) -> Any:
-    """Return the content of a JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

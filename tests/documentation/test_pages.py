@@ -50,9 +50,10 @@ def test_code_that_is_no_example_is_found() -> None:
 
 def test_excerpts_are_of_objects_that_exist() -> None:
     wanted = [
-        excerpt
+        (match[1], name)
         for path in (ROOT / "docs").rglob("*.md")
-        for excerpt in pages.sources(path.read_text(encoding="utf-8"))
+        for match in pages.SOURCE.finditer(path.read_text(encoding="utf-8"))
+        for name in match[2].split()
     ]
     assert len(wanted) > 50
     for file, name in wanted:

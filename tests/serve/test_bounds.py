@@ -29,7 +29,7 @@ from headwater.model.io.folder import save_model
 from headwater.serve import answers
 from headwater.serve.answers import Budget, Server, Share, Work, encode
 from headwater.serve.api import create_app
-from headwater.serve.completions import Answer
+from headwater.serve.completions import CompletionChoice
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.metrics import Metrics
@@ -314,13 +314,13 @@ def test_a_large_answer_is_computed_in_short_jobs_and_written_outside_the_event_
     base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: set[str] = set()
-    opening = Answer.opening
+    opening = CompletionChoice.opening
 
-    def watched(answer: Answer) -> dict[str, Any]:
+    def watched(answer: CompletionChoice) -> dict[str, Any]:
         threads.add(threading.current_thread().name)
         return opening(answer)
 
-    monkeypatch.setattr(Answer, "opening", watched)
+    monkeypatch.setattr(CompletionChoice, "opening", watched)
     texts = [" ".join(["the river runs"] * (1 + number % 4)) for number in range(200)]
     body = {"max_tokens": 0, "echo": True, "logprobs": 2}
     with serving(base_folder) as (client, served):

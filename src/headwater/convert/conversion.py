@@ -23,7 +23,7 @@ from headwater.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from headwater.model import Model
 
-Precision = Literal["f32", "bf16", "f16", "q8_0"]
+WeightFormat = Literal["f32", "bf16", "f16", "q8_0"]
 _FOLDER_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 _GGUF = ("f32", "f16", "q8_0")
 _VOCABULARIES = ("vocab.json", "encoder.json", "encoder_bpe_40000.json")
@@ -36,7 +36,7 @@ def convert(
     source: Path,
     destination: Path,
     *,
-    precision: Precision | None = None,
+    precision: WeightFormat | None = None,
     heads: int | None = None,
     tokenizer: str | None = None,
     faithful: Faithful = "code",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.evaluation.cache import AnswerCache
-from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Request, Scored
+from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Scored, TaskRequest
 from headwater.evaluation.reader import ContinuationRequest, reader_of
 from headwater.inference import LanguageModel
 
@@ -34,7 +34,7 @@ class Asker:
         self.lm, self.cache, self.seconds = lm, cache, 0.0
         self.reader = reader_of(lm.tokenizer, lm.config, window, stride)
 
-    def ask(self, requests: Sequence[Request]) -> dict[Request, Answer]:
+    def ask(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
         """Return an answer for each request, from the cache if it has it."""
         wanted = list(dict.fromkeys(requests))
         answers = self.cache.look_up(wanted) if self.cache else {}
@@ -42,7 +42,7 @@ class Asker:
         # Sorted, so that requests with a common prefix are in one batch.
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
         written = [request for request in new if isinstance(request, GenerationRequest)]
-        kinds: Sequence[tuple[Callable[[Any], list[Answer]], Sequence[Request], int]] = (
+        kinds: Sequence[tuple[Callable[[Any], list[Answer]], Sequence[TaskRequest], int]] = (
             (self._score_hidden if self.lm.config.is_masked else self._score, scored, REQUESTS_TOGETHER),
             (self._write, written, _WRITTEN_TOGETHER),
         )

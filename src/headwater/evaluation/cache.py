@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from headwater.errors import StorageError
-from headwater.evaluation.protocols import Answer, Generated, Request, Scored
+from headwater.evaluation.protocols import Answer, Generated, Scored, TaskRequest
 from headwater.evaluation.reader import ContinuationRequest
 
 _DIGITS = 16  # of the hash before an answer
@@ -52,9 +52,9 @@ class AnswerCache:
     def __exit__(self, *_: object) -> None:
         self._database.close()
 
-    def look_up(self, requests: Sequence[Request]) -> dict[Request, Answer]:
+    def look_up(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
         """Return the stored answers."""
-        answers: dict[Request, Answer] = {}
+        answers: dict[TaskRequest, Answer] = {}
         with closing(self._database.cursor()) as cursor:
             for request in requests:
                 cursor.execute("SELECT answer FROM answers WHERE request = ?", (self._key(request),))
@@ -64,7 +64,7 @@ class AnswerCache:
                     answers[request] = _decode(request, row[0][_DIGITS:])
         return answers
 
-    def keep(self, answers: Mapping[Request, Answer]) -> None:
+    def keep(self, answers: Mapping[TaskRequest, Answer]) -> None:
         """Write answers to disk."""
         texts = {request: json.dumps(answer) for request, answer in answers.items()}
         rows = [(self._key(request), _digest(text) + text) for request, text in texts.items()]
@@ -90,7 +90,7 @@ class AnswerCache:
         self._note(f"Warning: the saved answers are damaged and are computed again; the file is now {kept}")
         return _connect(self.path)
 
-    def _key(self, request: Request) -> bytes:
+    def _key(self, request: TaskRequest) -> bytes:
         content = json.dumps([type(request).__name__, *request])
         return hashlib.sha256((self._prefix + content).encode()).digest()
 
@@ -116,7 +116,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def _decode(request: Request, text: str) -> Answer:
+def _decode(request: TaskRequest, text: str) -> Answer:
     content = json.loads(text)
     if isinstance(request, ContinuationRequest):
         return Scored(tuple(content[0]), tuple(content[1]))

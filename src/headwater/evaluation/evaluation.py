@@ -34,7 +34,7 @@ from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.own_tasks import is_own, is_users, load_tasks, place_of, source_hashes
 from headwater.evaluation.paper_values import published
-from headwater.evaluation.protocols import Answer, Example, Request, Scored, Task
+from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
 from headwater.evaluation.reader import Reader
 from headwater.evaluation.results import (
     KIND,
@@ -293,7 +293,7 @@ def run_task(
 
 
 def _answers(
-    task: Task, group: Sequence[tuple[Example, Sequence[Request]]], asker: Asker, reader: Reader
+    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker, reader: Reader
 ) -> list[list[Answer]]:
     """Return the answers for each example of a group, with the further requests of its protocol."""
     given: list[list[Answer]] = [[] for _ in group]
@@ -362,9 +362,9 @@ def _without_overlap(
 
 def _groups(
     task: Task, examples: Sequence[Example], reader: Reader, reasons: list[str]
-) -> Iterator[list[tuple[Example, Sequence[Request]]]]:
+) -> Iterator[list[tuple[Example, Sequence[TaskRequest]]]]:
     """Yield examples with their requests in batches; add to `reasons` why others are left out."""
-    group: list[tuple[Example, Sequence[Request]]] = []
+    group: list[tuple[Example, Sequence[TaskRequest]]] = []
     for example in examples:
         try:
             group.append((example, task.requests(example, reader)))

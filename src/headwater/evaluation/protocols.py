@@ -36,7 +36,7 @@ class GenerationRequest(NamedTuple):
     excluded: tuple[int, ...] = ()  # tokens that are never chosen
 
 
-Request = ContinuationRequest | GenerationRequest
+TaskRequest = ContinuationRequest | GenerationRequest
 
 
 class Scored(NamedTuple):
@@ -114,13 +114,13 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
         """Return what is asked of the model for one example, encoded with its tokenizer.
 
         Raises DataError if the example cannot be asked in the form of the protocol.
         """
 
-    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
+    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[TaskRequest]:
         """Return the next requests after the answers so far; none, as by default, if the example is done."""
         return []
 

@@ -19,12 +19,12 @@ from torch.nn import functional
 from headwater.native.dispatch import failure
 from headwater.native.elementwise import Kernels
 
-Kind = Literal["fp32", "bf16", "int8", "int4"]
-KINDS: dict[Kind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
+MatrixKind = Literal["fp32", "bf16", "int8", "int4"]
+KINDS: dict[MatrixKind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
 
 PANEL = 64  # the outputs that a thread computes together, and the inputs that share a scale
 PART = 32  # inputs that share a scale of int4 weights
-_TOGETHER: dict[Kind, int] = {"fp32": 1, "bf16": 2, "int8": 4}
+_TOGETHER: dict[MatrixKind, int] = {"fp32": 1, "bf16": 2, "int8": 4}
 _PART_BYTES = PART * PANEL // 2 + 2 * PANEL
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
@@ -60,7 +60,7 @@ def pad(values: Tensor, *sizes: int) -> Tensor:
     return functional.pad(values, [amount for pair in reversed(missing) for amount in pair])
 
 
-def packed_bytes(outputs: int, inputs: int, kind: Kind) -> int:
+def packed_bytes(outputs: int, inputs: int, kind: MatrixKind) -> int:
     """Return the bytes of a packed matrix: a multiple of 64."""
     weights = padded_size(outputs) * padded_size(inputs)
     return weights // PART // PANEL * _PART_BYTES if kind == "int4" else weights * 4 // _TOGETHER[kind]
@@ -102,7 +102,7 @@ class PackedMatrix:
     """y = x Wᵀ + b on the compiled kernels. A row's result is the same, bit for bit, whatever the other rows."""
 
     def __init__(
-        self, kernels: Kernels, weight: Tensor, bias: Tensor | None, kind: Kind, arena: Arena | None = None
+        self, kernels: Kernels, weight: Tensor, bias: Tensor | None, kind: MatrixKind, arena: Arena | None = None
     ) -> None:
         if weight.dim() != 2 or not weight.numel() or weight.device.type != "cpu":
             raise ValueError(
@@ -169,7 +169,7 @@ class PackedMatrix:
 class TorchMatrix:
     """`PackedMatrix` in torch: weights and inputs are rounded as `kind` says, and multiplied in float32."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, kind: Kind) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, kind: MatrixKind) -> None:
         self._weight, self._kind = rounded_weight(weight.detach(), kind), kind
         self._bias = None if bias is None else bias.detach().float().clone()
 
@@ -185,7 +185,7 @@ class TorchMatrix:
         return functional.linear(x, self._weight, self._bias)
 
 
-def rounded_weight(weight: Tensor, kind: Kind) -> Tensor:
+def rounded_weight(weight: Tensor, kind: MatrixKind) -> Tensor:
     """Return the float32 weights that a packed matrix of this kind has."""
     if kind == "fp32":
         return weight.float()
@@ -222,7 +222,7 @@ def to_int4(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (parts / scale).nan_to_num_(0, 0, 0).round_().clamp_(-8, 7), scale
 
 
-def _packed(weight: Tensor, kind: Kind, library: ctypes.CDLL) -> tuple[Tensor, Tensor | None]:
+def _packed(weight: Tensor, kind: MatrixKind, library: ctypes.CDLL) -> tuple[Tensor, Tensor | None]:
     """Return the weights as transformer.h lays them out, and for int8 one scale an output."""
     panel = library.headwater_bf16_panel() if kind == "bf16" else PANEL
     zero = library.headwater_weight_zero()

@@ -21,7 +21,7 @@ from headwater.native.matrix import (
     PANEL,
     PART,
     Arena,
-    Kind,
+    MatrixKind,
     MatrixStructure,
     PackedMatrix,
     packed_bytes,
@@ -32,7 +32,7 @@ from headwater.native.matrix import (
 
 PAGE = 16  # the positions in a page of the cache of keys and values
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_OPERANDS: dict[Kind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 2}
+_OPERANDS: dict[MatrixKind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 2}
 _SCRATCH_ROWS = 16  # rows that attention computes together
 
 
@@ -135,7 +135,7 @@ class TransformerWeights:
         self,
         kernels: Kernels,
         shape: Shape,
-        kind: Kind,
+        kind: MatrixKind,
         layers: Iterable[LayerTensors],
         tokens: Tensor,
         positions: Tensor,
@@ -147,7 +147,7 @@ class TransformerWeights:
         self._kept: list[Any] = []  # what the structures point into
         width, inner = shape.width, 4 * shape.width
         sizes = [(3 * width, width), (width, width), (inner, width), (width, inner)]
-        output_kind: Kind = "int8" if kind == "int4" else kind
+        output_kind: MatrixKind = "int8" if kind == "int4" else kind
         size = shape.layers * sum(packed_bytes(*pair, kind) for pair in sizes)
         self._arena = Arena(kernels, size + packed_bytes(len(output), width, output_kind))
         self.layers: list[list[PackedMatrix]] = []

@@ -161,7 +161,7 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
     return prompts
 
 
-class Answer:
+class CompletionChoice:
     """One continuation and its chunks so far."""
 
     def __init__(self, plan: CompletionPlan, tokenizer: Tokenizer, number: int) -> None:
@@ -301,9 +301,11 @@ async def score_prompts(served: Served, plan: CompletionPlan) -> None:
 
 async def chunks(
     served: Served, plan: CompletionPlan, metrics: Metrics
-) -> AsyncIterator[tuple[Answer, dict[str, Any]]]:
+) -> AsyncIterator[tuple[CompletionChoice, dict[str, Any]]]:
     """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
-    answers = [Answer(plan, served.tokenizer, number) for number in range(len(plan.prompts) * plan.answers)]
+    answers = [
+        CompletionChoice(plan, served.tokenizer, number) for number in range(len(plan.prompts) * plan.answers)
+    ]
     run = served.worker.open(plan.requests) if plan.requests and not plan.beams else None
     metrics.prompt_tokens[served.name] += plan.prompt_tokens
     began, first = time.monotonic(), True
@@ -333,11 +335,11 @@ async def chunks(
 async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> dict[str, Any]:
     """Return the whole answer: for each prompt the `n` best of `best_of`, by mean log-probability."""
     await score_prompts(served, plan)
-    answers: dict[int, Answer] = {}
+    answers: dict[int, CompletionChoice] = {}
     async for answer, _ in chunks(served, plan, metrics):
         answers[answer.index] = answer
     groups = [answers[number] for number in sorted(answers)]
-    chosen: list[Answer] = []
+    chosen: list[CompletionChoice] = []
     for start in range(0, len(groups), plan.answers):
         group = groups[start : start + plan.answers]
         if plan.answers > plan.n:
@@ -349,11 +351,11 @@ async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> di
     return {**_head(served, plan), "choices": choices, "usage": counts}
 
 
-def _openings(answers: list[Answer]) -> list[tuple[Answer, dict[str, Any]]]:
+def _openings(answers: list[CompletionChoice]) -> list[tuple[CompletionChoice, dict[str, Any]]]:
     return [(answer, answer.opening()) for answer in answers]
 
 
-def _choices(answers: list[Answer]) -> list[dict[str, Any]]:
+def _choices(answers: list[CompletionChoice]) -> list[dict[str, Any]]:
     return [answer.whole(index) for index, answer in enumerate(answers)]
 
 
@@ -365,7 +367,7 @@ async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> Asyn
     wants_usage = options is not None and bool(options.include_usage)
     continuous = options is not None and wants_usage and bool(options.continuous_usage_stats)
     tail = b', "usage": null}\n\n' if wants_usage else b"}\n\n"
-    answers: dict[int, Answer] = {}
+    answers: dict[int, CompletionChoice] = {}
     async for answer, piece in chunks(served, plan, metrics):
         answers[answer.index] = answer
         content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids", "prompt_logprobs")
@@ -382,7 +384,7 @@ async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> Asyn
     yield DONE
 
 
-def usage(plan: CompletionPlan, answers: list[Answer]) -> dict[str, int]:
+def usage(plan: CompletionPlan, answers: list[CompletionChoice]) -> dict[str, int]:
     """Count tokens, including those of texts that `best_of` discards."""
     return _usage(plan.prompt_tokens, sum(answer.tokens for answer in answers))
 

@@ -40,7 +40,7 @@ _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
 _TASK_TOKENS = 3  # of a pair: start, delimiter and extract
 _LEAST = 1e-12  # instead of dividing by zero
-Request = tuple[list[int], list[int]]  # context and continuation
+EncodedPair = tuple[list[int], list[int]]  # context and continuation
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
 
@@ -216,13 +216,13 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
     }
 
 
-def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) -> list[Request]:
+def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) -> list[EncodedPair]:
     """Return the ids of the texts of each pair. Raises ContextError or Problem for more than are allowed."""
     if served.fine_tuned is None:
         encode, most = served.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
     else:
         encode, most = partial(_encode_texts, served.tokenizer), served.lm.config.context - _TASK_TOKENS
-    encoded: list[Request] = []
+    encoded: list[EncodedPair] = []
     total = 0
     # A few at a time: one long first text may be paired with a thousand others.
     for group in short_jobs(pairs, lambda pair: sum(map(len, pair)) // _CHARACTERS_PER_TOKEN):
@@ -240,7 +240,7 @@ def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) 
     return encoded
 
 
-def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[Request]:
+def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[EncodedPair]:
     ids = tokenizer.encode_batch([text for pair in pairs for text in pair], None)
     return list(zip(ids[::2], ids[1::2], strict=True))
 

@@ -13,7 +13,7 @@ from headwater.config import Config, read_toml
 from headwater.evaluation import read_questions, tab_separated
 from headwater.finetuning import MetricName, TaskName
 from headwater_papers.task_sets import readers
-from headwater_papers.task_sets.readers import Reader, json_lines
+from headwater_papers.task_sets.readers import TableReader, json_lines
 
 
 class SetFiles(Config):
@@ -73,7 +73,7 @@ _NLI_SUBSET = {"1": "neutral", "2": "contradiction", "3": "entailment"}
 _NUMBERED, _PAIR, _QUESTIONS = ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2")
 _ANSWERED = ("question", "sentence")
 
-READERS: Mapping[str, Reader] = {
+READERS: Mapping[str, TableReader] = {
     "nli-json": json_lines(_NUMBERED, "gold_label"),
     "nli-codes": tab_separated(_PAIR, "label", names=_NLI),
     "snli-subset": tab_separated(_PAIR, "label", header=("label", "label again", *_PAIR), names=_NLI_SUBSET),

@@ -18,10 +18,10 @@ from headwater.errors import DataError, counted
 from headwater.finetuning import Raw
 from headwater.reading import parse_json
 
-Reader = Callable[[Path], Iterator[Raw]]
+TableReader = Callable[[Path], Iterator[Raw]]
 
 
-def json_lines(texts: Sequence[str], label: str) -> Reader:
+def json_lines(texts: Sequence[str], label: str) -> TableReader:
     """Return a reader of JSON Lines with these keys."""
 
     def read(path: Path) -> Iterator[Raw]:

@@ -23,7 +23,7 @@ class Drawn(NamedTuple):
     prompt: list[int]
 
 
-Answer = list[float] | Written | Drawn
+PeerAnswer = list[float] | Written | Drawn
 
 
 class Peer:
@@ -85,9 +85,9 @@ class Peer:
         first = next(i for i, (_, end) in enumerate(found["offset_mapping"]) if end > border)
         return found["input_ids"][:first], found["input_ids"][first:]
 
-    def windows(self, ids: Sequence[int], count: int) -> list[list[Answer]]:
+    def windows(self, ids: Sequence[int], count: int) -> list[list[PeerAnswer]]:
         """Return the first windows of a text: a whole context, then half a context at a time."""
-        found: list[list[Answer]] = []
+        found: list[list[PeerAnswer]] = []
         whole, end = [self.end, *ids], 1
         while end < len(whole) and len(found) < count:
             start, end = end, min(len(whole), end + (self.context if end == 1 else self.context // 2))

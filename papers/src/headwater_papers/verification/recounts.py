@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from headwater_papers.verification.peer import Answer, Drawn, Files, Peer, Written
+from headwater_papers.verification.peer import Drawn, Files, Peer, PeerAnswer, Written
 
 # For each protocol: (files, peer, count) -> the answers to each of the first `count` examples.
-Recount = Callable[[Files, Peer, int], "list[list[Answer]]"]
+Recount = Callable[[Files, Peer, int], "list[list[PeerAnswer]]"]
 RECOUNTS: dict[str, Recount] = {}
 
 
@@ -29,7 +29,7 @@ def recounts(*protocols: str) -> Callable[[Callable[..., Any]], Callable[..., An
     """Register a function for protocols. It gets the name of the protocol."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        def first(protocol: str, files: Files, peer: Peer, count: int) -> list[list[Answer]]:
+        def first(protocol: str, files: Files, peer: Peer, count: int) -> list[list[PeerAnswer]]:
             return list(islice(function(protocol, files, peer, count), count))
 
         RECOUNTS.update({protocol: partial(first, protocol) for protocol in protocols})
@@ -46,7 +46,7 @@ _STOP_WORDS = "whole-word.stop-words"
 
 
 @recounts("lambada.openai.whole-word.context-words")
-def lambada_context(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def lambada_context(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score each different word of the passage in the place of the last one."""
     for line in files.lines("lambada_test_openai.jsonl")[:count]:
         context = json.loads(line)["text"].rsplit(" ", 1)[0]
@@ -55,7 +55,7 @@ def lambada_context(protocol: str, files: Files, peer: Peer, count: int) -> Iter
 
 
 @recounts(*(f"lambada.{text}.{reading}" for text in _TEXTS for reading in (*_READINGS, _STOP_WORDS)))
-def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score the last word or its last token; with the filter, also the words that are generated."""
     from headwater.evaluation import DETOKENIZERS
 
@@ -74,7 +74,7 @@ def lambada(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[lis
         yield [scores, *(_filtered(peer.ids(context), peer) if protocol.endswith(_STOP_WORDS) else [])]
 
 
-def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
+def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[PeerAnswer]:
     """Yield first tokens by falling probability, with the rest of each word, until one is not a function word."""
     from headwater.evaluation import FUNCTION_WORDS
 
@@ -92,10 +92,10 @@ def _filtered(prompt: Sequence[int], peer: Peer) -> Iterator[Answer]:
             return
 
 
-def stream(name: str, detokenizer: Any, most: int = 400_000) -> Callable[..., Iterator[list[Answer]]]:
+def stream(name: str, detokenizer: Any, most: int = 400_000) -> Callable[..., Iterator[list[PeerAnswer]]]:
     """Return a recount of the windows of a text."""
 
-    def windows(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+    def windows(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
         from headwater.evaluation import DETOKENIZERS
 
         text = files(name).read_bytes()[:most].decode("utf-8", errors="ignore")
@@ -126,7 +126,7 @@ recounts("text8.characters")(stream("text8.test.5mb", None))
         for text in ("tokens", "detokenized", "detokenized.spaces")
     )
 )
-def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def cbt(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score each candidate with the rest of its sentence."""
     from headwater.evaluation import DETOKENIZERS
 
@@ -153,7 +153,7 @@ def _follows_possessive(after: str) -> bool:
 
 
 @recounts("wsc273.full", "wsc273.partial", "pdp.full", "pdp.partial", "dprd.substitution")
-def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score each candidate in the pronoun's place."""
     name = {"wsc": "wsc273.txt", "pdp": "PDP.txt", "dpr": "dprd/test.c.txt"}[protocol[:3]]
     blocks = "\n".join(files.lines(name)).split("\n\n")
@@ -165,7 +165,7 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
         places = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(pronoun)}(?!\w)", sentence)]
         first, last = next((span for span in places if joint and span[0] >= joint.end()), places[0])
         before, after = sentence[:first].rstrip(), sentence[last:].lstrip()
-        answers: list[Answer] = []
+        answers: list[PeerAnswer] = []
         for candidate in candidates.split(","):
             who = " ".join(candidate.split())
             if (
@@ -183,7 +183,7 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
 
 
 @recounts("sst-2.very", "sst-2.whole-word")
-def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score two words after *very*."""
     for line in files.lines("sst2/glue/dev.tsv")[1:]:
         text = line.split("\t")[1].strip()
@@ -191,7 +191,7 @@ def sst2(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 
 @recounts("cola.mean-log-probability")
-def cola(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def cola(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score whole sentences."""
     for line in files.lines("cola/in_domain_dev.tsv"):
         yield [peer.alone(line.split("\t")[3])]
@@ -204,7 +204,7 @@ def options_of(row: dict[str, Any]) -> list[str]:
 
 
 @recounts("race-middle.mean", "race-sample.mean")
-def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score each answer after text and question."""
     if protocol == "race-sample.mean":
         rows = map(json.loads, files.lines("race_1000_m500_h500.jsonl"))
@@ -222,7 +222,7 @@ def race(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 
 @recounts("race-high.mean")
-def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Do the same for an article of the official distribution."""
     article = json.loads(files("RACE/test/high/1.txt").read_text(encoding="utf-8"))
     for question, options in zip(article["questions"], article["options"], strict=True):
@@ -230,7 +230,7 @@ def race_high(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 
 @recounts("story-cloze.mean")
-def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score each ending."""
     rows = [r for r in csv.reader(files.lines("cloze_test_test__spring2016.csv")) if r[0] != "InputStoryid"]
     for row in rows:
@@ -238,7 +238,7 @@ def story_cloze(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
 
 
 @recounts(*(f"hellaswag.{how}" for how in ("lm-eval.total", "lm-eval.per-character", "llm-c.total", "llm-c.mean")))
-def hellaswag(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def hellaswag(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score each ending after the context: as one text in lm-eval's reading, as two in llm.c's."""
     for line in files.lines("hellaswag_val.jsonl"):
         row = json.loads(line)
@@ -254,7 +254,7 @@ def hellaswag(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 
 @recounts("coqa.greedy")
-def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Generate answers after the conversation so far."""
     for story in json.loads(files("coqa-dev-v1.0.json").read_text(encoding="utf-8"))["data"]:
         text = ""
@@ -267,7 +267,7 @@ def coqa(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[A
 
 
 @recounts("natural-questions.exact-match")
-def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Generate answers after the last five pairs."""
     rows = [json.loads(line) for line in files.lines("NQ-open.dev.jsonl")]
     shown = "".join(f"Q: {row['question']}?\nA: {row['answer'][0]}\n\n" for row in rows[-5:])
@@ -276,7 +276,7 @@ def natural_questions(protocol: str, files: Files, peer: Peer, count: int) -> It
 
 
 @recounts("wmt14.en-fr", "wmt14.fr-en")
-def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Generate translations after the last five pairs."""
     pairs = list(zip(*(files.lines(f"newstest2014.en-fr.{s}") for s in protocol[6:].split("-")), strict=True))
     shown = "".join(f"{source} = {target}\n" for source, target in pairs[-5:])
@@ -285,7 +285,7 @@ def translation(protocol: str, files: Files, peer: Peer, count: int) -> Iterator
 
 
 @recounts("cnndm.tldr", "cnndm.no-hint", "cnndm.lead-3", "cnndm.random-3")
-def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Return the draw after the article, or nothing."""
     for line in files.lines("summeval_cnndm_test_100.jsonl"):
         article, hint = peer.ids(json.loads(line)["article"].strip()), "TL;DR:" if "tldr" in protocol else ""
@@ -295,7 +295,7 @@ def summaries(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[l
 
 
 @recounts("heldout.bits-per-byte")
-def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score the windows of `count` evenly spaced documents."""
     ids = np.load(files("validation-00000.npy"))
     starts = np.load(files("documents-validation-00000.npy"))
@@ -307,7 +307,7 @@ def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
 
 
 @recounts(*(f"{name}.{how}" for name in ("signature.docstring", "continuation.four") for how in ("mean", "gain")))
-def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Score each continuation; for `.gain` also without its context."""
     task = "signature" if protocol.startswith("signature") else "continuation"
     for line in files.lines(f"labels-{task}/validation.jsonl"):
@@ -317,17 +317,17 @@ def choice(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list
         head, tails = cut[0][0], [tail for _, tail in cut]
         before = [peer.end, *head] if task == "signature" else head
         tails = [tail[: max(peer.context + 1 - len(before), peer.context // 2)] for tail in tails]
-        asked: list[Answer] = [peer.after(before, tail) for tail in tails]
+        asked: list[PeerAnswer] = [peer.after(before, tail) for tail in tails]
         yield asked + ([peer.after([peer.end], tail) for tail in tails] if protocol.endswith("gain") else [])
 
 
 @recounts("natural-questions.question-type")
-def question_types(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def question_types(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Return no answers: the baseline uses no model."""
     yield from ([] for _ in range(count))
 
 
 @recounts("race.mean")
-def race_all(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[Answer]]:
+def race_all(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[list[PeerAnswer]]:
     """Do `race_high` for the articles of both parts."""
     yield from race_high(protocol, files, peer, count)

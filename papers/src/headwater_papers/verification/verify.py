@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater_papers.verification.peer import Answer, Drawn, Files, Peer, Written
+from headwater_papers.verification.peer import Drawn, Files, Peer, PeerAnswer, Written
 from headwater_papers.verification.recounts import RECOUNTS, options_of
 
 TOLERANCE = 1e-4
@@ -171,7 +171,7 @@ def _rounded(value: Any) -> Any:
     return _rounded(vars(value)) if hasattr(value, "__dict__") else str(value)
 
 
-def difference(expected: Answer, found: dict[str, Any], peer: Peer) -> float:
+def difference(expected: PeerAnswer, found: dict[str, Any], peer: Peer) -> float:
     """Return the largest difference of a log-probability; infinite if the texts or their number differ.
 
     The engine leaves out the bytes of an incomplete character at the end of a text.
@@ -263,7 +263,7 @@ def random_model(preset_name: str, folder: Path) -> Path:
     return folder
 
 
-class Row(NamedTuple):
+class Verified(NamedTuple):
     """The result of one protocol: the number of examples, and the largest difference of a log-probability."""
 
     protocol: str
@@ -274,7 +274,7 @@ class Row(NamedTuple):
 
 def compare(
     model: Path, data: Sequence[Path], tasks: str, limit: int, work: Path, done: Collection[str] = ()
-) -> Iterator[Row]:
+) -> Iterator[Verified]:
     """Compare each protocol that is not `done`; print and yield a row for it."""
     from headwater.evaluation import TASKS, evaluate, read_examples, select
     from headwater.tokenizer import Tokenizer
@@ -311,4 +311,4 @@ def compare(
         first = results.results[0]
         chance = "" if first.chance is None else f"{first.chance:.3g}"
         print(f"| {protocol} | {count} | {worst:.0e} | {first.metric} {first.value:.4g} | {chance} |", flush=True)
-        yield Row(protocol, count, worst, agrees)
+        yield Verified(protocol, count, worst, agrees)

@@ -39,9 +39,9 @@ from headwater.evaluation.protocols import (
     Generated,
     GenerationRequest,
     Metric,
-    Request,
     Scored,
     Task,
+    TaskRequest,
 )
 from headwater.evaluation.reader import Reader
 from headwater.reading import read_text
@@ -127,7 +127,7 @@ class Lambada(Task):
             examples.append(Example(str(number), {"context": context, "word": f" {word}"}, text=text))
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
         """Ask for the word after its passage and, with the stop-word filter, for the most probable first token.
 
         Raises DataError if there is no passage before the word.
@@ -144,7 +144,7 @@ class Lambada(Task):
             return [reader.pair(example.content["context"], f" {word}") for word in context_words(example)]
         return [asked, GenerationRequest(asked.context[-reader.context :], 1)]
 
-    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[Request]:
+    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[TaskRequest]:
         """Ask for the rest of the word and, after a function word, for the next most probable first token.
 
         The generated answers alternate: a first token, the rest of its word, the next first token, and so on.

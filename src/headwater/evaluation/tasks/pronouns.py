@@ -22,7 +22,7 @@ from typing import Literal
 
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Request
+from headwater.evaluation.protocols import ChoiceTask, Example, Metric, TaskRequest
 from headwater.evaluation.reader import Reader
 from headwater.reading import read_text
 
@@ -82,10 +82,10 @@ class Pronouns(ChoiceTask):
             for number, (text, before, after, candidates, label) in enumerate(read_blocks(files["test"]), start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
         """Return the text that the reading compares, for each candidate."""
         before, after = example.content["before"], example.content["after"]
-        asked: list[Request] = []
+        asked: list[TaskRequest] = []
         for candidate in example.content["candidates"]:
             if self.reading == "full":
                 asked.append(reader.after_start(reader.encode(f"{before}{candidate}{after}")))

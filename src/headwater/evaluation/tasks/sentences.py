@@ -24,9 +24,9 @@ from headwater.evaluation.protocols import (
     ChoiceTask,
     Example,
     Metric,
-    Request,
     Scored,
     Task,
+    TaskRequest,
 )
 from headwater.evaluation.reader import Reader
 from headwater.evaluation.tab_lines import tab_separated
@@ -79,7 +79,7 @@ class Sentiment(ChoiceTask):
             for row in rows(path)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
         """Return each label word after the sentence; raise DataError if a word has several tokens and must not."""
         context = f"{example.content['sentence']} very"
         asked = [reader.pair(context, f" {word}") for word in _LABELS]
@@ -134,7 +134,7 @@ class Acceptability(Task):
         """Return the number of development sentences."""
         return sum(not example.content["tuned"] for example in examples)
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[Request]:
+    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
         """Return the whole sentence."""
         return [reader.after_start(reader.encode(example.content["sentence"]))]
 
