@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
 
 from headwater.errors import UsageError
 from headwater.inference.backends import open_network
@@ -117,6 +119,56 @@ def test_an_inspection_shows_what_is_scored(precision: Precision) -> None:
         follow = continue_greedily(network, ids, 280, 4)
         for place, token in enumerate(follow):
             assert token == int(look_inside(network, ids + follow[:place], 280).logits[-1].argmax())
+
+
+@pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano"])
+def test_one_head_and_its_mlp_are_the_models(name: str) -> None:
+    model, ids, (layer, head) = model_of(name), [(11 * i) % 270 for i in range(33)], (1, 1)
+    block, config = model.blocks[layer], model.config
+    with torch.no_grad():
+        for place, parameter in enumerate(part for key, part in model.named_parameters() if "norm" in key):
+            parameter += 0.3 * torch.randn(len(parameter), generator=torch.Generator().manual_seed(place))
+        x = model.tokens.weight[torch.tensor([ids])] + model.positions.weight[: len(ids)]
+        for before in model.blocks[:layer]:
+            x = before(x)
+        read = block.norm_1(x) if block.pre_norm else x
+        parts = block.attention.query_key_value(read)[0].view(len(ids), 3, config.heads, -1)[:, :, head]
+        query, keys, values = parts[-1, 0], parts[:, 1], parts[:, 2]
+        weights = (keys @ query / np.sqrt(len(query))).softmax(0)
+        middle = x + block.attention(read)
+        middle = middle if block.pre_norm else block.norm_1(middle)
+        inner = block.mlp.expand(block.norm_2(middle) if block.pre_norm else middle)[0, -1]
+        units = functional.gelu(inner, approximate="tanh")
+        after = middle[0, -1] + block.mlp.contract(units)
+
+        def lens(state: Tensor, deviation: Tensor) -> Tensor:
+            """The logits of a vector by a norm whose deviation is given, without the norm's bias."""
+            norm = model.final_norm if block.pre_norm else block.norm_2
+            scaled = (state - state.mean(-1, keepdim=True)) / deviation * norm.weight
+            return scaled @ model.tokens.weight.T
+
+        deviation = (after.var(correction=0) + config.norm_epsilon).sqrt()
+        shares = lens(block.mlp.contract.weight.T * units[:, None], deviation)
+    kinds = [TorchNetwork.of, NativeNetwork] if supported(model) else [TorchNetwork.of]
+    for kind in kinds:
+        found = look_inside(kind(model, "fp32"), ids, 280, head=(layer, head), units=len(units))
+        assert found.head is not None
+        assert found.units is not None
+        for ours, expected in zip(
+            found.head, (query, keys, values, keys @ query, weights, weights @ values), strict=True
+        ):
+            np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-5)
+        order = found.units.numbers
+        assert sorted(order) == list(range(len(units)))
+        assert (np.diff(np.abs(found.units.activations)) <= 1e-6).all()
+        np.testing.assert_allclose(found.units.inputs, inner[order], rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(found.units.activations, units[order], rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(found.units.logits, shares[order], rtol=1e-4, atol=1e-4)
+        # All units together with everything else are the logits after the block.
+        rest = lens(middle[0, -1] + block.mlp.contract.bias, deviation)
+        bias = (model.final_norm if block.pre_norm else block.norm_2).bias @ model.tokens.weight.T
+        total = found.units.logits.sum(0) + (rest + bias).detach().numpy()
+        np.testing.assert_allclose(total, found.logits[layer + 1], atol=2e-4)
 
 
 def test_a_network_keeps_the_weights_that_it_read() -> None:

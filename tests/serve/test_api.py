@@ -423,6 +423,33 @@ def test_inspection_agrees_with_the_model(http: httpx.Client, lm: LanguageModel)
     assert found["uniform"] == uniform(4, 0, 2)
 
 
+def test_a_head_and_its_mlp_are_described_in_numbers_that_agree(http: httpx.Client, lm: LanguageModel) -> None:
+    ids, config = lm.tokenizer.encode("the river runs to the sea. a stone lies"), lm.model.config
+    short = http.post("/inspect", json={"prompt": ids[:6], "head": [0, 0]}).json()["head"]
+    assert short["others"] == pytest.approx(0, abs=1e-5)  # all are listed: their values add up to the output
+    summed = sum(one["weight"] * np.array(one["value"]) for one in short["attended"])
+    assert summed == pytest.approx(short["output"], abs=2e-3)
+    asked = {"prompt": ids, "head": [1, config.heads - 1], "units": 3, "target": 7}
+    found = http.post("/inspect", json=asked).json()
+    head, mlp = found["head"], found["mlp"]
+    assert (head["layer"], head["head"], mlp["layer"], mlp["pre_norm"]) == (1, config.heads - 1, 1, True)
+    assert head["attended"][-1]["position"] == len(ids) - 1
+    for one in head["attended"]:
+        assert one["product"] == pytest.approx(np.dot(head["query"], one["key"]), abs=2e-3)
+        assert one["scaled"] == pytest.approx(one["product"] / len(head["query"]) ** 0.5, abs=1e-3)
+        assert one["weight"] == pytest.approx(found["attention"][1][-1][one["position"]], abs=1e-4)
+    assert sum(one["weight"] for one in head["attended"]) + head["others"] == pytest.approx(1, abs=1e-4)
+    assert (mlp["hidden"], len(mlp["units"])) == (config.mlp_width, 3)
+    for unit in mlp["units"]:
+        raised = [one["logit"] for one in unit["raised"]]
+        assert raised == sorted(raised, reverse=True)
+        assert unit["lowered"][0]["logit"] <= unit["target"] <= raised[0]
+    plain = http.post("/inspect", json={"prompt": ids}).json()
+    assert plain["head"] is plain["mlp"] is None
+    wrong = http.post("/inspect", json={**asked, "head": [0, config.heads]})
+    assert wrong.json()["error"]["param"] == "head"
+
+
 def test_a_token_after_a_full_context_can_be_inspected(http: httpx.Client, lm: LanguageModel) -> None:
     ids = (lm.tokenizer.encode("the river runs to the sea. ") * 20)[: lm.model.config.context + 1]
     found = http.post("/inspect", json={"prompt": ids, "position": len(ids) - 2}).json()

@@ -1,6 +1,6 @@
 from .beams import Beam, BeamSearch
 from .engine import Engine, Generation
-from .inside import Floats, Inside, continue_greedily, look_inside
+from .inside import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
 from .language_model import LanguageModel, Options, fresh_seed, load
 from .masked import evaluated, fill, framed
 from .reading import encode_pairs, windows
@@ -18,12 +18,14 @@ __all__ = [
     "Event",
     "Floats",
     "Generation",
+    "HeadSteps",
     "Inside",
     "LanguageModel",
     "Options",
     "Request",
     "Scorer",
     "TextStream",
+    "Units",
     "continue_greedily",
     "encode_pairs",
     "encode_prompts",

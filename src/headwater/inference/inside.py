@@ -1,4 +1,5 @@
-"""What a Transformer computes at one position: attention, residual stream, logits; optionally without some heads.
+"""What a Transformer computes at one position: attention, residual stream, logits; optionally without some heads,
+and with one head and the MLP after it step by step.
 
 Weights and precision are those of the network that scores and generates; its forward pass runs layer by layer.
 """
@@ -15,10 +16,36 @@ from torch import Tensor
 
 from headwater.inference.network import Network
 from headwater.inference.torch_network import TorchNetwork
-from headwater.model import attend, attention_weights
+from headwater.model import Backend, attend, attention_weights
 
 Floats = npt.NDArray[np.float32]
 Head = tuple[int, int]  # (layer, head), from 0
+
+
+class HeadSteps(NamedTuple):
+    """How one head comes to its output at the last position: softmax(q·k / √head_dim) · values."""
+
+    query: Floats  # (head_dim,)
+    keys: Floats  # (time, head_dim)
+    values: Floats  # (time, head_dim)
+    products: Floats  # (time,): q·k, before they are divided by √head_dim
+    weights: Floats  # (time,)
+    output: Floats  # (head_dim,)
+
+
+class Units(NamedTuple):
+    """The hidden units of one MLP with the largest activations at the last position, and what they add.
+
+    A state's logits are linear in what is added to the state once the scale of the norms is fixed, so each unit
+    has its share of the logits that the logit lens reads after this block.
+    """
+
+    numbers: npt.NDArray[np.int64]  # (units,), the largest activation first
+    inputs: Floats  # (units,): before the activation
+    activations: Floats  # (units,)
+    lengths: Floats  # (units,): of the vectors that they add
+    logits: Floats  # (units, vocabulary): what they add to the logits after this block
+    hidden: int  # units of the MLP
 
 
 class Inside(NamedTuple):
@@ -34,26 +61,35 @@ class Inside(NamedTuple):
     norms: Floats  # (layer + 1,): length of each state
     writes: Floats  # (layer, 2): length of the vectors that attention and the MLP of each block add
     logits: Floats  # (layer + 1, vocabulary): of each state, as if it were the last (the logit lens)
+    head: HeadSteps | None  # of the head that was asked for
+    units: Units | None  # of the MLP in that head's layer
 
 
 @torch.inference_mode()
 def look_inside(
-    network: Network, ids: Sequence[int], vocabulary: int, *, window: int = 0, off: Sequence[Head] = ()
+    network: Network,
+    ids: Sequence[int],
+    vocabulary: int,
+    *,
+    window: int = 0,
+    off: Sequence[Head] = (),
+    head: Head | None = None,
+    units: int = 8,
 ) -> Inside:
     """Return what the model computes at the last of `ids`, (time,), without the heads in `off`.
 
     The final norm, if the model has one, and the output matrix are applied to each state (the "logit lens",
-    nostalgebraist, 2020). `window` is how many of the last tokens the attention matrices cover. Raises UsageError
-    for a model without attention.
+    nostalgebraist, 2020). `window` is how many of the last tokens the attention matrices cover. `head` is shown
+    step by step, with this many `units` of the MLP in its layer. Raises UsageError for a model without attention.
     """
     layered = network.layered()
     rows = torch.tensor(list(ids), device=layered.device)
     positions = torch.arange(len(ids), device=layered.device)
-    attention = _Attention(layered, off, rows=max(1, min(window, len(ids))))
-    states, writes = [layered.embed(rows[-1:], positions[-1:])[0]], []
+    attention = _Attention(layered, off, rows=max(1, min(window, len(ids))), head=head)
+    states, added = [layered.embed(rows[-1:], positions[-1:])[0]], list[Tensor]()
 
     def observe(attended: Tensor, mlp: Tensor, x: Tensor) -> None:
-        writes.append(torch.stack([attended[-1].float().norm(), mlp[-1].float().norm()]))
+        added.append(torch.stack([attended[-1].float(), mlp[-1].float()]))
         states.append(x[-1])
 
     layered.forward(rows, positions, attention, observe=observe)
@@ -65,8 +101,40 @@ def look_inside(
         token=_array(layered.tokens[ids[-1]]),
         place=_array(layered.positions[len(ids) - 1]),
         norms=_array(stream.norm(dim=-1)),
-        writes=_array(torch.stack(writes)),
+        writes=_array(torch.stack(added).norm(dim=-1)),
         logits=_array(layered.logits(layered.normed(stream))[:, :vocabulary]),
+        head=attention.steps,
+        units=None
+        if head is None
+        else _units(layered, head[0], states[head[0]], added[head[0]], units, vocabulary),
+    )
+
+
+def _units(network: TorchNetwork, layer: int, state: Tensor, added: Tensor, count: int, vocabulary: int) -> Units:
+    """state: (width,), before the block; added: (2, width), what its attention and its MLP add."""
+    block = network.layers[layer]
+    middle = state + added[0]
+    inputs = block.expand((block.norm_2 if block.pre_norm else block.norm_1)(middle[None]))
+    activations = Backend().activate(inputs, block.activation)[0].float()
+    largest = activations.abs().topk(min(count, len(activations))).indices
+    # A row of the second matrix times its unit. The matrix is only known by its products.
+    alone = torch.zeros(len(largest) + 1, len(activations), dtype=inputs.dtype, device=inputs.device)
+    alone[range(len(largest)), largest] = activations[largest].to(alone.dtype)
+    outputs = block.contract(alone).float()
+    shares = writes = outputs[:-1] - outputs[-1]
+    summed = (middle if block.pre_norm else block.norm_1(middle)) + added[1]
+    for norm in ([] if block.pre_norm else [block.norm_2]) + ([network.final_norm] if network.final_norm else []):
+        # The norm is linear but for its division by the deviation of the whole state, which is kept.
+        deviation = (summed.var(correction=0) + norm.epsilon).sqrt()
+        shares = (shares - shares.mean(dim=-1, keepdim=True)) / deviation * norm.weight
+        summed = norm(summed)
+    return Units(
+        numbers=largest.cpu().numpy(),
+        inputs=_array(inputs[0, largest]),
+        activations=_array(activations[largest]),
+        lengths=_array(writes.norm(dim=-1)),
+        logits=_array(network.logits(shares)[:, :vocabulary]),
+        hidden=len(activations),
     )
 
 
@@ -92,12 +160,15 @@ def continue_greedily(
 class _Attention:
     """Causal attention of one text over several calls, each with the next tokens, without the heads in `off`.
 
-    `weights`: (head, rows, time) a layer, of the last `rows` positions, if `rows` is not 0.
+    `weights`: (head, rows, time) a layer, of the last `rows` positions, if `rows` is not 0. `steps`: of `head`.
     """
 
-    def __init__(self, network: TorchNetwork, off: Sequence[Head], rows: int = 0) -> None:
+    def __init__(
+        self, network: TorchNetwork, off: Sequence[Head], rows: int = 0, head: Head | None = None
+    ) -> None:
         self.weights: list[Tensor] = []
-        self._off, self._rows = off, rows
+        self.steps: HeadSteps | None = None
+        self._off, self._rows, self._head = off, rows, head
         self._seen: list[tuple[Tensor, Tensor] | None] = [None] * len(network.layers)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -108,9 +179,18 @@ class _Attention:
         query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))  # (1, head, rows, head_dim)
         if self._rows:
             self.weights.append(attention_weights(query[:, :, -self._rows :].float(), key.float())[0])
+        if self._head is not None and self._head[0] == layer:
+            self.steps = _steps(*(x[0, self._head[1]].float() for x in (query[:, :, -1:], key, value)))
         attended = attend(query, key, value)[0].transpose(0, 1).contiguous()
         attended[:, [head for at, head in self._off if at == layer]] = 0
         return attended
+
+
+def _steps(query: Tensor, keys: Tensor, values: Tensor) -> HeadSteps:
+    """query: (1, head_dim); keys, values: (time, head_dim)."""
+    weights = attention_weights(query[None, None], keys[None, None])[0, 0]
+    found = query[0], keys, values, (query @ keys.T)[0], weights[0], (weights @ values)[0]
+    return HeadSteps(*map(_array, found))
 
 
 def _array(tensor: Tensor) -> Floats:

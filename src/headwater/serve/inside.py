@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from headwater.inference import Floats, Inside, continue_greedily, look_inside, stream_text, uniform
+from headwater.inference import (
+    Floats,
+    HeadSteps,
+    Inside,
+    Units,
+    continue_greedily,
+    look_inside,
+    stream_text,
+    uniform,
+)
 from headwater.serve.answers import Share
 from headwater.serve.completions import read_prompts, token_name
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import InspectRequest
 from headwater.serve.served import Served
 from headwater.serve.tasks import count_tokens
+
+_ATTENDED = 7  # tokens that a head is shown to attend to
+_TOKENS = 5  # tokens whose logits a hidden unit changes most
 
 
 async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[str, Any]:
@@ -28,7 +41,8 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
         raise Problem(400, f"position is {position}; expected 0 to {len(ids) - 1}.", param="position")
     prompts[0].ids = before = ids[: position + 1]
     count_tokens(served, prompts, "prompt", share.limits)
-    off = _heads(served, body)
+    off = _checked(served, body.heads_off, "heads_off")
+    head = next(iter(_checked(served, [body.head] if body.head else [], "head")), None)
     vocabulary = served.engine.vocabulary
     if body.target is not None and body.target >= vocabulary:
         raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
@@ -36,7 +50,9 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
     share.take(_answer_bytes(served, body, len(ids)), "prompt")
 
     def answer_at() -> dict[str, Any]:
-        inside = look_inside(served.scorer.network, before, vocabulary, window=body.window, off=off)
+        inside = look_inside(
+            served.scorer.network, before, vocabulary, window=body.window, off=off, head=head, units=body.units
+        )
         answer = _described(served, body, before, inside, target)
         if body.continuation:
             follow = continue_greedily(served.scorer.network, before, vocabulary, body.continuation, off)
@@ -63,19 +79,21 @@ def _answer_bytes(served: Served, body: InspectRequest, tokens: int) -> int:
     window = min(body.window, tokens)
     numbers = heads * tokens + 3 * tokens + 4 * (config.layers + 1) * (body.top + 2)
     encoded = heads * window**2
+    if body.head:
+        numbers += 2 * (_ATTENDED + 2) * config.width // config.heads + body.units * 4 * (_TOKENS + 2)
     if body.details:
         numbers += 2 * config.width
         encoded += 4 * served.engine.vocabulary
     return 12 * numbers + 4 * encoded // 3
 
 
-def _heads(served: Served, body: InspectRequest) -> list[tuple[int, int]]:
-    layers, heads = served.lm.config.layers, served.lm.config.heads
-    for layer, head in body.heads_off:
-        if layer >= layers or head >= heads:
-            expected = f"expected [0 to {layers - 1}, 0 to {heads - 1}]"
-            raise Problem(400, f"heads_off names [{layer}, {head}]; {expected}.", param="heads_off")
-    return [(layer, head) for layer, head in body.heads_off]
+def _checked(served: Served, heads: list[list[int]], name: str) -> list[tuple[int, int]]:
+    layers, heads_of_each = served.lm.config.layers, served.lm.config.heads
+    for layer, head in heads:
+        if layer >= layers or head >= heads_of_each:
+            expected = f"expected [0 to {layers - 1}, 0 to {heads_of_each - 1}]"
+            raise Problem(400, f"{name} names [{layer}, {head}]; {expected}.", param=name)
+    return [(layer, head) for layer, head in heads]
 
 
 def _described(
@@ -113,7 +131,57 @@ def _described(
         if body.details
         else None,
         "logits": base64.b64encode(found.logits[-1].astype("<f4").tobytes()).decode() if body.details else None,
+        "head": _head(body.head, found.head) if body.head and found.head else None,
+        "mlp": _mlp(served, body.head[0], found.units, followed, name) if body.head and found.units else None,
         "continuation": None,
+    }
+
+
+def _head(number: list[int], steps: HeadSteps) -> dict[str, Any]:
+    last = len(steps.weights) - 1
+    most = np.argsort(-steps.weights, kind="stable")[:_ATTENDED]
+    shown = sorted({*most.tolist(), last})
+    return {
+        "layer": number[0],
+        "head": number[1],
+        "query": _rounded(steps.query, 4),
+        "attended": [
+            {
+                "position": place,
+                "key": _rounded(steps.keys[place], 4),
+                "value": _rounded(steps.values[place], 4),
+                "product": round(float(steps.products[place]), 4),
+                "scaled": round(float(steps.products[place]) / len(steps.query) ** 0.5, 4),
+                "weight": round(float(steps.weights[place]), 6),
+            }
+            for place in shown
+        ],
+        "others": round(max(0.0, 1 - float(steps.weights[shown].sum())), 6),
+        "output": _rounded(steps.output, 4),
+    }
+
+
+def _mlp(served: Served, layer: int, units: Units, target: int, name: Callable[[int], str]) -> dict[str, Any]:
+    def tokens(row: Floats) -> list[dict[str, Any]]:
+        order = np.argsort(-row, kind="stable")[:_TOKENS]
+        return [{"token": int(one), "text": name(int(one)), "logit": float(row[one])} for one in order]
+
+    def described(place: int) -> dict[str, Any]:
+        row = units.logits[place].astype(np.float64).round(4)
+        values = {"input": units.inputs, "activation": units.activations, "length": units.lengths}
+        return {
+            "unit": int(units.numbers[place]),
+            **{key: round(float(value[place]), 4) for key, value in values.items()},
+            "target": float(row[target]),
+            "raised": tokens(row),
+            "lowered": [{**one, "logit": -one["logit"]} for one in tokens(-row)],
+        }
+
+    return {
+        "layer": layer,
+        "hidden": units.hidden,
+        "pre_norm": served.lm.config.norm == "pre",
+        "units": [described(place) for place in range(len(units.numbers))],
     }
 
 

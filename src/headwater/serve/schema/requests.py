@@ -275,6 +275,11 @@ class InspectRequest(Body):
     heads_off: Annotated[list[HeadNumber], Field(max_length=4096, fail_fast=True)] = Field(
         default=[], description="[layer, head] from 0: their output is replaced by zeros."
     )
+    head: HeadNumber | None = Field(
+        default=None,
+        description="Also how this head, [layer, head] from 0, and the MLP of its layer come to their output.",
+    )
+    units: Annotated[int, Field(ge=1, le=64)] = Field(default=8, description="Hidden units of that MLP.")
     continuation: Annotated[int, Field(ge=0, le=32)] = Field(
         default=0, description="Also this many of the likeliest tokens in turn."
     )

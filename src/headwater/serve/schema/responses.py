@@ -160,6 +160,57 @@ class EmbeddingRows(BaseModel):
     position: list[float]
 
 
+class AttendedToken(BaseModel):
+    """A token that a head attends to: product is q·k, scaled is q·k / √(length of q), weight is its softmax."""
+
+    position: int
+    key: list[float]
+    value: list[float]
+    product: float
+    scaled: float
+    weight: float
+
+
+class HeadSteps(BaseModel):
+    """One head at the position: the tokens it attends to most, in their order, and the weight of all others."""
+
+    layer: int
+    head: int
+    query: list[float]
+    attended: list[AttendedToken]
+    others: float
+    output: list[float]
+
+
+class TokenShare(BaseModel):
+    """How much a logit changes."""
+
+    token: int
+    text: str
+    logit: float
+
+
+class HiddenUnit(BaseModel):
+    """A unit before and after its activation, the length of what it adds, and how that changes logits."""
+
+    unit: int
+    input: float
+    activation: float
+    length: float
+    target: float
+    raised: list[TokenShare]
+    lowered: list[TokenShare]
+
+
+class MlpSteps(BaseModel):
+    """The largest units of the head's layer. pre_norm: the norms are before attention and MLP, not after."""
+
+    layer: int
+    hidden: int
+    pre_norm: bool
+    units: list[HiddenUnit]
+
+
 class GreedyContinuation(BaseModel):
     """The likeliest tokens in turn."""
 
@@ -172,7 +223,8 @@ class Inspection(BaseModel):
 
     attention: by layer and head, the weights on positions 0 to `position`. layers: the next token as each state
     predicts it, the embeddings first. norms: each state's length; writes: the length of what attention and the
-    MLP of each layer add. logits: of the last state, float32, little-endian, in base64.
+    MLP of each layer add. logits: of the last state, float32, little-endian, in base64. head, mlp: of the head
+    that was asked for; a unit's share of the logits is that of the logits after its layer.
     """
 
     model: str
@@ -187,6 +239,8 @@ class Inspection(BaseModel):
     recent: RecentAttention | None
     embeddings: EmbeddingRows | None
     logits: str | None
+    head: HeadSteps | None
+    mlp: MlpSteps | None
     continuation: GreedyContinuation | None
     uniform: float | None
 
