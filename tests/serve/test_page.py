@@ -883,7 +883,7 @@ def test_five_thousand_tokens_are_shown_with_little_work(open_page: Open, base_f
 
 def test_every_panel_links_to_a_section_that_is_served(http: httpx.Client) -> None:
     panels = set(re.findall(r'data-read="(\w+)"', (PAGE / "index.html").read_text(encoding="utf-8")))
-    assert len(panels) == 11
+    assert len(panels) == 12
     for language, suffix in (("en", ".md"), ("ko", ".ko.md")):
         words = (PAGE / f"words_{language}.js").read_text(encoding="utf-8").partition("  read: {\n")[2]
         links = re.findall(r'^    (\w+): \["(.+)", "(.+)#(.+)"\],$', words, re.M)
@@ -930,20 +930,107 @@ def test_a_question_of_a_panel_opens_its_section(open_page: Open, language: str,
 
 def test_the_page_is_small_and_asks_for_nothing_outside() -> None:
     files = [path for path in PAGE.iterdir() if path.suffix in {".html", ".js", ".css", ".svg"}]
-    assert sum(path.stat().st_size for path in files) < 170_000
+    assert sum(path.stat().st_size for path in files) < 190_000
     for path in files:
         links = re.findall(r"""(?:https?:)?//[\w.-]+\.\w+[^\s"']*""", path.read_text(encoding="utf-8"))
         assert [link for link in links if "www.w3.org" not in link] == []
 
 
-def test_the_view_inside_opens_with_the_chosen_token(open_page: Open) -> None:
+def test_the_view_inside_opens_with_the_token_chosen_last(open_page: Open) -> None:
     page = open_page()
-    token(page, 4).click()
-    chosen = token(page, 4).text_content()
+    title = page.locator("#story-title")
+    for index in (4, 7):  # the second time as well
+        token(page, index).click()
+        chosen = token(page, index).text_content()
+        page.click("#tab-inside")
+        page.wait_for_selector(STORY)
+        assert page.locator("#inside-text").input_value() == text_of_write(page)
+        assert chosen in (title.text_content() or "")
     page.click("#tab-inside")
+    page.click("#story-before")
     page.wait_for_selector(STORY)
-    assert page.locator("#inside-text").input_value() == text_of_write(page)
-    assert chosen in (page.locator("#story-title").text_content() or "")
+    stepped = title.text_content()
+    page.click("#tab-write")
+    page.click("#tab-inside")  # nothing else was chosen: the step stays
+    assert title.text_content() == stepped
+    page.click("#tab-compare")
+    page.fill("#compare-prompt", "a stone lies")
+    page.click("#compare-go")
+    page.wait_for_selector(WRITTEN)
+    compared = page.locator("#compare-text-a .token >> nth=6")
+    compared.click()
+    page.click("#tab-inside")
+    expect(title).to_contain_text((compared.text_content() or "").strip())
+    assert page.locator("#inside-text").input_value().startswith("a stone lies")
+
+
+def test_the_overview_leads_to_each_step_by_keyboard(open_page: Open) -> None:
+    page = open_page("#view=inside&prompt=the%20river%20runs%20to%20the%20sea", ready=STORY)
+    page.keyboard.press("Tab")
+    tab_to(page, "#overview a")
+    page.keyboard.press("Home")
+    parts = ["step-pieces", "step-embeddings", "step-heads", "step-heads", "step-lens", "step-choice"]
+    for place, part in enumerate(parts):
+        assert page.evaluate("document.activeElement.dataset.part").split(" ")[0] == part
+        if place < len(parts) - 1:
+            page.keyboard.press("ArrowDown")
+    for layer in (2, 1):
+        target = page.locator(f"#overview [aria-label='MLP of layer {layer}']")
+        target.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#mlp-layer")).to_contain_text(f"Layer {layer}:")
+        expect(page.locator("#head-name")).to_contain_text(f"Layer {layer},")
+        assert focused(page) == "step-mlp"
+        assert target.get_attribute("aria-current") == "true"
+    assert page.evaluate("Math.abs(document.activeElement.getBoundingClientRect().top) < 80")
+
+
+def test_the_steps_of_a_head_are_the_servers_numbers(open_page: Open, http: httpx.Client) -> None:
+    page = open_page("#view=inside&prompt=the%20river%20runs%20to%20the%20sea", ready=STORY)
+    page.click(".head >> nth=1")
+    expect(page.locator("#qkv-head")).to_have_text("Layer 1, head 2")
+    asked = {"prompt": "the river runs to the sea", "head": [0, 1]}
+    found = http.post("/inspect", json=asked).json()
+    rows = page.locator("#qkv tbody tr")
+    for place, one in enumerate(found["head"]["attended"]):
+        shown = [cell.replace("−", "-") for cell in rows.nth(place).locator(".number").all_text_contents()]
+        assert shown[:2] == [f"{one['product']:.2f}", f"{one['scaled']:.2f}"]
+        assert float(shown[2].removesuffix(" %")) == pytest.approx(100 * one["weight"], abs=0.6)
+    units = page.locator("#mlp tbody tr")
+    assert units.locator("th").all_text_contents() == [str(one["unit"] + 1) for one in found["mlp"]["units"]]
+    first = found["mlp"]["units"][0]
+    raised = units.first.locator(".shares").first.locator(".number").all_text_contents()
+    assert raised[0] == f"+{first['raised'][0]['logit']:.2f}"
+
+
+def test_the_first_head_looks_at_earlier_tokens(open_page: Open) -> None:
+    page = open_page()
+    found = page.evaluate("""async () => {
+        const { informative } = await import("/page/attention.js");
+        const size = 6, bytes = new Uint8Array(2 * 3 * size * size);
+        const [itself, first] = [(row) => row, () => 0];
+        const back = (count) => (row) => Math.max(0, row - count);
+        [itself, back(1), first, back(3), itself, first].forEach((place, head) => {
+          const weight = head === 3 ? 150 : 252;
+          for (let row = 0; row < size; row++) bytes[(head * size + row) * size + place(row)] = weight;
+        });
+        const recent = { start: 0, size, data: btoa(String.fromCharCode(...bytes)) };
+        const found = { attention: [[[], [], []], [[], [], []]], recent };
+        return [informative(found), informative(found, 1)];
+    }""")
+    assert found == [{"layer": 1, "head": 0}, {"layer": 1, "head": 0}]  # not the diagonals and the first token
+
+
+def test_step_1_begins_at_the_left_with_the_names_of_its_rows(open_page: Open) -> None:
+    page = open_page("#view=inside&prompt=the%20river%20runs%20to%20the%20sea", ready=STORY, viewport=PHONE)
+    left = "document.getElementById('pieces').parentElement.scrollLeft"
+    assert page.evaluate(left) == 0
+    page.evaluate(f"{left} = 60")
+    name, cell = (page.locator(f"#pieces {one} >> nth=0").bounding_box() for one in ("th", "td"))
+    assert name is not None
+    assert cell is not None
+    assert name["x"] > cell["x"] - 60  # the names stay, the tokens move beneath them
+    assert name["x"] >= 0
 
 
 def text_of_write(page: Page) -> str:

@@ -1,13 +1,13 @@
 // The page: its views, its keys, the models of the server, and what the address asks for.
 
 import { call } from "./api.js";
-import { cardIsOpen, hideCard } from "./card.js";
+import { cardIsOpen, hideCard, setUpCard, takeChosen } from "./card.js";
 import { setUpClassify } from "./classify.js";
 import { compareState, restoreCompare, setUpCompare, writeBoth } from "./compare.js";
 import { attempt, byId, fillSelect, say } from "./dom.js";
 import { setUpFill } from "./fill.js";
 import { setUpHistory } from "./history.js";
-import { hasStory, insideState, openStory, openText, setUpInside } from "./inside.js";
+import { insideState, isOpen, openStory, openText, setUpInside } from "./inside.js";
 import { setUpLanguage, t } from "./language.js";
 import { readTraining, setUpTraining } from "./training.js";
 import { copy, link, readLink } from "./share.js";
@@ -31,9 +31,11 @@ function setUpKeys() {
     if (!event.target.id.startsWith("tab-")) return;
     const name = event.target.id.slice(4);
     openView(name);
-    // The view inside begins with the text and the token that are chosen in the view of writing.
-    const given = name === "inside" && !hasStory() && !isRunning() ? chosenToken() : null;
-    if (given) attempt(() => openStory(given.model, given.entries, Math.max(0, given.index), given.settings));
+    if (name !== "inside" || isRunning()) return;
+    // The view inside begins with the text and the token that were chosen elsewhere.
+    const [chosen, written] = [takeChosen(), chosenToken()];
+    if (chosen) attempt(() => openStory(...chosen));
+    else if (written && !isOpen(...written)) attempt(() => openStory(...written));
   });
   tabs.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -98,8 +100,9 @@ async function openLink(given, writers) {
 async function start() {
   const models = (await call("v1/models")).data;
   const writers = fillModels(models);
-  setUpWrite(models, look);
-  setUpCompare(models, look);
+  setUpCard(look);
+  setUpWrite(models);
+  setUpCompare(models);
   setUpInside(writers);
   if (writers.length > 1) byId("compare-model-b").selectedIndex = 1;
   for (const name of ["write", "compare", "inside"]) byId(`tab-${name}`).hidden = !writers.length;

@@ -19,7 +19,6 @@ export function showAttention(story, on) {
   const layers = found.attention.length;
   const heads = found.attention[0].length;
   const recent = unpack(found.recent);
-  story.head ??= strongest(found.attention);
   const isOff = (layer, head) => off.some(([l, h]) => l === layer && h === head);
   const grid = byId("heads");
   grid.style.setProperty("--heads", heads);
@@ -78,15 +77,25 @@ export function showAttention(story, on) {
   }
 }
 
-// The head that attends most to one earlier token other than the first: heads with nothing to attend to use the
-// first, and a head that attends to its own token says little.
-function strongest(attention) {
-  let best = { layer: 0, head: 0, weight: -1 };
-  attention.forEach((row, layer) => row.forEach((weights, head) => {
-    const weight = Math.max(...(weights.length > 2 ? weights.slice(1, -1) : weights));
-    if (weight > best.weight) best = { layer, head, weight };
+// The head that tells most, of one layer or of all: it looks at an earlier token for what that token is. Heads that
+// look at their own token, the one before or the first look there whatever the text says, and tell little.
+export function informative({ attention, recent }, layer = null) {
+  const { start, size, bytes } = unpack(recent);
+  const heads = attention[0].length;
+  const least = size > 4 ? 2 : 1; // tokens that are left out at the end of a row; of a short text fewer
+  const most = (place, row) => {
+    let best = 0;
+    for (let column = start || size < 4 ? 0 : 1; column <= row - least; column++) best = Math.max(best, bytes[(place * size + row) * size + column]);
+    return best;
+  };
+  let found = { layer: layer ?? 0, head: 0, score: -1 };
+  attention.forEach((row, at) => row.forEach((_, head) => {
+    if (layer !== null && at !== layer) return;
+    const rows = Array.from({ length: size }, (_, place) => most(at * heads + head, place));
+    const score = rows.at(-1) + rows.reduce((sum, value) => sum + value, 0) / size;
+    if (score > found.score) found = { layer: at, head, score };
   }));
-  return { layer: best.layer, head: best.head };
+  return { layer: found.layer, head: found.head };
 }
 
 function thumbnail(story, recent, layer, head, off, rgb, choose) {

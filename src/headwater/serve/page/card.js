@@ -8,9 +8,22 @@ import { ALTERNATIVES, describe, rankOf, readable } from "./tokens.js";
 const card = byId("card");
 const narrow = matchMedia("(max-width: 64rem)");
 let shown = null; // {passage, index, actions, pinned}
+let chosen = null; // the story of the token that was chosen last
+let openStory = null;
 let marked = -1;
 
-// actions: {branch(other), again(), story()}, each where it is possible here.
+export const setUpCard = (story) => (openStory = story);
+
+// What `setUpCard` was given opens, for the token that was chosen last; once.
+export function takeChosen() {
+  const story = chosen?.();
+  chosen = null;
+  return story;
+}
+
+export const forgetChosen = () => (chosen = null);
+
+// actions: {branch(other), again(), story() -> [model, entries, index, settings]}, each where it is possible here.
 export function showCard(passage, index, actions, pinned) {
   if (!pinned && (shown?.pinned || narrow.matches)) return; // a sheet would come between the pointer and the text
   if (shown?.passage === passage && shown.index === index && shown.pinned === pinned) return;
@@ -18,14 +31,17 @@ export function showCard(passage, index, actions, pinned) {
   if (!entry) return;
   shown = { passage, index, actions, pinned };
   marked = -1;
-  if (pinned) passage.select(index);
+  if (pinned) {
+    passage.select(index);
+    chosen = actions.story;
+  }
   const close = make("button", { type: "button", class: "plain close", "aria-label": t("card.close"), onclick: () => hideCard(true) }, "×");
   card.replaceChildren(
     make("header", {}, make("code", { class: "token-name" }, readable(entry.name)), close),
     make("p", { class: "fact" }, fact(entry)),
     ...choices(entry, actions),
     make("div", { class: "actions" },
-      actions.story && make("button", { type: "button", class: "story", onclick: () => leave(actions.story) }, t("card.story")),
+      actions.story && make("button", { type: "button", class: "story", onclick: () => leave(() => openStory(...takeChosen())) }, t("card.story")),
       actions.again && make("button", { type: "button", class: "again", onclick: () => leave(actions.again) }, t("card.again"))),
   );
   card.hidden = false;

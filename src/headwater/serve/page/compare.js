@@ -2,22 +2,20 @@
 
 import { continueText, read } from "./api.js";
 import { align, difference, total } from "./align.js";
-import { cardKey, hideCard, hideUnpinned, showCard } from "./card.js";
+import { cardKey, forgetChosen, hideCard, hideUnpinned, showCard } from "./card.js";
 import { attempt, byId, make, onSubmit, percent } from "./dom.js";
 import { t } from "./language.js";
 import { Settings } from "./settings.js";
 import { Passage, bytesOf, readable, textOf, tint } from "./tokens.js";
 
 let models = [];
-let openStory = null;
 let running = null;
 let scoring = null; // what aborts the requests under way
 let scored = null; // [entries of a, entries of b]
 const sides = {};
 
-export function setUpCompare(all, story) {
+export function setUpCompare(all) {
   models = all;
-  openStory = story;
   for (const name of ["a", "b"]) sides[name] = new Side(name);
   onSubmit(byId("compare-form"), () => writeBoth());
   byId("compare-stop").addEventListener("click", () => {
@@ -69,7 +67,7 @@ class Side {
   }
 
   open(index, how) {
-    const story = () => openStory(this.written, this.passage.entries, index, this.settings.values);
+    const story = () => [this.written, this.passage.entries, index, this.settings.values];
     showCard(this.passage, index, { story }, how !== "hover");
   }
 
@@ -79,6 +77,7 @@ class Side {
     status.textContent = "";
     const before = await read(model.id, prompt, signal);
     hideCard();
+    forgetChosen();
     this.written = model.id;
     this.passage.show(before);
     const settings = this.settings.values;

@@ -18,7 +18,7 @@ export function showEmbeddings(found, entry) {
   byId("embeddings-size").textContent = t("embeddings.size", token.length, largest.toFixed(2));
 }
 
-function strip(values, largest, name) {
+export function strip(values, largest, name) {
   const canvas = make("canvas", { width: values.length, height: 1, role: "img", "aria-label": name });
   const context = canvas.getContext("2d");
   const [above, below] = [colour("--water"), colour("--clay")];

@@ -2,14 +2,16 @@
 // All panels are about the same step: the model has read the tokens before the chosen one, and predicts it.
 
 import { call, read } from "./api.js";
-import { showAttention } from "./attention.js";
+import { informative, showAttention } from "./attention.js";
 import { hideCard } from "./card.js";
 import { setUpChoice, showChoice } from "./choice.js";
 import { announce, attempt, byId, fillSelect, onSubmit } from "./dom.js";
 import { showEmbeddings } from "./embeddings.js";
 import { showLens } from "./lens.js";
 import { t } from "./language.js";
+import { showOverview } from "./overview.js";
 import { showPieces } from "./pieces.js";
+import { showHeadSteps, showMlp } from "./steps.js";
 import { Passage, readable, textOf } from "./tokens.js";
 
 const WINDOW = 32;
@@ -36,7 +38,8 @@ export function setUpInside(models) {
   });
 }
 
-export const hasStory = () => Boolean(story);
+// Whether the text that was opened last is this one, whichever of its tokens is shown now.
+export const isOpen = (model, entries) => story?.model === model && textOf(story.entries) === textOf(entries);
 
 export const insideState = () => ({ prompt: byId("inside-text").value, a: byId("inside-model").value, token: story?.index });
 
@@ -76,12 +79,14 @@ async function look() {
     const drawn = entries[index]?.draw;
     const asked = {
       model, prompt: entries.slice(0, index).map((entry) => entry.id), window: WINDOW, details: true, top: CANDIDATES,
-      target: mine.follow ?? entries[index]?.id ?? null, continuation: off.length ? CONTINUED : 0, ...(drawn ? { seed: drawn.seed, step: drawn.step } : {}),
+      target: mine.follow ?? entries[index]?.id ?? null, head: mine.head && [mine.head.layer, mine.head.head], continuation: off.length ? CONTINUED : 0, ...(drawn ? { seed: drawn.seed, step: drawn.step } : {}),
     };
     try {
       const [found, whole] = await Promise.all([call("inspect", { ...asked, heads_off: off }), off.length ? call("inspect", asked) : null]);
       if (mine !== story) return; // another token was chosen meanwhile
       Object.assign(story, { found, whole });
+      await readHead();
+      if (mine !== story) return;
     } catch (error) {
       if (mine !== story) return;
       byId("story-panels").hidden = true; // they are about another step
@@ -91,6 +96,40 @@ async function look() {
   }
   byId("inside-shown").setAttribute("aria-busy", "false");
   paint();
+}
+
+// The steps of the chosen head and of the MLP in its layer, unless they are known.
+async function readHead() {
+  const mine = story;
+  const { model, entries, index, off, found } = mine;
+  const { layer, head } = (mine.head ??= informative(found));
+  if (found.head?.layer === layer && found.head.head === head) return;
+  const asked = { model, prompt: entries.slice(0, index).map((entry) => entry.id), target: found.target.token, heads_off: off, head: [layer, head] };
+  const answer = await call("inspect", asked);
+  const same = mine === story && story.found === found && story.head.layer === layer && story.head.head === head;
+  if (same) Object.assign(found, { head: answer.head, mlp: answer.mlp });
+}
+
+async function chooseHead(head) {
+  story.head = head;
+  paintHead();
+  byId("steps").setAttribute("aria-busy", "true");
+  await readHead();
+  const { found } = story;
+  if (found.head?.layer !== story.head.layer || found.head.head !== story.head.head) return; // another was chosen meanwhile
+  byId("steps").setAttribute("aria-busy", "false");
+  paintSteps();
+}
+
+// To a part of the overview: its panel, about its layer.
+async function go(step, layer) {
+  if (layer !== null && step !== "step-lens" && layer !== story.head.layer) {
+    await chooseHead(informative(story.found, layer));
+    paintAttention();
+  }
+  const title = byId(step);
+  title.focus({ preventScroll: true });
+  title.scrollIntoView({ block: "start" });
 }
 
 const change = (values) => attempt(() => {
@@ -116,13 +155,21 @@ function paint() {
   byId("story-panels").hidden = index === 0;
   if (!index) return passage.paint(() => 0);
   showEmbeddings(found, entries[index - 1]);
-  showAttention(story, {
-    head: (head) => { story.head = head; paintHead(); },
-    off: (off) => change({ off }),
-  });
+  paintAttention();
   paintHead();
+  paintSteps();
   showLens(story, (token) => change({ follow: token }));
   showChoice(story);
+}
+
+function paintAttention() {
+  showAttention(story, { head: (head) => attempt(() => chooseHead(head)), off: (off) => change({ off }) });
+}
+
+function paintSteps() {
+  showOverview(story, (step, layer) => attempt(() => go(step, layer)));
+  showHeadSteps(story.found);
+  showMlp(story.found);
 }
 
 // The text, shaded by the attention of the chosen head.

@@ -17,6 +17,6 @@ export function showPieces(entries, index) {
     row(t("pieces.id"), (entry) => String(entry.id)),
     row(t("pieces.bytes"), (entry) => hex(bytesOf(entry.name))),
   );
-  byId("pieces").parentElement.scrollLeft = byId("pieces").offsetWidth; // the token that came is on the right
+  byId("pieces").parentElement.scrollLeft = 0;
   byId("pieces-left").textContent = start ? t("pieces.left", start) : "";
 }

@@ -2,7 +2,7 @@
 
 import { continueText, countTokens, read } from "./api.js";
 import { showBranches } from "./branches.js";
-import { cardKey, hideCard, hideUnpinned, showCard } from "./card.js";
+import { cardKey, forgetChosen, hideCard, hideUnpinned, showCard } from "./card.js";
 import { announce, attempt, byId, later, make, onSubmit } from "./dom.js";
 import { remember } from "./history.js";
 import { t } from "./language.js";
@@ -20,16 +20,13 @@ let models = [];
 let tree = new Tree();
 let running = null; // an AbortController
 let counted = 0; // calls of showContext
-let openStory = null;
 let passage = null;
 export let settings = null;
 
 const model = () => models.find((one) => one.id === byId("write-model").value);
 
-// story(model, entries, index, settings) opens the view inside.
-export function setUpWrite(all, story) {
+export function setUpWrite(all) {
   models = all;
-  openStory = story;
   settings = new Settings(byId("write-settings"), "write");
   passage = new Passage(t("write.text"), { choose: openCard, key: cardKey });
   byId("write-text").append(passage.element);
@@ -83,7 +80,7 @@ export function chosenToken() {
   if (!tree.model || !tree.entries().length) return null;
   const place = [...passage.element.children].findIndex((token) => token.getAttribute("aria-selected") === "true");
   const first = tree.entries().findIndex((entry) => entry.origin === "model");
-  return { model: tree.model.id, entries: tree.entries(), index: place >= 0 ? place : first, settings: tree.settings };
+  return [tree.model.id, tree.entries(), Math.max(0, place >= 0 ? place : first), tree.settings];
 }
 
 export async function write() {
@@ -94,6 +91,7 @@ export async function write() {
     tree.settings = settings.values;
     tree.add(null, 0, entries, t("branch.first"), tree.settings.seed);
     hideCard();
+    forgetChosen();
     render();
     await generate(signal);
     remember({ ...state(), text: textOf(tree.entries()) });
@@ -198,7 +196,7 @@ function render() {
       tree.compared = branch === tree.compared ? null : branch;
       render();
     },
-    story: (entries, index) => openStory(tree.model.id, entries, index, tree.settings),
+    story: (entries, index) => [tree.model.id, entries, index, tree.settings],
   });
 }
 
@@ -206,7 +204,7 @@ function openCard(index, how) {
   const entry = passage.entries[index];
   const again = () => attempt(() => branchAt(index + 1, [], t("branch.again", readable(entry.name)), tree.settings.seed + tree.branches.length));
   const branch = (other) => attempt(() => branchAt(index, [chosen(entry, other)], t("branch.chosen", readable(other.name)), tree.settings.seed));
-  const story = () => openStory(tree.model.id, tree.entries(), index, tree.settings);
+  const story = () => [tree.model.id, tree.entries(), index, tree.settings];
   showCard(passage, index, { branch, again, story }, how !== "hover");
 }
 

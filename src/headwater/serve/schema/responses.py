@@ -171,7 +171,7 @@ class AttendedToken(BaseModel):
     weight: float
 
 
-class HeadSteps(BaseModel):
+class HeadInNumbers(BaseModel):
     """One head at the position: the tokens it attends to most, in their order, and the weight of all others."""
 
     layer: int
@@ -239,7 +239,7 @@ class Inspection(BaseModel):
     recent: RecentAttention | None
     embeddings: EmbeddingRows | None
     logits: str | None
-    head: HeadSteps | None
+    head: HeadInNumbers | None
     mlp: MlpSteps | None
     continuation: GreedyContinuation | None
     uniform: float | None
