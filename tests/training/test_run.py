@@ -229,7 +229,7 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_is_an_error(
         raise StorageError("no space is left")
 
     monkeypatch.setattr("headwater.training.checkpoint.save_file", full)
-    with pytest.raises(StorageError, match="the checkpoint of the last update, 6, could not be written"):
+    with pytest.raises(StorageError, match="the checkpoint of update 6 could not be written"):
         begin(tmp_path, print, checkpoint_every=2).train()
     monkeypatch.undo()
     begin(tmp_path, print, checkpoint_every=2).train()

@@ -37,6 +37,7 @@ _REGRESS = "regress"  # one text to a score: the input of classify
 _COLUMNS = "Columns (found by name by default)"
 _MOST_CLASSES = 20  # whose table is printed
 _TRAINING = "Training"
+_FROM = "In place of --model and --task: go on from this fine-tuned model, with its head, labels and columns."
 
 
 def _column(name: str, what: str) -> Any:
@@ -49,8 +50,10 @@ def _training(option: str, what: str) -> Any:
 
 def finetune(
     model: Annotated[
-        Path, typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.")
-    ] = Path(DEFAULT),
+        Path | None,
+        typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.", show_default=DEFAULT),
+    ] = None,
+    init_from: Annotated[Path | None, typer.Option("--from", help=_FROM, metavar="FINE_TUNED")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write.")] = None,
     train: Annotated[
         Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .xlsx, .jsonl, .json or .parquet.")
@@ -148,16 +151,21 @@ def finetune(
     }
     files = {"train": train, "validation": validation, "test": test}
     _check_exclusive_options(
-        task_set, {"task": task, **files, "show": show, "dry-run": dry_run or None, **columns}, {"data": data}
+        task_set,
+        {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None, **columns},
+        {"data": data},
     )
+    if init_from is not None and model is not None:
+        raise UsageError("--from and --model both name the model to start from", repair="Leave one out")
     if out is None and show is None and not dry_run:
         raise UsageError("--out is missing", expected="the folder to write")
     if task_set is not None and not plugins(TASK_SETS):
         raise not_installed("--task-set")
     if find_lr and learning_rate is not None:
         raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
-    config = _configuration(task or "classify", seed, columns, keys, settings)
-    model = local_model(model, download)
+    model = local_model(init_from or model or DEFAULT, download)
+    kept = _kept_keys(model) if init_from is not None else {}
+    config = _configuration(task, seed, columns, kept, keys, settings)
     fetch_tokenizer(tokenizer, download)
     if show is not None:
         from headwater.finetuning import show_examples
@@ -217,26 +225,42 @@ def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets:
     given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
     if task_set is not None and given:
         raise UsageError("--task-set has its own tasks and files", repair=f"Leave {given[0]} out")
-    if task_set is None and (own["train"] is None or own["task"] is None):
+    if task_set is None and (own["train"] is None or (own["task"] is None and own["from"] is None)):
         raise UsageError(
-            "fine-tuning needs --task and --train, or --task-set", repair="See headwater finetune --help"
+            "fine-tuning needs --task and --train, or --from and --train, or --task-set",
+            repair="See headwater finetune --help",
         )
     if task_set is None and of_sets:
         raise UsageError(f"{of_sets[0]} belongs to --task-set", repair="Leave it out, or name sets")
 
 
+def _kept_keys(model: Path) -> dict[str, Any]:
+    """Return the keys that --from takes from a fine-tuned model."""
+    from headwater import shipped
+    from headwater.finetuning import FineTuned
+
+    return FineTuned.keys_of(shipped.resolve(model))
+
+
 def _configuration(
-    task: str, seed: int, columns: Mapping[str, Any], keys: Mapping[str, Any], settings: list[str] | None
+    task: str | None,
+    seed: int,
+    columns: Mapping[str, Any],
+    kept: Mapping[str, Any],
+    keys: Mapping[str, Any],
+    settings: list[str] | None,
 ) -> FinetuneConfig:
-    """Return the defaults, changed by the options and by --set."""
+    """Return the defaults, changed by the keys `kept` of --from, the options and --set."""
     from headwater.config import option_layers, parse_settings
     from headwater.finetuning import FinetuneConfig
 
-    target = {}
+    chosen: dict[str, Any] = {} if kept else {"task": "classify"}
     if task == _REGRESS:
-        task, target = "classify", {"target": "score"}
+        chosen = {"task": "classify", "target": "score"}
+    elif task is not None:
+        chosen = {"task": task}
     config = FinetuneConfig.build(
-        target | {"task": task, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
+        {**kept, **chosen, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
         *option_layers(keys),
         parse_settings(settings or []),
         source="the command line",
@@ -270,6 +294,8 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
     from headwater.finetuning import baseline_sentence
 
     lines = [line, baseline_sentence(metrics)]
+    if added := metrics.get("continued", {}).get("added"):
+        lines.append(f"New labels, after the earlier ones: {', '.join(added)}")
     classes = metrics.get("classes", [])
     if classes and len(classes) <= _MOST_CLASSES:
         width = max(len("class"), *(len(one["class"]) for one in classes))

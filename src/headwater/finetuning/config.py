@@ -74,6 +74,8 @@ class FinetuneConfig(Config):
     """What reads the mixture: pooling, or lstm, which is a bi-LSTM, or ESIM for two texts."""
     from_scratch: bool = False
     """Use only the base's shape and tokenizer."""
+    keep_head: bool = False
+    """Keep head and labels of a base that is fine-tuned already, as with --from; new labels are added."""
     transfer_layers: int | None = Field(default=None, ge=0)
     """Keep embeddings and the first N blocks of the base."""
     validation_share: float = Field(default=0.1, gt=0, lt=1)
@@ -121,6 +123,8 @@ class FinetuneConfig(Config):
             raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
             raise ValueError("freeze needs the whole pre-trained base: leave from_scratch and transfer_layers out")
+        if self.keep_head and (self.from_scratch or self.transfer_layers is not None):
+            raise ValueError("keep_head needs the fine-tuned weights: leave from_scratch and transfer_layers out")
         if self.freeze and self.lambda_lm not in (0, _LAMBDA_LM):
             raise ValueError(f"a frozen base has no language-model loss: leave out lambda_lm = {self.lambda_lm:g}")
         return self

@@ -172,6 +172,29 @@ class FineTuned:
         """Return whether a folder has a fine-tuned model, Headwater's or a classifier of transformers."""
         return (folder / TASK_FILE).is_file() or class_of(folder) is not None
 
+    @staticmethod
+    def columns_of(folder: Path) -> Columns | None:
+        """Return the columns of the rows that the model in a folder was trained on, without loading it."""
+        path = folder / TASK_FILE
+        return parse_part(Columns, read_json(path).get("columns", {}), path) if path.is_file() else None
+
+    @classmethod
+    def keys_of(cls, folder: Path) -> dict[str, Any]:
+        """Return the keys that a training with the head of a folder takes from it, without loading the model.
+
+        Raises FolderError for a folder that is not a fine-tuned model, UsageError for a head of transformers.
+        """
+        described = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
+        if "labels" not in described or "templates" in described:
+            cls.load(folder)  # says what is wrong
+            raise no_head(folder)
+        labels = parse_part(Labels, described["labels"], folder / TASK_FILE)
+        keys = {"task": described["task"], "target": labels.target, "keep_head": True}
+        keys |= {"compose": described.get("compose") is True}
+        if described.get("frozen") is True:
+            keys |= {"freeze": True, "task_model": described.get("task_model", "pooling")}
+        return keys
+
     @classmethod
     def load(
         cls, folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
@@ -247,6 +270,14 @@ def build_task_model(
     if frozen is None:
         return TaskModel(base, task, outputs, dropout=dropout, seed=seed, delimiter=delimiter)
     return FrozenTaskModel(base, task, outputs, delimiter=delimiter, reader=frozen, dropout=dropout, seed=seed)
+
+
+def no_head(folder: Path | str) -> UsageError:
+    """Return the error of a training that would keep a head which it cannot train."""
+    return UsageError(
+        f"the head of {folder} cannot be kept: it is one of transformers",
+        repair="Start from it with a new head: --model in place of --from",
+    )
 
 
 def parse_part(kind: type[Part], described: Any, path: Path) -> Part:

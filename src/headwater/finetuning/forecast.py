@@ -17,7 +17,8 @@ from headwater.errors import duration
 from headwater.finetuning.columns import read_table
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.fine_tuned import build_task_model
+from headwater.finetuning.fine_tuned import FineTuned, build_task_model
+from headwater.finetuning.further import load_start
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.parts import arrange_parts
 from headwater.finetuning.rows import Raw
@@ -78,14 +79,15 @@ def forecast(
         return columns, (str(path), map(Raw.composed, rows) if config.compose else rows)
 
     progress.start("reading the rows")
-    columns, table = rows_of(train)
+    model = shipped.resolve(model)
+    columns, table = rows_of(train, trained=FineTuned.columns_of(model) if config.keep_head else None)
     tables = {"train": table}
     if validation is not None:
         _, tables["validation"] = rows_of(validation, trained=columns)
-    model = shipped.resolve(model)
     seen = Seen.load(model) if not config.from_scratch else None
-    parts = arrange_parts(config, tables, seen)
     device = choose_device(config.training.device)
+    start = load_start(config, model, device)
+    parts = arrange_parts(config, tables, seen, start.labels if start else None)
     training = resolve_precision(config.training, None, device)
     config = config.model_copy(update={"training": training})
     base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))

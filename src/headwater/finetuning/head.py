@@ -72,6 +72,14 @@ class TaskModel(nn.Module):
             nn.init.normal_(self.head.weight, std=model.config.init_deviation, generator=generator)
             nn.init.zeros_(self.head.bias)
 
+    def continue_from(self, start: TaskModel) -> None:
+        """Copy all weights of a task model with as many outputs or fewer; others keep their random weights."""
+        self.model.load_state_dict(start.model.state_dict())
+        saved = start.head.state_dict()
+        with torch.no_grad():
+            for name, value in self.head.state_dict().items():
+                value[: len(saved[name])] = saved[name]
+
     def forward(self, batch: Batch, with_matrix: bool = False) -> TaskOutput:
         """Return logits and hidden states of a batch; ABSENT for answers that an example does not have."""
         embeddings = self.model.embeddings() if with_matrix else None

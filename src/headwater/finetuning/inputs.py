@@ -220,3 +220,14 @@ def _texts(row: Raw, task: TaskName, kind: str) -> Iterable[str]:
     for place, text in enumerate(row.segments):
         glued = task == "choice" and place == 1 and kind == "gpt2" and text and row.segments[0]
         yield f" {text}" if glued else text
+
+
+def truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:
+    """Return what to say of the rows of a part that were shortened."""
+    shortened = np.flatnonzero(encoded.cut)
+    if not len(shortened):
+        return []
+    return [
+        f"{part}: {len(shortened):,} of {len(rows):,} rows are longer than the model's context and were "
+        f"shortened, by {encoded.cut.sum():,} tokens in all; the first is row {rows[shortened[0]].row:,}"
+    ]

@@ -83,6 +83,21 @@ class Labels(Config):
         result[rows, below + 1] = share * known
         return result
 
+    def extended(self, rows: Sequence[Raw], name: str) -> Labels:
+        """Return these labels, with the new classes of the rows of the table `name` at the end.
+
+        Raises DataError, naming the row, for numbers among words and the reverse, and a score beyond the levels.
+        """
+        if self.target != "class":
+            return self
+        new: dict[str, Raw] = {}
+        for row in rows:
+            if row.label is not None and (label := class_name(row.label)) not in self._indices:
+                new.setdefault(label, row)
+        for label, row in new.items():
+            self._check_kind(label, f"{name} row {row.row:,}")
+        return Labels(target="class", names=[*self.names, *sorted(new, key=class_order)])
+
     def targets(self, rows: Sequence[Raw], name: str) -> npt.NDArray[np.float64]:
         """Return `target_of` each row, NaN for a row without a label."""
         return np.array([self.target_of(row, name) for row in rows], dtype=np.float64)
@@ -110,7 +125,15 @@ class Labels(Config):
         label = class_name(row.label)
         if (index := self._indices.get(label)) is not None:
             return float(index)
-        numeric = number_of(row.label) is not None
+        self._check_kind(label, where)
+        raise DataError(
+            f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
+            repair="Correct it, or add rows with that label to the training file",
+        )
+
+    def _check_kind(self, label: str, where: str) -> None:
+        """Raise DataError for a number if the classes are words, and the reverse."""
+        numeric = number_of(label) is not None
         if numeric not in {number_of(name) is not None for name in self.names}:
             kinds = ("a number", "words") if numeric else ("a word", "numbers")
             raise DataError(
@@ -118,10 +141,6 @@ class Labels(Config):
                 f"{listed(self.names)}",
                 repair="Write the labels of both files in the same way",
             )
-        raise DataError(
-            f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
-            repair="Correct it, or add rows with that label to the training file",
-        )
 
     def matches(self, row: Raw, answer: str | int | float) -> bool:
         """Return whether a row's label is a model's answer: a class, or an answer's number, letter or text."""

@@ -39,17 +39,23 @@ class Parts:
         return {"train": self.train.rows, "validation": self.validation.rows, **self.tests}
 
 
-def arrange_parts(config: FinetuneConfig, tables: Tables, seen: Seen | None = None) -> Parts:
+def arrange_parts(
+    config: FinetuneConfig, tables: Tables, seen: Seen | None = None, known: Labels | None = None
+) -> Parts:
     """Check all rows, learn the labels from the training rows, and split off validation if there is none.
 
-    seen: the rows of the base's own fine-tuning, which stay on their side of the split.
+    seen: the rows of the base's own fine-tuning, which stay on their side of the split. known: labels of the
+    base's head, which keep their order.
 
     A test row without text has no target: it is not measured.
     """
     names = {part: name for part, (name, _) in tables.items()}
     unread = {part: rows for part, (_, rows) in tables.items()}
     train = usable(unread.pop("train"), config.task, names["train"])
-    labels = learn_labels(train.rows, config.task, config.target, names["train"])
+    if known is None:
+        labels = learn_labels(train.rows, config.task, config.target, names["train"])
+    else:
+        labels = known.extended(train.rows, names["train"])
     targets = {"train": labels.targets(train.rows, names["train"])}
     split_off = "validation" not in unread
     if split_off:

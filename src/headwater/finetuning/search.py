@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.training import train_task
@@ -27,6 +28,7 @@ def search_rate(
     validation: Encoded,
     labels: Labels,
     progress: Progress,
+    start: FineTuned | None = None,
 ) -> tuple[FinetuneConfig, list[dict[str, Any]]]:
     """Return the configuration with the best rate, and what each rate gave; `fresh` returns an untrained base.
 
@@ -37,7 +39,7 @@ def search_rate(
         base = fresh()
         rate = float(f"{factor * config.default_rate(base.config):.3g}")
         one = config.model_copy(update={"learning_rate": rate})
-        outcome = train_task(one, base, tokenizer, train, validation, labels)
+        outcome = train_task(one, base, tokenizer, train, validation, labels, start=start)
         best = outcome.best_entry()
         outcome.end_training()
         value, loss = best[outcome.metric]["value"], best["validation_loss"]

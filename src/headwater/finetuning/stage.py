@@ -24,7 +24,19 @@ from headwater.finetuning.baseline import compare
 from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.config import PAPER_EPOCHS, FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.inputs import Encoded, encode
+from headwater.finetuning.further import (
+    LENGTH,
+    METRICS_FILE,
+    change_length,
+    continuation,
+    going_on,
+    lengthened_start,
+    load_start,
+    new_rows,
+    remove_checkpoints,
+    rows_seen,
+)
+from headwater.finetuning.inputs import Encoded, encode, truncation
 from headwater.finetuning.metrics import by_class, confusion_matrix
 from headwater.finetuning.page import page
 from headwater.finetuning.parts import Parts, Tables, arrange_parts
@@ -32,7 +44,6 @@ from headwater.finetuning.rows import Raw, balance, report
 from headwater.finetuning.search import search_rate
 from headwater.finetuning.seen import Seen
 from headwater.finetuning.training import (
-    OUTPUTS,
     TrainingOutcome,
     measure_probabilities,
     prepare_base,
@@ -51,9 +62,9 @@ from headwater.storage import (
     write_text,
 )
 from headwater.tokenizer import Tokenizer, missing_tokenizer
-from headwater.training import CHECKPOINTS, resolve_precision
+from headwater.training import resolve_precision
 
-METRICS_FILE, CONFIG_FILE = "metrics.json", "config.toml"
+CONFIG_FILE = "config.toml"
 
 
 def finetune(
@@ -83,7 +94,15 @@ def finetune(
 
     files = {"train": train, "validation": validation, "test": test}
     given = {role: path for role, path in files.items() if path is not None}
-    columns, rows = read_table(train, config.task, config.columns, limit=config.limit, encoding=config.encoding)
+    columns, rows = read_table(
+        train,
+        config.task,
+        config.columns,
+        trained=FineTuned.columns_of(shipped.resolve(model)) if config.keep_head else None,
+        limit=config.limit,
+        encoding=config.encoding,
+        progress=progress,
+    )
     tables: dict[str, tuple[str, Iterable[Raw]]] = {"train": (str(train), as_read(rows))}
     for role, path in given.items():
         if role != "train":
@@ -144,20 +163,29 @@ def run_stage(
         config=config.deciding(),
         inputs=folders | dict(inputs),
         seed=config.training.seed,
+        measured=("changes",),
         grows=True,
         defaults=FinetuneConfig.defaults(),
+        alternative=lambda: going_on(out),
     )
-    if stage.is_complete():
-        _remove_checkpoints(out)  # left by a kill just before their removal
+
+    def complete() -> dict[str, Any]:
+        remove_checkpoints(out)  # left by a kill just before their removal
         progress.note(f"{out} is complete already")
         return dict(read_json(out / METRICS_FILE))
+
+    changed = stage.changed(LENGTH)
+    if not changed and stage.is_complete():
+        return complete()
     device = choose_device(config.training.device)
-    begun = _begun(stage)
+    begun = _begun(stage, changed)
     training = resolve_precision(config.training, begun.training if begun else None, device)
     config = config.model_copy(update={"training": training})
-    seen = _seen_by(model, config, progress)
-    parts = arrange_parts(config, tables, seen)
-    base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
+    start = load_start(config, model, device)
+    seen = rows_seen(model, config, progress)
+    parts = arrange_parts(config, tables, seen, start.labels if start else None)
+    whole = start.model.model if start else load_model(model, device=device)
+    base, extended = prepare_base(config, whole, load_tokenizer(model, tokenizer))
 
     context = base.config.context
     encoded = {  # the tests too: an error in them comes before the training
@@ -183,25 +211,44 @@ def run_stage(
             validation,
             parts.labels,
             progress,
+            start,
         )
     used["value"] = config.peak_rate(shape)
     config = config.resolve(base.config, examples=len(train))
     classes = balance(parts.train.rows, train.targets, parts.labels)
     figures, notes = report(parts.train, parts.validation, classes)
     notes += seen.notes(model, parts.train.rows, parts.validation.rows) if seen else []
-    notes += _truncation("training", parts.train.rows, train)
-    notes += _truncation("validation", parts.validation.rows, validation)
+    continued = {} if start is None else {"continued": continuation(model, start, seen, parts)}
+    notes += continued["continued"]["notes"] if continued else []
+    notes += truncation("training", parts.train.rows, train)
+    notes += truncation("validation", parts.validation.rows, validation)
     for note in notes:
         progress.note(note)
+    if changed:
+        with folder_lock(out):
+            if not change_length(stage, changed, config, len(train), progress):
+                return complete()
     stage.begin()
+    start, record = lengthened_start(stage, device) or (start, None)
     with resumable(), folder_lock(out):
         config.save(out / CONFIG_FILE)
-        outcome = train_task(config, base, extended, train, validation, parts.labels, progress, out=out)
+        outcome = train_task(
+            config,
+            base,
+            extended,
+            train,
+            validation,
+            parts.labels,
+            progress,
+            out=out,
+            start=start,
+            begins_with=record,
+        )
         outcome.fine_tuned.columns, outcome.fine_tuned.compose = columns or Columns(), compose
         outcome.fine_tuned.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
-        metrics = summarise(outcome, train, validation, parts, figures) | {"learning_rate": used}
+        metrics = summarise(outcome, train, validation, parts, figures) | {"learning_rate": used} | continued
         if seen:
-            metrics |= _new_rows(outcome, seen, parts.validation.rows, validation)
+            metrics |= new_rows(outcome, seen, parts.validation.rows, validation)
         metrics |= _compared(config, outcome, parts, encoded, baselines, progress)
         with _moved_into(out) as work:
             for name, rows in parts.tests.items():
@@ -217,39 +264,12 @@ def run_stage(
             write_json(work / METRICS_FILE, metrics)
             made = {path.name for path in work.iterdir()}
         stage.finish(only={CONFIG_FILE, *made})
-        _remove_checkpoints(out)
+        remove_checkpoints(out)
     return metrics
 
 
-def _seen_by(model: Path, config: FinetuneConfig, progress: Progress) -> Seen | None:
-    """Return the rows of the base's own fine-tuning; None if it has none, or if its weights are not used."""
-    if config.from_scratch or not FineTuned.is_in(model):
-        return None
-    seen = Seen.load(model)
-    if seen is None:
-        progress.note(
-            f"{model} does not record the rows that it was trained on, so its split cannot be kept: validation "
-            "rows may be among them, and metrics too good; measure on new rows with --validation"
-        )
-    return seen
-
-
-def _new_rows(outcome: TrainingOutcome, seen: Seen, rows: Sequence[Raw], encoded: Encoded) -> dict[str, Any]:
-    """Return the metric on the validation rows that are new since the base's own fine-tuning."""
-    new = seen.new_rows(rows)
-    if not new.any() or new.all():
-        return {"new_rows": {"count": int(new.sum())}}
-    measured = measure_probabilities(outcome.fine_tuned, encoded.targets[new], outcome.probabilities[new])
-    return {"new_rows": {"count": int(new.sum()), **measured[outcome.metric]}}
-
-
-def _remove_checkpoints(out: Path) -> None:
-    for name in (CHECKPOINTS, OUTPUTS):
-        shutil.rmtree(out / name, ignore_errors=True)
-
-
-def _begun(stage: Stage) -> FinetuneConfig | None:
-    has_begun = stage.find() is not None and (stage.out / CONFIG_FILE).exists()
+def _begun(stage: Stage, changed: Mapping[str, Any]) -> FinetuneConfig | None:
+    has_begun = (changed or stage.find() is not None) and (stage.out / CONFIG_FILE).exists()
     return FinetuneConfig.load(stage.out / CONFIG_FILE) if has_begun else None
 
 
@@ -384,13 +404,3 @@ def summarise(
         },
         "curve": outcome.curve,
     }
-
-
-def _truncation(part: str, rows: Sequence[Raw], encoded: Encoded) -> list[str]:
-    shortened = np.flatnonzero(encoded.cut)
-    if not len(shortened):
-        return []
-    return [
-        f"{part}: {len(shortened):,} of {len(rows):,} rows are longer than the model's context and were "
-        f"shortened, by {encoded.cut.sum():,} tokens in all; the first is row {rows[shortened[0]].row:,}"
-    ]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,15 +72,18 @@ def train_task(
     progress: Progress = SILENT,
     *,
     out: Path | None = None,
+    start: FineTuned | None = None,
+    begins_with: dict[str, Any] | None = None,
     sample_weight: npt.NDArray[np.float64] | None = None,
     on_update: OnUpdate | None = None,
 ) -> TrainingOutcome:
     """Fine-tune `base` (as `prepare_base` returns it) on examples that `tokenizer` encoded.
 
     sample_weight: (training examples,) weights in L2, multiplied by `config.class_weight`; on_update: called after
-    every update with its line of metrics.jsonl. With `out`, the run writes its journal and checkpoints there, and
-    resumes from the newest one. Raises what `FinetuneConfig.checked_metric` and
-    `Run.train` raise.
+    every update with its line of metrics.jsonl. start: a fine-tuned model whose weights and head are
+    continued, with the first of the labels or all; begins_with: the record of its state in `Run`. With `out`, the
+    run writes its journal and checkpoints there, and resumes from the newest one. Raises what
+    `FinetuneConfig.checked_metric` and `Run.train` raise.
     """
     metric = config.checked_metric(labels)
     config = config.resolve(base.config, examples=len(train))
@@ -96,6 +99,8 @@ def train_task(
         frozen=config.task_model if config.freeze else None,
         seed=head_seed,
     )
+    if start is not None:
+        model.continue_from(start.model)
     if config.lambda_lm and not base.config.is_causal:
         progress.note(
             "the auxiliary objective needs a model that reads from left to right: this model is trained without it"
@@ -135,6 +140,7 @@ def train_task(
         patience=config.patience,
         dynamic=True,  # texts of all lengths
         on_update=on_update,
+        begins_with=begins_with,
     )
     run.train()
     run.restore_best()
@@ -185,14 +191,24 @@ def _weights(
     return (weights / weights.mean()).astype(np.float32)
 
 
+_TRAINING_LOSSES = (("l2", "training_loss"), ("l1", "training_language_model_loss"))
+
+
 def _curve_entry(entry: dict[str, Any], metric: MetricName, updates_an_epoch: int) -> dict[str, Any]:
     """Return one measurement for metrics.json: training losses by name, and the epoch, from 1."""
     entry = {key: value for key, value in entry.items() if key != f"validation_{metric}"}
     training = entry.pop("training")
-    for key, name in (("l2", "training_loss"), ("l1", "training_language_model_loss")):
+    for key, name in _TRAINING_LOSSES:
         if key in training:
             entry[name] = training[key]
     return entry | {"epoch": (entry["step"] - 1) // updates_an_epoch + 1}
+
+
+def journal_entry(entry: Mapping[str, Any], metric: MetricName) -> dict[str, Any]:
+    """Return the measurement of `Run` that `_curve_entry` made an entry of metrics.json from."""
+    losses = {key: entry[name] for key, name in _TRAINING_LOSSES if name in entry}
+    kept = {k: v for k, v in entry.items() if k not in {"epoch", *(name for _, name in _TRAINING_LOSSES)}}
+    return kept | {f"validation_{metric}": entry[metric]["value"], "training": losses}
 
 
 def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> tuple[Model, Tokenizer]:

@@ -27,16 +27,10 @@ def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> N
     Raises UsageError for fewer updates than were done, and for a schedule that would have changed these;
     FolderError if the checkpoints of a finished run are gone.
     """
+    if not (changed := stage.changed(_LENGTH)):
+        return
     out = stage.out
-    if not has_manifest(out):
-        return
     manifest = read_manifest(out)
-    before, now = dict(manifest.config), dict(stage.config)
-    changed = {key: before.get(key) for key in _LENGTH if key in before and before[key] != now[key]}
-    if manifest.kind != stage.kind or not changed:
-        return
-    if stage.difference(manifest.model_copy(update={"config": before | {k: now[k] for k in changed}})):
-        return  # something else differs too: `Stage` says what
     there = shipped.list_checkpoints(out)
     done = max((shipped.step_of(path.name) or 0 for path in there), default=0)
     if manifest.complete and not there:
@@ -46,9 +40,9 @@ def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> N
         )
     _require_possible(config, changed, done, out)
     entry = {"at": done, **changed}
-    stage.config["changes"] = [*before.get("changes", []), entry]
+    stage.config["changes"] = [*manifest.config.get("changes", []), entry]
     stage.reopen()
-    words = ", ".join(f"{key} {old} → {now[key]}" for key, old in changed.items())
+    words = ", ".join(f"{key} {old} → {stage.config[key]}" for key, old in changed.items())
     progress.note(f"{out} continues from update {done:,} with {words}")
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,8 +38,10 @@ from headwater.storage.provenance import (
     content_identity,
     describe_input,
     has_manifest,
+    open_folder,
     read_manifest,
     record_files,
+    relocated,
 )
 from headwater.storage.remote import list_source
 
@@ -130,6 +133,19 @@ class Stage:
         check_files(self.out, manifest, hashes=hashes)
         progress.note(f"{self.out} is complete already")
         return True
+
+    def changed(self, keys: Collection[str]) -> dict[str, Any]:
+        """Return the earlier values of those of `keys` in which the folder at `out` differs from this stage.
+
+        Empty if there is no folder of this stage, or if it differs in anything else.
+        """
+        if not has_manifest(self.out):
+            return {}
+        manifest = read_manifest(self.out)
+        before = {key: manifest.config.get(key, self.defaults.get(key)) for key in keys}
+        changed = {key: value for key, value in before.items() if value != self.config.get(key)}
+        now = manifest.config | {key: self.config.get(key) for key in changed}
+        return {} if self.difference(manifest.model_copy(update={"config": now})) else changed
 
     @contextmanager
     def write(self) -> Iterator[Path]:
@@ -238,6 +254,27 @@ class Stage:
         if self.seed != other.seed:
             return f"{self.kind} made with seed {other.seed}, where now it is {self.seed}"
         return ""
+
+
+def copy_folder(source: Path, destination: Path) -> None:
+    """Copy a complete folder with its manifest, whose inputs keep their places; leave the same copy as it is.
+
+    Raises FolderError if `destination` is anything else, or if `source` is damaged or not complete.
+    """
+    manifest = open_folder(source)
+    if has_manifest(destination) and read_manifest(destination).identity == manifest.identity:
+        return
+    if destination.exists():
+        raise FolderError(f"{destination} is not a copy of {source}", repair="Move it to another place")
+    inputs = [relocated(entry, source, destination) for entry in manifest.inputs]
+    with storage_errors(destination), new_part(destination, folder=True) as work:
+        for name in manifest.files:
+            (work / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / name, work / name)
+        flush(work)
+        write_json(work / MANIFEST, manifest.model_copy(update={"inputs": inputs}).sealed().to_dict())
+        work.rename(destination)
+        flush(destination.parent, deep=False)
 
 
 def _first_difference(

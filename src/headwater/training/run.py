@@ -108,6 +108,8 @@ class Run:
     # One entry a validation: its step, figures and details, and as "training" the mean losses since the previous
     # one.
     curve: list[dict[str, Any]] = field(default_factory=list)
+    # The record of a state that the trainer's weights are already in, as that of a checkpoint.
+    begins_with: dict[str, Any] | None = None
     best: dict[str, Any] | None = None  # {"rank": …, "step": …}
     tokens: int = 0
     seconds: float = 0.0
@@ -185,11 +187,7 @@ class Run:
                     self.on_update(dict(line))
                 if stop and not self._is_over():
                     raise KeyboardInterrupt
-        if not self._is_kept(trainer.step):
-            raise StorageError(
-                f"the checkpoint of the last update, {trainer.step:,}, could not be written",
-                repair="Free some space, and run the same command again: it resumes from the last good checkpoint",
-            )
+        self._require_kept(trainer.step)
         progress.finish(self._summary())
 
     def restore_best(self) -> None:
@@ -293,6 +291,14 @@ class Run:
         self.checkpoints.wait()
         return bool(self.trainer.ranks.broadcast(self.checkpoints.path_of(step).is_dir()))
 
+    def _require_kept(self, step: int) -> None:
+        """Raise StorageError if the checkpoint of a step could not be written; every rank must call this."""
+        if not self._is_kept(step):
+            raise StorageError(
+                f"the checkpoint of update {step:,} could not be written",
+                repair="Free some space, and run the same command again: it resumes from the last good checkpoint",
+            )
+
     def _checkpoint(self) -> None:
         """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best."""
         step, optimizer = self.trainer.step, self.trainer.optimizer
@@ -322,15 +328,19 @@ class Run:
             return
         ranks, optimizer = self.trainer.ranks, self.trainer.optimizer
         newest = ranks.broadcast(self.checkpoints.newest() if ranks.is_first else None)
-        if newest is None:
+        path, record = newest or (None, self.begins_with)
+        if record is None:
             return
-        path, record = newest
-        self.checkpoints.load(path, optimizer.state())
+        if path is not None:
+            self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
         self.tokens, self.seconds, self.best = record["tokens"], record["seconds"], record["best"]
         self.curve, self._sums, self._summed = record["curve"], record["sums"], record["summed"]
         self.checkpoints.pinned = set(record["pinned"])
         step = record["step"]
+        if path is None:
+            self._checkpoint()  # the best state so far
+            self._require_kept(step)
         if self.best and not self._has_best(self.best["step"], step):
             self._forget_best(step)
         self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")

@@ -1,0 +1,229 @@
+"""Training a fine-tuned model further: its head is kept with new rows, and a finished training gets longer."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import headwater as hw
+from headwater.cli.main import main
+from headwater.errors import DataError, HeadwaterError, MismatchError, UsageError
+from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.stage import finetune
+from headwater.storage.progress import SILENT, Progress
+from headwater.storage.provenance import open_folder, read_manifest
+
+FAST = ["--set=batch_size=8", "--set=precision=fp32", "--set=checkpoint_every=2", "--set=learning_rate=1e-3"]
+
+
+def write(path: Path, texts: list[str], labels: list[str]) -> Path:
+    with path.open("w", newline="") as handle:
+        csv.writer(handle).writerows([("text", "label"), *zip(texts, labels, strict=True)])
+    return path
+
+
+class Stop(Exception):
+    """What ends a process in a test."""
+
+
+class StopAfter(Progress):
+    def __init__(self, updates: int) -> None:
+        self.updates = updates
+
+    def advance(self, done: float, **figures: float) -> None:
+        if done == self.updates:
+            raise Stop
+
+
+@pytest.fixture(scope="module")
+def week(base: Path, tmp_path_factory: pytest.TempPathFactory, sentences: Any) -> tuple[Path, Path]:
+    """Return the first week's model and table."""
+    folder = tmp_path_factory.mktemp("week")
+    table = write(folder / "first.csv", *sentences(60, seed=1))
+    assert command(folder / "first", "--model", base, "--task", "classify", "--train", table, "--epochs", "1") == 0
+    return folder / "first", table
+
+
+def command(out: Path, *arguments: Any) -> int:
+    return main(["finetune", "--out", str(out), *map(str, arguments), *FAST])
+
+
+def further(tmp_path: Path, week: tuple[Path, Path], sentences: Any, label: str) -> Path:
+    """Return a table of new rows, all good or with a label of their own."""
+    texts, _ = sentences(30, seed=4)
+    kept = [(f"{text} today", label if n % 3 == 0 else "good") for n, text in enumerate(texts)]
+    return write(tmp_path / "new.csv", [text for text, _ in kept], [name for _, name in kept])
+
+
+def test_labels_keep_their_order_and_new_ones_come_last(
+    week: tuple[Path, Path], tmp_path: Path, sentences: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = further(tmp_path, week, sentences, "arrival")
+    assert command(tmp_path / "second", "--from", week[0], "--train", table, "--epochs", "1") == 0
+    said = capsys.readouterr()
+    assert "1 new label, after the others: 'arrival'" in said.err
+    assert "1 label kept without a training row: 'bad'" in said.err
+    assert "New labels, after the earlier ones: arrival" in said.out
+    tuned = FineTuned.load(tmp_path / "second")
+    assert tuned.labels.names == ["bad", "good", "arrival"]
+    metrics = json.loads((tmp_path / "second" / "metrics.json").read_text())
+    assert metrics["continued"]["known"] == 0
+    assert metrics["continued"]["without_rows"] == ["bad"]
+    assert "arrival" in (tmp_path / "second" / "report.html").read_text()
+    both = tmp_path / "both.csv"
+    both.write_text(week[1].read_text() + table.read_text().partition("\n")[2])
+    assert command(tmp_path / "third", "--from", tmp_path / "second", "--train", both, "--epochs", "1") == 0
+    trained = json.loads((tmp_path / "third" / "metrics.json").read_text())["continued"]
+    assert trained["known"] == trained["rows"] > 60
+    assert FineTuned.load(tmp_path / "third").labels == tuned.labels
+
+
+def test_a_training_begins_with_the_weights_of_the_head(week: tuple[Path, Path], tmp_path: Path) -> None:
+    config = FinetuneConfig.build({**FineTuned.keys_of(week[0]), "steps": 1, "learning_rate": 1e-9})
+    finetune(config, tmp_path / "same", model=week[0], train=week[1])
+    one, other = (FineTuned.load(folder).model.head.state_dict() for folder in (week[0], tmp_path / "same"))
+    for name, tensor in one.items():
+        assert torch.allclose(tensor, other[name], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--task", "entail"], "fine-tuned with task = classify"),
+        (["--freeze"], "fine-tuned with freeze = False"),
+        (["--from-scratch"], "keep_head needs the fine-tuned weights"),
+        (["--tokenizer", "gpt2"], "tokenizer"),
+        (["--model", "gpt2-mini"], "both name the model"),
+    ],
+)
+def test_another_kind_of_head_is_refused_by_name(
+    options: list[str],
+    message: str,
+    week: tuple[Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = tmp_path / "pairs.csv"
+    rows.write_text("text,premise,hypothesis,label\n" + "".join(f"a{n},a{n},b{n},good\n" for n in range(9)))
+    assert command(tmp_path / "out", "--from", week[0], "--train", rows, *options) != 0
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_among_words_are_not_new_labels(week: tuple[Path, Path], tmp_path: Path) -> None:
+    config = FinetuneConfig.build(FineTuned.keys_of(week[0]))
+    table = write(tmp_path / "new.csv", ["a", "b", "c"], ["1", "0", "1"])
+    with pytest.raises(DataError, match="a number, but the training labels are words"):
+        finetune(config, tmp_path / "out", model=week[0], train=table)
+
+
+def test_a_base_has_no_head_to_keep(base: Path, week: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(HeadwaterError, match="not a fine-tuned model"):
+        FineTuned.keys_of(base)
+    estimator = hw.Classifier.load(week[0])
+    assert estimator.get_params()["base"] == base
+
+
+def tuned(base: Path, table: Path, out: Path, progress: Progress = SILENT, **changes: Any) -> dict[str, Any]:
+    keys = {"batch_size": 8, "precision": "fp32", "checkpoint_every": 2, "learning_rate": 5e-3}
+    config = FinetuneConfig.build({**keys, "epochs": 2, **changes})
+    return finetune(config, out, model=base, train=table, progress=progress)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    names = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in {".lock"}]
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in names if p.name != "metrics.jsonl"}
+
+
+@pytest.fixture(scope="module")
+def longer(base: Path, week: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a training of two epochs, and the same one with four."""
+    folder = tmp_path_factory.mktemp("longer")
+    tuned(base, week[1], folder / "short")
+    shutil.copytree(folder / "short", folder / "long")
+    tuned(base, week[1], folder / "long", epochs=4)
+    return folder / "short", folder / "long"
+
+
+def test_more_epochs_continue_from_the_best_state(longer: tuple[Path, Path]) -> None:
+    short, long = longer
+    before, after = (json.loads((folder / "metrics.json").read_text()) for folder in longer)
+    assert after["steps"] == 2 * before["steps"]
+    kept = [entry for entry in before["curve"] if entry["step"] <= before["best_step"]]
+    assert after["curve"][: len(kept)] == kept
+    assert after["value"] >= before["value"]
+    assert read_manifest(long).config["changes"] == [
+        {"at": before["best_step"], "epochs": 2.0, "model": f"model-{before['steps']}"}
+    ]
+    kept_model = long / f"model-{before['steps']}"
+    assert read_manifest(kept_model).identity == read_manifest(short).identity
+    open_folder(kept_model)
+    open_folder(long)
+    assert [entry.path_from(kept_model).exists() for entry in read_manifest(kept_model).inputs]
+    assert not (long / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("updates", [0, 21])
+def test_a_stopped_lengthening_resumes_bit_for_bit(
+    updates: int, base: Path, week: tuple[Path, Path], longer: tuple[Path, Path], tmp_path: Path
+) -> None:
+    short, long = longer
+    out = tmp_path / "long"
+    shutil.copytree(short, out)
+    best = json.loads((short / "metrics.json").read_text())["best_step"]
+    with pytest.raises(Stop):
+        tuned(base, week[1], out, StopAfter(max(best, updates)), epochs=4)
+    with pytest.raises(HeadwaterError, match="is not complete"):
+        FineTuned.load(out)
+    tuned(base, week[1], out, epochs=4)
+    assert files(out) == files(long)
+
+
+def test_fewer_epochs_than_done_are_one_message(
+    base: Path, week: tuple[Path, Path], longer: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(longer[0], out)
+    before = files(out)
+    with pytest.raises(UsageError, match=r"has done 14 updates, which are 2 epochs, and now it has 7"):
+        tuned(base, week[1], out, epochs=1)
+    assert files(out) == before
+    assert tuned(base, week[1], out, epochs=None, steps=14)["steps"] == 14  # as it is
+    assert files(out) == before
+    with pytest.raises(HeadwaterError, match=r"made with learning_rate.*--from"):
+        tuned(base, week[1], out, learning_rate=1e-4)
+    assert files(out) == before
+
+
+def test_a_deleted_start_is_one_message(
+    base: Path, week: tuple[Path, Path], longer: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(longer[0], out)
+    with pytest.raises(Stop):
+        tuned(base, week[1], out, StopAfter(16), epochs=4)
+    shutil.rmtree(out / "checkpoints")
+    shutil.move(out / "model-14", tmp_path / "elsewhere")
+    with pytest.raises(HeadwaterError, match="and so are the checkpoints"):
+        tuned(base, week[1], out, epochs=4)
+    shutil.move(tmp_path / "elsewhere", out / "model-14")
+    tuned(base, week[1], out, epochs=4)
+    assert files(out) == files(longer[1])
+
+
+def test_a_head_over_a_frozen_base_is_kept_too(base: Path, week: tuple[Path, Path], tmp_path: Path) -> None:
+    frozen = {"freeze": True, "task_model": "lstm", "batch_size": 8, "epochs": 1}
+    finetune(FinetuneConfig.build(frozen), tmp_path / "a", model=base, train=week[1])
+    config = FinetuneConfig.build({**FineTuned.keys_of(tmp_path / "a"), "steps": 1, "learning_rate": 1e-9})
+    finetune(config, tmp_path / "b", model=tmp_path / "a", train=week[1])
+    one, other = (FineTuned.load(tmp_path / name).model.head.state_dict() for name in "ab")
+    assert all(torch.allclose(tensor, other[name], atol=1e-6) for name, tensor in one.items())
+    with pytest.raises(MismatchError, match="freeze = True, and now it is False"):
+        finetune(FinetuneConfig(keep_head=True), tmp_path / "c", model=tmp_path / "a", train=week[1])
