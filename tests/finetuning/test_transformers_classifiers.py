@@ -64,7 +64,7 @@ def expected(folder: Path, rows: list[Any], *, together: bool) -> torch.Tensor:
     return torch.cat(logits)
 
 
-@pytest.mark.parametrize("case", ["gpt2", "untied", "bos-and-eos", "no-padding", "openai-gpt", "bert"])
+@pytest.mark.parametrize("case", ["gpt2", "untied", "unnamed", "bos-and-eos", "no-padding", "openai-gpt", "bert"])
 def test_probabilities_are_those_of_transformers(case: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
     kind = case if case in ("openai-gpt", "bert") else "gpt2"
     changes: dict[str, Any] = {"untied": {"tie_word_embeddings": False}, "no-padding": {"pad_token_id": None}}
@@ -74,6 +74,9 @@ def test_probabilities_are_those_of_transformers(case: str, tmp_path: Path, toke
         path = tmp_path / "theirs" / "tokenizer_config.json"
         settings = json.loads(path.read_text(encoding="utf-8"))
         write_json(path, settings | {"add_bos_token": True, "add_eos_token": True})
+    if case == "unnamed":
+        path = tmp_path / "theirs" / "config.json"
+        write_json(path, json.loads(path.read_text(encoding="utf-8")) | {"architectures": None})
     assert main(["convert", str(tmp_path / "theirs"), str(tmp_path / "exported")]) == 0
     Classifier.load(tmp_path / "theirs").save(tmp_path / "saved")
     for rows, estimator in ((TEXTS, Classifier), (PAIRS, Entailment)):

@@ -134,6 +134,7 @@ def test_large_finite_values_are_no_error(folder: Path) -> None:
         ({"model_type": None}, "model_type"),
         ({"activation_function": "prelu"}, "activation_function = 'prelu'"),
         ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ({"n_inner": 12}, "has shape (8, 32); expected (8, 12)"),
         ({"n_head": 3}, "not divisible"),
         ({"n_layer": "two"}, "layers"),
@@ -149,6 +150,13 @@ def test_a_value_of_the_wrong_type_in_berts_configuration_is_refused(key: str, v
     content = huggingface.write_config(preset("bert-base"), "float32", {}) | {key: value}
     with pytest.raises(DataError, match=key.replace("hidden_size", "width")):
         huggingface.read_config(content, "config.json")
+
+
+def test_an_adapter_is_refused_and_not_left_out(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "gpt2"}')
+    assert "adapter of PEFT" in str(refusal(folder))
+    (folder / "config.json").unlink()
+    assert "adapter of PEFT" in str(refusal(folder))
 
 
 def test_a_configuration_that_lacks_a_key_or_is_no_object(folder: Path) -> None:

@@ -101,6 +101,18 @@ def test_each_dropout_of_a_configuration_acts_in_training(kind: str, tmp_path: P
     assert load_model(tmp_path).config == model.config
 
 
+def test_the_other_names_of_a_configurations_keys_are_read(tmp_path: Path) -> None:
+    theirs = their_model("gpt2", {})
+    theirs.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+    for key, other in (names | {"n_positions": "max_position_embeddings"}).items():
+        config[other] = config.pop(key)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert_same_logits(again, tmp_path)
+
+
 HEADS = [
     *("BertModel", "BertForMaskedLM", "BertForPreTraining", "BertForQuestionAnswering"),
     *("BertForTokenClassification", "BertForMultipleChoice", "BertForNextSentencePrediction"),

@@ -104,8 +104,15 @@ class SavedClassifier(NamedTuple):
 
 
 def class_of(folder: Path) -> str | None:
-    """Return the class of a classifier of transformers in a folder, which Headwater has; else None."""
-    return next((name for name in _architectures(folder) if name in CLASSES.values()), None)
+    """Return the class of a classifier of transformers in a folder, which Headwater has; else None.
+
+    A folder that names no class is one if it has the tensors of the head.
+    """
+    if named := _architectures(folder):
+        return next((name for name in named if name in CLASSES.values()), None)
+    kind = str(read_object(folder / "config.json").get("model_type"))
+    names = _BERT if kind == "bert" else _GPT
+    return CLASSES[kind] if kind in CLASSES and read_tensors(folder, names).keys() == names.keys() else None
 
 
 def other_head(folder: Path) -> str | None:

@@ -195,6 +195,12 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise shipped.not_a_model(folder)
+    if (folder / "adapter_config.json").is_file():
+        raise FolderError(
+            f"{folder} has an adapter of PEFT, whose weights are added to those of another model",
+            expected="a whole model",
+            repair="Merge them in Python: model.merge_and_unload().save_pretrained(NEW)",
+        )
     if (folder / CONFIG).is_file():
         return
     if (folder / "params_shapes.json").is_file() or (folder / "hparams.json").is_file():

@@ -28,6 +28,13 @@ _ACTIVATIONS = {
 }
 _OPENAI_GPT = {"gelu": "gelu-tanh"}  # openai-gpt calls GELU's tanh form just "gelu"
 END_OF_TEXT = 50_256  # <|endoftext|> of the original GPT-2 vocabulary
+# Other names of the keys of GPTs, which transformers reads.
+_ALIASES = {
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+}
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
 
@@ -159,13 +166,14 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
         if isinstance(kind, str) and kind.startswith(OWN_TYPE):
             return kind, ModelConfig.build(table, source=path)
         if kind == "bert":
-            refuse_cross_attention(content, path)
+            _refuse_others(content, path)
             shape = bert.read_config(content, path) | {"activation": read_activation(kind, content, path)}
             return kind, ModelConfig.build(shape, table, source=path)
         if not isinstance(kind, str) or kind not in _CLASSES:
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "has no model_type"
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
-        refuse_cross_attention(content, path)
+        _refuse_others(content, path)
+        content = {ours: content[alias] for alias, ours in _ALIASES.items() if alias in content} | dict(content)
         classes = content.get("architectures") or ()
         fields = {
             "vocabulary": content["vocab_size"],
@@ -215,10 +223,17 @@ def activation_name(kind: str, activation: str) -> str:
     return activation.replace("-", "_")
 
 
-def refuse_cross_attention(content: Mapping[str, Any], path: str) -> None:
-    """Raise DataError for a decoder that attends to an encoder."""
+def _refuse_others(content: Mapping[str, Any], path: str) -> None:
+    """Raise DataError for a decoder that attends to an encoder, and for quantized weights."""
     if content.get("add_cross_attention"):
         raise DataError(
             f"{path} has add_cross_attention = true: the model is the decoder of an encoder-decoder",
             expected="a model that reads one text",
+        )
+    if content.get("quantization_config"):
+        method = str(dict(content["quantization_config"]).get("quant_method", "unnamed"))[:40]
+        raise DataError(
+            f"{path} has quantization_config: the model computes with quantized weights ({method})",
+            expected="weights in float32, float16 or bfloat16",
+            repair="Convert the model that was quantized",
         )
