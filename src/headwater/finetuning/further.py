@@ -29,7 +29,7 @@ from headwater.finetuning.rows import Raw
 from headwater.finetuning.seen import Seen
 from headwater.finetuning.training import OUTPUTS, TrainingOutcome, journal_entry, measure_probabilities
 from headwater.reading import read_json
-from headwater.storage import Progress, Stage, copy_folder, read_manifest
+from headwater.storage import Progress, Stage, read_manifest
 from headwater.training import CHECKPOINTS, read_journal
 
 METRICS_FILE, JOURNAL = "metrics.json", "metrics.jsonl"
@@ -158,7 +158,7 @@ def change_length(
         )
     if manifest.complete:
         entry["model"] = f"model-{done}"
-        copy_folder(out, out / entry["model"])
+        stage.copy(out / entry["model"])
         remove_checkpoints(out)  # of the finished training, left by a kill just before their removal
         progress.note(f"the model of the shorter training is now {out / entry['model']}")
     stage.config["changes"] = [*manifest.config.get("changes", []), {"at": at, **entry}]

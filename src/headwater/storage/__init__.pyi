@@ -16,7 +16,7 @@ from .progress import SILENT, PlainProgress, Progress, say
 from .provenance import Input, Manifest, has_manifest, identity_of, open_folder, read_manifest, user_files
 from .remote import folder_files, list_source
 from .resources import available_resources, cache_folder, data_folder, find_resource
-from .stage import Stage, copy_folder
+from .stage import Stage
 
 __all__ = [
     "SILENT",
@@ -31,7 +31,6 @@ __all__ = [
     "atomic_write",
     "available_resources",
     "cache_folder",
-    "copy_folder",
     "data_folder",
     "find_resource",
     "folder_files",

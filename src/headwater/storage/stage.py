@@ -224,6 +224,27 @@ class Stage:
         write_json(self.out / MANIFEST, manifest.to_dict())
         check_files(self.out, manifest, hashes=False)
 
+    def copy(self, destination: Path) -> None:
+        """Copy the complete folder at `out` with its manifest, whose inputs keep their places.
+
+        A folder that is the copy already stays. Raises FolderError if `destination` is anything else, or if `out`
+        is damaged or not complete.
+        """
+        manifest = open_folder(self.out)
+        if has_manifest(destination) and read_manifest(destination).identity == manifest.identity:
+            return
+        if destination.exists():
+            raise FolderError(f"{destination} is not a copy of {self.out}", repair="Move it to another place")
+        inputs = [relocated(entry, self.out, destination) for entry in manifest.inputs]
+        with storage_errors(destination), new_part(destination, folder=True) as work:
+            for name in manifest.files:
+                (work / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.out / name, work / name)
+            flush(work)
+            write_json(work / MANIFEST, manifest.model_copy(update={"inputs": inputs}).sealed().to_dict())
+            work.rename(destination)
+            flush(destination.parent, deep=False)
+
     def manifest(self, files: dict[str, FileRecord], *, complete: bool) -> Manifest:
         """Return the manifest of this stage with `files`."""
         return Manifest(
@@ -254,27 +275,6 @@ class Stage:
         if self.seed != other.seed:
             return f"{self.kind} made with seed {other.seed}, where now it is {self.seed}"
         return ""
-
-
-def copy_folder(source: Path, destination: Path) -> None:
-    """Copy a complete folder with its manifest, whose inputs keep their places; leave the same copy as it is.
-
-    Raises FolderError if `destination` is anything else, or if `source` is damaged or not complete.
-    """
-    manifest = open_folder(source)
-    if has_manifest(destination) and read_manifest(destination).identity == manifest.identity:
-        return
-    if destination.exists():
-        raise FolderError(f"{destination} is not a copy of {source}", repair="Move it to another place")
-    inputs = [relocated(entry, source, destination) for entry in manifest.inputs]
-    with storage_errors(destination), new_part(destination, folder=True) as work:
-        for name in manifest.files:
-            (work / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, work / name)
-        flush(work)
-        write_json(work / MANIFEST, manifest.model_copy(update={"inputs": inputs}).sealed().to_dict())
-        work.rename(destination)
-        flush(destination.parent, deep=False)
 
 
 def _first_difference(
