@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -121,5 +122,19 @@ def extensions() -> list[Extension]:
     return found
 
 
+def description() -> str:
+    """Return README.md for a package index, which has neither its picture nor the files that it links to."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^!\[.*\n\n.*\n\n", "", text, flags=re.M)  # a picture and its caption
+    text = re.sub(r"^<!--.*-->\n", "", text, flags=re.M)
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
+
+
 options: dict[str, Any] = {"bdist_wheel": {"py_limited_api": "cp311"}}
-setup(ext_modules=extensions(), cmdclass={"build_ext": Build, "build_py": Pages}, options=options)
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build_ext": Build, "build_py": Pages},
+    options=options,
+    long_description=description(),
+    long_description_content_type="text/markdown",
+)

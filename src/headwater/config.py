@@ -100,8 +100,8 @@ class Config(BaseModel):
                 if one["loc"][:1] == (cls.inline,):
                     one["loc"] = one["loc"][1:]
             first = errors[0]["loc"][:1]
-            place = max((one["loc"] for one in errors if one["loc"][:1] == first), key=len)
-            sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, place)]
+            location = max((one["loc"] for one in errors if one["loc"][:1] == first), key=len)
+            sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, location)]
             raise _usage_error(cls, errors, [source, *sources][-1]) from None
 
     @classmethod
@@ -280,9 +280,9 @@ def _usage_error(cls: type[Config], errors: Sequence[Mapping[str, Any]], source:
     if not location:  # keys that exclude each other: the reason names them
         return UsageError(f"{source}: {reason}", repair="Correct one of them")
     # For a union, pydantic reports each type that it tried: `compiled.literal['auto']`.
-    place = list(takewhile(lambda part: "[" not in part, location))
-    key = ".".join(place)
-    tried = [e for e in errors if e["loc"][: len(place)] == first["loc"][: len(place)]]
+    keys = list(takewhile(lambda part: "[" not in part, location))
+    key = ".".join(keys)
+    tried = [e for e in errors if e["loc"][: len(keys)] == first["loc"][: len(keys)]]
     reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
     reason = reason.replace("a valid tuple", "a list")  # TOML has no tuples
     value = repr(first["input"])

@@ -74,14 +74,15 @@ def describe_machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "devices": devices,
         "gflops": {
-            place.type: {
-                name: round(matmul_rate(dtype, place) / 1e9)
+            device.type: {
+                name: round(matmul_rate(dtype, device) / 1e9)
                 for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
             }
-            for place in places
+            for device in places
         },
         "precision": {
-            place.type: "bf16" if choose_precision("auto", place) == torch.bfloat16 else "fp32" for place in places
+            device.type: "bf16" if choose_precision("auto", device) == torch.bfloat16 else "fp32"
+            for device in places
         },
         "extras": {
             extra: all(any(importlib.metadata.distributions(name=package)) for package in packages)
@@ -170,11 +171,11 @@ def _machine_text(machine: dict[str, Any]) -> str:
     rows.append(("kernels", f"{kernels} (also here: {lower})" if kernels else missing_kernels))
     rows += [("limit", limit) for limit in machine["kernels"]["limits"]]
     rows += [("device", f"{d['name']}, {byte_size(d['memory'])}") for d in machine["devices"]]
-    for place, rates in machine["gflops"].items():
+    for device, rates in machine["gflops"].items():
         # The precision that training uses; these rates change with the load of the machine.
-        faster = "training uses bf16" if machine["precision"][place] == "bf16" else "training uses fp32"
+        faster = "training uses bf16" if machine["precision"][device] == "bf16" else "training uses fp32"
         rows.append(
-            (f"matmul {place}", f"fp32 {rates['fp32']:,} GFLOP/s, bf16 {rates['bf16']:,} GFLOP/s: {faster}")
+            (f"matmul {device}", f"fp32 {rates['fp32']:,} GFLOP/s, bf16 {rates['bf16']:,} GFLOP/s: {faster}")
         )
     rows.append(("extras", ", ".join(present) or "none"))
     if absent:

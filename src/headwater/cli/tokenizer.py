@@ -143,8 +143,8 @@ def _show(tokenizer: Tokenizer, ids: list[int]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     shown = Text("" if console.is_terminal else "|").join(
-        Text(_visible(tokenizer.token_bytes(token)), style=f"black on {_COLOURS[place % len(_COLOURS)]}")
-        for place, token in enumerate(ids)
+        Text(_visible(tokenizer.token_bytes(token)), style=f"black on {_COLOURS[position % len(_COLOURS)]}")
+        for position, token in enumerate(ids)
     )
     console.print(shown)
 

@@ -96,11 +96,11 @@ def _look_up(grams: Keys, counts: NDArray[np.int32], keys: Keys) -> tuple[Floats
     discounts = _discounts(counts)
     totals = np.add.reduceat(counts, starts, dtype=np.int64)
     discounted = np.add.reduceat(discounts[np.minimum(counts, 3)], starts)
-    place, counted = _find(grams, keys)
-    count = np.where(counted, counts[place], 0)
-    place, known = _find(contexts, keys >> _BYTE)
-    own = (count - discounts[np.minimum(count, 3)]) / totals[place]
-    return np.where(known, own, 0.0), np.where(known, discounted[place] / totals[place], 1.0)
+    indices, counted = _find(grams, keys)
+    count = np.where(counted, counts[indices], 0)
+    indices, known = _find(contexts, keys >> _BYTE)
+    own = (count - discounts[np.minimum(count, 3)]) / totals[indices]
+    return np.where(known, own, 0.0), np.where(known, discounted[indices] / totals[indices], 1.0)
 
 
 def _discounts(counts: NDArray[np.int32]) -> Floats:

@@ -93,7 +93,7 @@ def _question(document: str, question: str, answers: Sequence[str], letter: str,
 
 def _letter_index(letter: str, count: int) -> int:
     """Return the index of an answer by its letter; raise ValueError if none of `count` answers has this letter."""
-    letters = [chr(ord("A") + place) for place in range(count)]
+    letters = [chr(ord("A") + index) for index in range(count)]
     if letter not in letters:
         raise ValueError(f"the right answer is {letter!r}, expected a letter from A to {letters[-1]}")
     return letters.index(letter)

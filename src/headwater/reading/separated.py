@@ -108,12 +108,12 @@ def _unquoted(field: str) -> str:
 def distinct(columns: list[str]) -> list[str]:
     """Name unnamed columns by their position, except the first, so that no value is lost."""
     taken, named, unnamed = set(columns), list[str](), 0
-    for place, name in enumerate(columns, 1):
+    for number, name in enumerate(columns, 1):
         own = name
         if not name:
             unnamed += 1
             if unnamed > 1:
-                own = f"column {place}"
+                own = f"column {number}"
                 while own in taken:
                     own += "_"
         named.append(own)

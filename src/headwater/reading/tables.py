@@ -149,7 +149,7 @@ def _workbook_records(path: AnyFile) -> Iterator[list[Any]]:
         width = 0
         for cells in book.worksheets[0].iter_rows(values_only=True):
             row = [value.isoformat() if hasattr(value, "isoformat") else value for value in cells]
-            filled = next((place for place in range(len(row), 0, -1) if row[place - 1] not in (None, "")), 0)
+            filled = next((count for count in range(len(row), 0, -1) if row[count - 1] not in (None, "")), 0)
             width = width or filled  # of the header; rows end at their last filled cell
             yield (row[: max(width, filled)] + [None] * (width - len(row))) if filled else []
     except (OSError, KeyError, ValueError, IndexError, BadZipFile) as error:
@@ -160,9 +160,9 @@ def _workbook_records(path: AnyFile) -> Iterator[list[Any]]:
 
 def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
     def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
-        for number, (place, item) in enumerate(items, 1):
+        for number, (where, item) in enumerate(items, 1):
             if not isinstance(item, dict):
-                raise DataError(f"{path} {place} is {json.dumps(item)[:40]}", expected="a JSON object")
+                raise DataError(f"{path} {where} is {json.dumps(item)[:40]}", expected="a JSON object")
             yield number, item
 
     iterator = rows()
@@ -178,8 +178,8 @@ def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:
 
     def unreadable(error: Exception, after: int) -> DataError:
         reason = str(error).partition("\n")[0]
-        place = f" after row {after:,}" if after else ""
-        return DataError(f"{path} cannot be read as Parquet{place}: {reason}", repair="Make the file again")
+        where = f" after row {after:,}" if after else ""
+        return DataError(f"{path} cannot be read as Parquet{where}: {reason}", repair="Make the file again")
 
     def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
         number = 0

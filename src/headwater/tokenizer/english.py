@@ -177,12 +177,12 @@ class EnglishWords:
                     replaced[start] = (last + 1, case)
                 taken[start:end] = b"\1" * (end - start)
         result: list[str] = []
-        place = 0
+        position = 0
         for start in sorted(replaced):
-            result += words[place:start]
-            place, case = replaced[start]
+            result += words[position:start]
+            position, case = replaced[start]
             result += case
-        return result + words[place:]
+        return result + words[position:]
 
     def _candidates(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
         """Return special cases with an affix whose first two words are among these: (split words, own words)."""

@@ -32,31 +32,31 @@ def split_gpt2(text: str) -> list[str]:
     The last character of white space belongs to the next piece.
     """
     pieces = []
-    place = 0
-    while place < len(text):
-        end = _piece_end(text, place)
-        pieces.append(text[place:end])
-        place = end
+    position = 0
+    while position < len(text):
+        end = _piece_end(text, position)
+        pieces.append(text[position:end])
+        position = end
     return pieces
 
 
-def _piece_end(text: str, place: int) -> int:
+def _piece_end(text: str, start: int) -> int:
     for contraction in CONTRACTIONS:
-        if text.startswith(contraction, place):
-            return place + len(contraction)
-    first = place + 1 if text[place] == " " and place + 1 < len(text) else place
+        if text.startswith(contraction, start):
+            return start + len(contraction)
+    first = start + 1 if text[start] == " " and start + 1 < len(text) else start
     kind = _category(text[first])
     if kind != "space":
         return _run_end(text, first)
-    end = _run_end(text, place)
-    return end - 1 if end < len(text) and end - place > 1 else end
+    end = _run_end(text, start)
+    return end - 1 if end < len(text) and end - start > 1 else end
 
 
-def _run_end(text: str, place: int) -> int:
-    kind = _category(text[place])
-    while place < len(text) and _category(text[place]) == kind:
-        place += 1
-    return place
+def _run_end(text: str, position: int) -> int:
+    kind = _category(text[position])
+    while position < len(text) and _category(text[position]) == kind:
+        position += 1
+    return position
 
 
 def _category(character: str) -> str:
@@ -79,14 +79,14 @@ def merge_word(symbols: Sequence[str], ranks: dict[tuple[str, str], int]) -> lis
 
 def _merge(word: Sequence[str], pair: tuple[str, str]) -> list[str]:
     merged: list[str] = []
-    place = 0
-    while place < len(word):
-        if tuple(word[place : place + 2]) == pair:
+    position = 0
+    while position < len(word):
+        if tuple(word[position : position + 2]) == pair:
             merged.append(pair[0] + pair[1])
-            place += 2
+            position += 2
         else:
-            merged.append(word[place])
-            place += 1
+            merged.append(word[position])
+            position += 1
     return merged
 
 

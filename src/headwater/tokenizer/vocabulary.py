@@ -143,7 +143,7 @@ class Vocabulary:
                     expected="a different text for each special token",
                 )
         start = len(self.tokens)
-        ids = {name: start + place for place, name in enumerate(new)}
+        ids = {name: start + index for index, name in enumerate(new)}
         library = self.library
         if library and new:
             content = json.loads(library)
@@ -246,13 +246,13 @@ def vocabulary_from_ranks(ranks: Mapping[bytes, int], special_tokens: Mapping[st
 
 def _merged_bytes(token: bytes, ranks: Mapping[bytes, int], limit: int) -> list[bytes]:
     """Merge a token's bytes, lowest rank first, by ranks below `limit`."""
-    parts = [token[place : place + 1] for place in range(len(token))]
+    parts = [token[position : position + 1] for position in range(len(token))]
     while True:
         best, at = limit, -1
-        for place in range(len(parts) - 1):
-            rank = ranks.get(parts[place] + parts[place + 1], limit)
+        for position in range(len(parts) - 1):
+            rank = ranks.get(parts[position] + parts[position + 1], limit)
             if rank < best:
-                best, at = rank, place
+                best, at = rank, position
         if at < 0:
             return parts
         parts[at : at + 2] = [parts[at] + parts[at + 1]]

@@ -65,8 +65,8 @@ class BloomFilter:
             native.check(fast.headwater_bloom_add(*self._arguments(hashes)))
             return
         for start in range(0, len(hashes), _TOGETHER):
-            for place, mask in self._places(hashes[start : start + _TOGETHER]):
-                self._set(place, mask)
+            for offsets, mask in self._places(hashes[start : start + _TOGETHER]):
+                self._set(offsets, mask)
 
     def contains(self, hashes: Hashes) -> NDArray[np.bool_]:
         """Return whether each item was added, (n,) bool; True for others with probability `bound` at most."""
@@ -77,8 +77,8 @@ class BloomFilter:
             return contained
         for start in range(0, len(hashes), _TOGETHER):
             part = slice(start, start + _TOGETHER)
-            for place, mask in self._places(hashes[part]):
-                contained[part] &= (self._bytes[place] & mask) != 0
+            for offsets, mask in self._places(hashes[part]):
+                contained[part] &= (self._bytes[offsets] & mask) != 0
         return contained
 
     def false_positive_rate(self) -> float:
@@ -103,14 +103,14 @@ class BloomFilter:
         for _ in range(self.bits_an_item):
             block = ((value >> np.uint64(32)) * np.uint64(self._blocks)) >> np.uint64(32)
             inside = value & np.uint64(_BLOCK - 1)
-            place = (block * np.uint64(_BLOCK // 8) + (inside >> np.uint64(3))).astype(np.int64)
-            bits.append((place, np.uint8(1) << (inside & np.uint64(7)).astype(np.uint8)))
+            offsets = (block * np.uint64(_BLOCK // 8) + (inside >> np.uint64(3))).astype(np.int64)
+            bits.append((offsets, np.uint8(1) << (inside & np.uint64(7)).astype(np.uint8)))
             value += step
         return bits
 
-    def _set(self, place: NDArray[np.int64], mask: NDArray[np.uint8]) -> None:
+    def _set(self, offsets: NDArray[np.int64], mask: NDArray[np.uint8]) -> None:
         # If two items share a byte, only the later assignment takes effect: repeat the others.
-        while len(place):
-            self._bytes[place] = self._bytes.take(place) | mask
-            lost = (self._bytes.take(place) & mask) == 0
-            place, mask = place[lost], mask[lost]
+        while len(offsets):
+            self._bytes[offsets] = self._bytes.take(offsets) | mask
+            lost = (self._bytes.take(offsets) & mask) == 0
+            offsets, mask = offsets[lost], mask[lost]

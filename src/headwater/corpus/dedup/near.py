@@ -73,8 +73,8 @@ class MinHash:
             return scramble((words * _POWERS[: len(words)]).sum(keepdims=True)) if len(words) else words
         count = len(words) - WORDS + 1
         grams = np.zeros(count, np.uint64)
-        for place in range(WORDS):
-            grams += words[place : place + count] * _POWERS[place]
+        for offset in range(WORDS):
+            grams += words[offset : offset + count] * _POWERS[offset]
         return np.unique(scramble(grams))
 
 
@@ -136,12 +136,12 @@ def find_duplicates(
             originals.append(int(wanted[group[0]]))
             continue
         kept: list[int] = []
-        for place in group:
-            original = next((s for s in kept[:_COMPARED] if jaccard(sets[s], sets[place]) >= similarity), None)
+        for member in group:
+            original = next((s for s in kept[:_COMPARED] if jaccard(sets[s], sets[member]) >= similarity), None)
             if original is None:
-                kept.append(place)
+                kept.append(member)
             else:
-                removed.append(int(wanted[place]))
+                removed.append(int(wanted[member]))
                 originals.append(int(wanted[original]))
     sets.remove()
     order = np.argsort(removed)
@@ -181,8 +181,8 @@ def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:
     """Yield the documents of each root in ascending order, if they are more than one."""
     order = np.argsort(roots, kind="stable").astype(np.uint32)
     begins = np.flatnonzero(np.concatenate([[True], roots[order[1:]] != roots[order[:-1]], [True]]))
-    for place in np.flatnonzero(np.diff(begins) > 1):
-        yield order[begins[place] : begins[place + 1]].tolist()
+    for run in np.flatnonzero(np.diff(begins) > 1):
+        yield order[begins[run] : begins[run + 1]].tolist()
 
 
 def write_shingles(texts: Iterable[str], path: Path) -> None:
@@ -206,9 +206,9 @@ class ShingleFiles:
         self._starts = np.cumsum([0, *map(len, ends)]).tolist()
         self._ends = [np.concatenate([[0], own]) for own in ends]
 
-    def __getitem__(self, place: int) -> Keys:
-        file = bisect_right(self._starts, place) - 1
-        row = place - self._starts[file]
+    def __getitem__(self, index: int) -> Keys:
+        file = bisect_right(self._starts, index) - 1
+        row = index - self._starts[file]
         begin, end = self._ends[file][row : row + 2].tolist()
         # Opened each time: there is a file for each task, and processes are usually limited to 1,024 open files.
         return np.fromfile(self._paths[file], np.uint64, end - begin, offset=8 * begin)

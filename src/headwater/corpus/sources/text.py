@@ -87,7 +87,7 @@ def _tidy(text: str) -> str:
 
 def _longest(row: list[str]) -> int:
     """Return the number, from 1, of the longest value of a row."""
-    return 1 + max(range(len(row)), key=lambda place: len(row[place]))
+    return 1 + max(range(len(row)), key=lambda column: len(row[column]))
 
 
 def _table_texts(

@@ -52,8 +52,8 @@ class CrawlLog:
     def has(self, url: str) -> bool:
         """Return whether an earlier run finished a link; within one run no link comes twice."""
         number = _short(url)
-        place = bisect_left(self._done, number)
-        return place < len(self._done) and self._done[place] == number
+        position = bisect_left(self._done, number)
+        return position < len(self._done) and self._done[position] == number
 
     def refuse(self, url: str, outcome: str) -> None:
         """Record a link without a page."""
@@ -142,7 +142,7 @@ class CrawlLog:
         be read, or whose page cannot. Raises FolderError if an earlier line cannot be read.
         """
         recent: deque[tuple[int, dict[str, Any]]] = deque()  # (place, entry) of the last lines
-        most, place, unread = 2 * SYNC_LINKS, 0, 0
+        most, offset, unread = 2 * SYNC_LINKS, 0, 0
         with journal.open("rb") as handle:
             for number, line in enumerate(handle, 1):
                 entry = None if unread else _parse_line(line)
@@ -151,15 +151,15 @@ class CrawlLog:
                     if unread > most:
                         raise self._damaged(journal, f"line {number - unread + 1} cannot be read")
                     continue
-                recent.append((place, entry))
-                place += len(line)
+                recent.append((offset, entry))
+                offset += len(line)
                 if len(recent) > most:
                     self._restore(recent.popleft()[1])
         for before, entry in recent:
             if "file" in entry and not self._is_readable(entry):
                 return before
             self._restore(entry)
-        return place
+        return offset
 
     def _restore(self, entry: dict[str, Any]) -> None:
         self._done.append(_short(entry["url"]))

@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 def find_tensors(folder: Path) -> dict[str, Place]:
-    """Return the location of every tensor of the safetensors files in `folder`, by its name in the file.
+    """Return the entry of every tensor of the safetensors files in `folder`, by its name in the file.
 
     Raises FolderError if there are no weights, only pickled ones, or damaged ones.
     """
@@ -73,11 +73,11 @@ def read_tensors(path: Path, names: Container[str] | None = None) -> dict[str, T
     for NaN or infinity.
     """
     reader = TensorReader()
-    places = find_tensors(path) if path.is_dir() else _read_header(path)
-    found = {plain_name(name): (name, place) for name, place in places.items()}
+    entries = find_tensors(path) if path.is_dir() else _read_header(path)
+    by_plain_name = {plain_name(name): (name, entry) for name, entry in entries.items()}
     return {
-        plain: reader.read(name, place, dtype=torch.float32)
-        for plain, (name, place) in found.items()
+        plain: reader.read(name, entry, dtype=torch.float32)
+        for plain, (name, entry) in by_plain_name.items()
         if names is None or plain in names
     }
 
@@ -89,38 +89,38 @@ class TensorReader:
         self._maps: dict[Path, mmap.mmap] = {}
         self._lock = threading.Lock()
 
-    def read(self, name: str, place: Place, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
+    def read(self, name: str, entry: Place, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
         """Return one tensor, or the transpose of a matrix, contiguous, as `dtype`.
 
         Raises DataError if it is not a floating-point tensor, or has NaN or infinity.
         """
-        if place.dtype not in _DTYPES:
+        if entry.dtype not in _DTYPES:
             expected = "one of " + ", ".join(_DTYPES)
-            raise DataError(f"{name} in {place.path} has dtype {place.dtype}", expected=expected)
-        stored = self._stored(place)
-        check_finite(name, place.path, stored)
+            raise DataError(f"{name} in {entry.path} has dtype {entry.dtype}", expected=expected)
+        stored = self._stored(entry)
+        check_finite(name, entry.path, stored)
         tensor = stored.to(dtype)
         if transposed:
             # One copy of a whole matrix of one dtype, for which torch has a fast kernel.
-            tensor = torch.empty(place.shape[::-1], dtype=dtype).copy_(tensor.t())
+            tensor = torch.empty(entry.shape[::-1], dtype=dtype).copy_(tensor.t())
         if (
-            sys.platform != "win32" and place.tensor is None
+            sys.platform != "win32" and entry.tensor is None
         ):  # release the file's pages; none was written to, so they fault back in
-            self._maps[place.path].madvise(mmap.MADV_DONTNEED)
+            self._maps[entry.path].madvise(mmap.MADV_DONTNEED)
         return tensor
 
-    def _stored(self, place: Place) -> Tensor:
-        if place.tensor is not None:
-            return place.tensor
+    def _stored(self, entry: Place) -> Tensor:
+        if entry.tensor is not None:
+            return entry.tensor
         with self._lock:
-            if place.path not in self._maps:
-                with place.path.open("rb") as handle:
-                    self._maps[place.path] = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
-        buffer, dtype = self._maps[place.path], _DTYPES[place.dtype]
-        if place.begin % dtype.itemsize:  # valid, though no program writes it
-            return torch.frombuffer(bytearray(buffer[place.begin : place.end]), dtype=dtype).view(place.shape)
-        count = math.prod(place.shape)
-        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=place.begin).view(place.shape)
+            if entry.path not in self._maps:
+                with entry.path.open("rb") as handle:
+                    self._maps[entry.path] = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
+        buffer, dtype = self._maps[entry.path], _DTYPES[entry.dtype]
+        if entry.begin % dtype.itemsize:  # valid, though no program writes it
+            return torch.frombuffer(bytearray(buffer[entry.begin : entry.end]), dtype=dtype).view(entry.shape)
+        count = math.prod(entry.shape)
+        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=entry.begin).view(entry.shape)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -206,7 +206,7 @@ def _read_pickled(path: Path) -> dict[str, Place]:
 
 
 def _read_header(path: Path) -> dict[str, Place]:
-    """Return the location of each tensor; raise FolderError unless the tensors fill the file without overlap."""
+    """Return the entry of each tensor; raise FolderError unless the tensors fill the file without overlap."""
     from safetensors import SafetensorError, safe_open
 
     refuse_pointer(path)
