@@ -68,6 +68,16 @@ def test_the_korean_page_has_the_same_sections_and_examples(path: Path) -> None:
     assert re.findall("<!-- source .*", english) == re.findall("<!-- source .*", korean)
 
 
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_panels_of_the_server_lead_to_sections_that_exist(language: str) -> None:
+    words = (ROOT / "src/headwater/serve/page" / f"words_{language}.js").read_text(encoding="utf-8")
+    links = re.findall(r'"([\w.]+\.md)#([^"]+)"', words)
+    assert len(links) > 10
+    for page, anchor in links:
+        titles = re.findall(r"^#+ (.*)$", PAGES[FOLDER / page], re.M)
+        assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}, page
+
+
 def amounts(text: str) -> set[float]:
     """Return the numbers of a text: `103 million` and `1억 300만` are 103,000,000."""
     found, previous = [], 0
