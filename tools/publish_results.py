@@ -85,18 +85,24 @@ def foreign(folder: Path) -> str:
 def write_pages(folder: Path) -> int:
     """Write each page again from its numbers, so that it says what changed since they were measured.
 
-    Claims that say nothing are marked in the results. The manifest gets size and hash of what is new, and the
-    command without the folders of the machine. Its identity stays that of the original results.
+    Claims get the words that claims.toml has now for the paper, and those that say nothing are marked. The
+    manifest gets size and hash of what is new, and the command without the folders of the machine. Its identity
+    stays that of the original results.
     """
     from headwater.reading import sha256_of
     from headwater.storage import Manifest, read_manifest, write_json, write_text
+    from headwater_papers.claims import CLAIMS
     from headwater_papers.page import PAGE, marked, page, write_index
+
+    papers = {one.claim: one.paper for one in CLAIMS.values() if "{" not in one.claim + one.paper}
 
     for path in sorted(folder.glob("*/results.json")):
         place = path.parent
         results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
+        findings = [one | {"paper": papers.get(one["claim"], one["paper"])} for one in results["findings"]]
+        results |= {"findings": marked(findings)}
         write_text(place / PAGE, page(results, made))
-        write_json(path, results | {"findings": marked(results["findings"])})
+        write_json(path, results)
         manifest = read_manifest(place).to_dict() | {"command": made["command"]}
         for new in (place / PAGE, path):
             manifest["files"][new.name] = {"bytes": new.stat().st_size, "sha256": sha256_of(new)}
