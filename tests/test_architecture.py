@@ -1,8 +1,9 @@
-"""A package imports only packages of lower layers, and no imports form a circle."""
+"""A package imports only packages of lower layers, and no imports form a circle; names of tests are short."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -160,3 +161,19 @@ def test_every_imported_public_name_exists() -> None:
 def test_a_package_has_few_public_names() -> None:
     counts = {package: len(public_names(package)) for package in packages()}
     assert {package: count for package, count in counts.items() if count > MOST_NAMES} == {}
+
+
+LONGEST_NAME = 60
+# Words that a name uses instead of the field's own: an error is reported, a folder has a path.
+VAGUE = re.compile(r"_(says?|said|asks?|asked|tells?|told|stands?|stood|found|places?|whatever)(?=_|$)")
+
+
+def test_a_tests_name_is_short_and_plain() -> None:
+    names = [
+        node.name
+        for folder in ("tests", "papers/tests")
+        for path in (ROOT / folder).rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+    assert [name for name in names if len(name) > LONGEST_NAME or VAGUE.search(name)] == []

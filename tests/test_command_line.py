@@ -84,7 +84,7 @@ def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[st
         (["finetune", "--model", "gpt2-mini", "--task", "nope"], "--task 'nope' is unknown; expected classify"),
     ],
 )
-def test_an_unknown_name_is_named_before_anything_else_is_asked_for(
+def test_an_unknown_name_is_the_first_error(
     arguments: list[str],
     said: str,
     tmp_path: Path,
@@ -138,7 +138,7 @@ PIPE_CASES = {
 @pytest.mark.skipif(os.name != "posix", reason="a closed pipe has an error of its own on POSIX only")
 @pytest.mark.parametrize("buffered", ["", "1"], ids=["buffered", "unbuffered"])
 @pytest.mark.parametrize("case", PIPE_CASES)
-def test_a_closed_pipe_is_no_failure_and_hides_none(tmp_path: Path, case: str, buffered: str) -> None:
+def test_a_closed_pipe_is_not_a_failure_and_hides_none(tmp_path: Path, case: str, buffered: str) -> None:
     streams, arguments, status = PIPE_CASES[case]
     (tmp_path / "a.txt").write_text("the river runs " * 99)
     unread, closed = os.pipe()
@@ -178,7 +178,7 @@ def test_results_that_cannot_be_written_are_a_failure() -> None:
     assert (result.returncode, result.stderr) == (1, "Error: No space left on device.\n")
 
 
-def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback_in_any_position(tmp_path: Path) -> None:
     arguments = ["lineage", str(tmp_path / "nowhere"), "--debug"]
     environment = {k: v for k, v in os.environ.items() if k != "HEADWATER_DEBUG"}
     result = subprocess.run(

@@ -94,7 +94,7 @@ def test_output_is_utf8_in_every_locale(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "7"])
-def test_the_command_line_prepares_its_process_and_keeps_what_the_user_set(given: str) -> None:
+def test_the_command_line_keeps_the_users_environment(given: str) -> None:
     own = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment = own | ({"OMP_NUM_THREADS": given} if given else {})
     done = subprocess.run(
@@ -108,7 +108,7 @@ def test_the_command_line_prepares_its_process_and_keeps_what_the_user_set(given
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 @pytest.mark.parametrize("command", ["--help", "serve --help", "evaluate --list", "lineage missing"])
-def test_closed_streams_are_no_failure(command: str) -> None:
+def test_closed_streams_are_not_a_failure(command: str) -> None:
     line = f"exec {sys.executable} -m headwater {command} >&- <&-"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
     assert done.returncode == (1 if "missing" in command else 0)

@@ -133,7 +133,7 @@ def test_each_text_of_the_korean_set_is_in_one_row(tmp_path: Path, monkeypatch: 
     assert {row.label for row in found.train} == {"good", "bad"}
 
 
-def test_a_card_names_what_is_not_told_apart_from_guessing() -> None:
+def test_a_card_names_scores_that_equal_guessing() -> None:
     about = {"model": {"context": 256}, "text": {"validation": {"bytes": 3_000, "tokens": 1_000}}}
     entry = {"stderr": 0.02, "chance": 0.5}
     results = {
@@ -178,7 +178,7 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
     assert "n-gram model" in page
 
 
-def test_a_card_says_whose_tokenizer_packed_the_text(tmp_path: Path, sample_text: str) -> None:
+def test_a_card_names_the_tokenizer_that_packed_the_text(tmp_path: Path, sample_text: str) -> None:
     from headwater.corpus.build.pipeline import build_corpus
     from headwater.pretraining.tokens.pack import pack
     from headwater.storage.provenance import open_folder
@@ -202,7 +202,7 @@ def test_the_repository_that_lacks_a_part_is_named(tmp_path: Path, monkeypatch: 
         gather.gather(gather.Part.build(part), tmp_path, tmp_path, tmp_path)
 
 
-def test_a_command_loses_the_places_of_its_machine() -> None:
+def test_a_command_loses_the_paths_of_its_machine() -> None:
     command = "headwater pretrain /home/somebody/recipes/mini.toml --tokens tokens --set steps=3"
     assert ship.plain_command(command) == "headwater pretrain mini.toml --tokens tokens --set steps=3"
 

@@ -47,13 +47,13 @@ def test_a_name_is_a_model_for_every_command(shelf: Path, capfd: pytest.CaptureF
     assert len(clf.predict(["good 1"])) == 1
 
 
-def test_scores_are_told_under_its_name(shelf: Path, tokens: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_scores_are_reported_under_its_name(shelf: Path, tokens: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", "gpt2-mini", "--tasks", "heldout", "--data", str(tokens), "--out", "results", "--json"]
     assert main(["evaluate", *arguments]) == 0
     assert json.loads(capfd.readouterr().out)["model"] == "gpt2-mini"
 
 
-def test_a_folder_here_wins_and_is_told_apart(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_local_folder_wins_and_is_marked(shelf: Path, capfd: pytest.CaptureFixture[str]) -> None:
     headwater.load("gpt2-mini").save("gpt2-mini")
     (shelf / "gpt2-mini" / "model.safetensors").unlink()  # who reads the shipped one now, fails
     assert main(["generate", "--model", "gpt2-mini", "--prompt", "one", "--max-tokens", "3"]) == 0
@@ -91,7 +91,7 @@ def test_a_run_and_a_quickstart_mean_their_model(tmp_path: Path, inner: str) -> 
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_every_command_says_what_a_model_is(
+def test_every_command_describes_its_model_option(
     shelf: Path, arguments: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     expected = (
@@ -112,7 +112,7 @@ def test_lineage_takes_the_name_of_a_shipped_model(shelf: Path, capfd: pytest.Ca
     assert f"{shelf / 'gpt2-mini'}  [model " in capfd.readouterr().out
 
 
-def test_a_hub_name_gives_a_tokenizer_and_replaces_the_path_of_the_cache(
+def test_a_hub_name_gives_a_tokenizer_and_hides_the_cache_path(
     tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cached = tmp_path / "hub" / "models--someone--river-1" / "snapshots" / "0a1b"

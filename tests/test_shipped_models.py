@@ -21,7 +21,7 @@ def test_these_models_ship() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_is_whole_and_small_and_names_no_place(name: str) -> None:
+def test_a_model_is_whole_small_and_names_no_path(name: str) -> None:
     folder = shipped.resolve(name)
     open_folder(folder, "model")
     assert (folder / "model.safetensors").stat().st_size <= MOST_BYTES
@@ -30,7 +30,7 @@ def test_a_model_is_whole_and_small_and_names_no_place(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_card_says_what_the_scores_next_to_it_say(name: str) -> None:
+def test_a_card_shows_the_scores_of_its_folder(name: str) -> None:
     about, results = (
         json.loads((shipped.resolve(name) / f"{file}.json").read_text()) for file in ("about", "results")
     )

@@ -120,7 +120,7 @@ def test_zero_shot_scores_of_two_models_are_paired_by_item(
     assert paired.item_error < 0.9 * alone.item_error
 
 
-def test_the_error_of_a_perplexity_does_not_include_the_lengths_of_its_texts(tmp_path: Path) -> None:
+def test_a_perplexitys_error_ignores_text_lengths(tmp_path: Path) -> None:
     random = np.random.default_rng(4)
     words = random.integers(10, 100, 200).astype(float)
     nats = words * random.normal(2.0, 0.1, 200)
@@ -225,9 +225,7 @@ def test_holm_corrects_the_claims_of_an_experiment() -> None:
 
 
 @pytest.mark.parametrize(("true", "wrong"), [(0.0, (HOLDS, FAILS)), (0.1, (FAILS,)), (0.3, (FAILS, WEAKER))])
-def test_the_expected_effect_is_excluded_without_more_false_decisions(
-    true: float, wrong: tuple[Verdict, ...]
-) -> None:
+def test_excluding_the_expected_effect_adds_no_false_decisions(true: float, wrong: tuple[Verdict, ...]) -> None:
     """Of five claims with an expected effect of 0.3, one is decided wrongly in at most one of twenty families."""
     random = np.random.default_rng(11)
     claim = PaperClaim(claim="a", paper="", holds="", fails="", plans=({"chosen": 0.3, "why": ""},))
@@ -259,7 +257,7 @@ def test_an_effect_below_the_expected_one_is_decided() -> None:
     assert "weaker than expected." in corrected.sentence
 
 
-def test_items_that_never_differ_bound_the_effect_by_their_number() -> None:
+def test_equal_items_bound_the_effect_by_their_number() -> None:
     def none(count: int) -> Measured:
         return Measured(
             [0.0] * 3, [0.0] * 3, {"set": ItemValues(tuple(map(str, range(count))), np.zeros((3, count)))}
@@ -272,7 +270,7 @@ def test_items_that_never_differ_bound_the_effect_by_their_number() -> None:
     assert p_at_least(none(2), 1.6) == 1.0  # per cent: two texts without a difference exclude nothing
 
 
-def test_fewer_seeds_than_planned_are_told() -> None:
+def test_fewer_seeds_than_planned_are_reported() -> None:
     finding = judge(claim_of("A claim."), [1.0, 1.1, 1.2]).to_dict()
     own = {"scale": "own", "findings": [finding]}
     assert "“A claim.” has 3 of 5" in fewer_seeds(own | {"seeds": [1, 2, 3, 4, 5]})[0]
@@ -308,7 +306,7 @@ def test_a_plan_takes_its_noise_from_a_pilot(tmp_path: Path, capsys: pytest.Capt
     assert "name an earlier run with --pilot" in capsys.readouterr().out
 
 
-def test_a_plan_from_published_results_says_what_decides() -> None:
+def test_a_plan_from_published_results_names_what_decides() -> None:
     published = Path(__file__).parents[2] / "papers/results/gpt2_zero_shot/results.json"
     results = json.loads(published.read_text(encoding="utf-8"))
     tested = [finding for finding in results["findings"] if finding["p"] is not None]
@@ -335,7 +333,7 @@ def test_every_claim_has_a_plan() -> None:
     assert all(plan.effect is None or plan.effect > 0 for plan in plans.values())
 
 
-def test_a_plan_says_how_many_items_decide() -> None:
+def test_a_plan_names_how_many_items_decide() -> None:
     plan = ClaimPlan("one", "a claim", 0.02, Noise(0.005, 0.5, 400, 3))
     items = plan.items_needed(5)
     assert items is not None
@@ -357,7 +355,7 @@ def test_a_model_changes_only_the_experiments_that_use_it() -> None:
     assert "gpt1_tables" not in differ
 
 
-def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Path) -> None:
+def test_results_of_other_configurations_are_not_in_the_index(tmp_path: Path) -> None:
     results_of = {"gpt1_tables": [1, 2, 3], "gpt1_perplexity": [1, 2, 3], "gpt1_layers": [1]}
     for name, seeds in (results_of | {"gpt1_updates": [7, 8, 9]}).items():
         claim = {"claim": f"claim of {name}", "paper": "1", "here": "2", "verdict": HOLDS, "sentence": ""}
@@ -393,7 +391,7 @@ def test_results_of_another_configuration_are_left_out_of_the_index(tmp_path: Pa
     assert "gpt1_perplexity (windows" not in page
 
 
-def test_published_results_are_whole_and_name_no_folder_of_a_machine() -> None:
+def test_published_results_are_whole_and_name_no_local_folder() -> None:
     published = sorted(
         path.parent for path in (Path(__file__).parents[2] / "papers/results").glob("*/results.json")
     )
@@ -437,7 +435,7 @@ def test_only_results_of_a_scale_that_ships_are_published(
     assert not (tmp_path / "docs").exists()
 
 
-def test_a_claim_about_useless_scores_is_marked_and_not_in_the_table_of_all() -> None:
+def test_a_claim_about_useless_scores_is_marked() -> None:
     finding = {"paper": "–", "verdict": HOLDS, "claim": "LAMBADA perplexity falls."}
     useless = finding | {"here": "1.662e+07 → 8,895,000 → 6.045e+06; least certain step 0.1 nats"}
     useful = finding | {"here": "1,090,302 → 120.5"}

@@ -59,7 +59,7 @@ def test_every_number_has_its_seeds_and_every_claim_its_verdict(found: dict[str,
 
 
 @pytest.mark.slow
-def test_ablations_stand_next_to_the_paper_and_are_fine_tuned_once(found: dict[str, Any]) -> None:
+def test_ablations_show_the_papers_values_and_are_tuned_once(found: dict[str, Any]) -> None:
     rows = {row["setting"]: row for row in found["gpt1_ablations"]["rows"]}
     assert rows["sst2: Transformer without pre-training"]["published"] == 0.84
     tuned = [path.name for path in (found["out"] / "shared").glob("tuned-sst2-*")]
@@ -70,7 +70,7 @@ def test_ablations_stand_next_to_the_paper_and_are_fine_tuned_once(found: dict[s
 
 
 @pytest.mark.slow
-def test_the_relatives_are_compared_at_equal_updates_and_at_equal_seconds(found: dict[str, Any]) -> None:
+def test_relatives_are_compared_at_equal_updates_and_seconds(found: dict[str, Any]) -> None:
     results = found["objectives"]
     rows = {(row["setting"], row["measure"]): row for row in results["rows"]}
     for learner in LEARNERS:
@@ -110,13 +110,13 @@ def test_transferring_no_layer_is_not_training_from_scratch(found: dict[str, Any
     assert not config["from_scratch"]
 
 
-def test_the_layers_are_always_compared_with_the_embeddings_alone(scale: Scale) -> None:
+def test_layers_are_compared_with_the_embeddings_alone(scale: Scale) -> None:
     settings = scale.experiments | {"gpt1_layers": {"sets": ["sst2"], "layers": [1]}}
     pieces = EXPERIMENTS["gpt1_layers"].pieces(scale.model_copy(update={"experiments": settings}))
     assert ("fine-tuning on sst2", "0 layers, seed 1") in pieces
 
 
-def test_snapshots_that_the_training_does_not_reach_are_named_before_it(scale: Scale, sets: Path) -> None:
+def test_snapshots_beyond_the_training_are_named_before_it(scale: Scale, sets: Path) -> None:
     gpt1 = scale.models["gpt1"]  # four updates, snapshots after two and four
     assert ModelPlan(text="books", recipe=gpt1.recipe, snapshots=(4, 2, 4)) == gpt1
     late, none = gpt1.model_copy(update={"snapshots": (2, 5)}), gpt1.model_copy(update={"snapshots": ()})

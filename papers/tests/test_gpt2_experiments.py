@@ -136,7 +136,7 @@ def test_each_ends_in_numbers_verdicts_figures_and_a_page(done: Path, name: str)
 
 
 @pytest.mark.slow
-def test_sets_have_rows_with_and_without_a_detokenizer_and_missing_files_are_named(done: Path) -> None:
+def test_sets_have_rows_with_and_without_a_detokenizer(done: Path) -> None:
     results = json.loads((done / "gpt2_zero_shot" / "results.json").read_text())
     rows = [row["measure"] for row in results["rows"] if row["setting"].startswith("gpt2-a")]
     for name in ("WikiText-2", "PTB"):
@@ -165,7 +165,7 @@ def test_overlap_is_judged_over_all_passages(done: Path) -> None:
     assert {"accuracy, all passages", "schemata that share 8-grams"} <= {row["measure"] for row in rows}
 
 
-def test_a_text_that_overlaps_with_almost_every_passage_decides_nothing() -> None:
+def test_a_text_in_almost_every_passage_decides_nothing() -> None:
     values, clean = np.random.default_rng(1).normal(-6, 3, 40), np.arange(40) < 1
     items = {"passages": ItemValues(tuple(map(str, range(40))), change_by_passage(values, clean)[None])}
     changes = Measured()
@@ -198,7 +198,7 @@ def test_that_no_sample_overlaps_is_not_certain() -> None:
     assert found.item_error > 0.05
 
 
-def test_the_change_by_passage_is_the_jackknife_of_the_perplexities() -> None:
+def test_the_change_by_passage_is_a_jackknife_of_perplexities() -> None:
     values, clean = np.random.default_rng(1).normal(-6, 3, 40), np.arange(40) % 7 != 0
 
     def change(kept: Any) -> float:
@@ -213,7 +213,7 @@ def test_the_change_by_passage_is_the_jackknife_of_the_perplexities() -> None:
         assert np.isclose(pseudo[passage], 40 * change(everything) - 39 * without)
 
 
-def test_what_was_read_and_what_was_not_are_told_apart(tokens: Path) -> None:
+def test_read_and_unread_windows_do_not_overlap(tokens: Path) -> None:
     recipe = PretrainConfig.build(_RECIPE, {"seed": 2})
     read, unread = (some(tokens, recipe, 1_000) for some in (windows_read, windows_unread))
     assert len(read) == 16  # four updates of four windows
@@ -262,7 +262,7 @@ def test_a_ladder_rises_only_where_every_step_does() -> None:
     assert judge_steps(claim, rising, here="one rung").verdict == OPEN
 
 
-def test_shuffling_costs_what_a_model_takes_from_the_sentence_before() -> None:
+def test_shuffling_costs_the_gain_from_the_previous_sentence() -> None:
     settings = ShuffledSettings(passages=3, sentences=4)
     texts = [". ".join(f"word {place} {name}" for place in range(9)) + "." for name in "ab"]
     passages = choose_passages(texts, settings)
@@ -318,7 +318,7 @@ def test_a_text_known_by_heart_is_counted_word_by_word() -> None:
     assert copies({"one": "word3 word4"}, texts) == {"one": 2}
 
 
-def test_translations_in_a_text_are_french_quotations_with_their_context() -> None:
+def test_translations_are_french_quotations_with_context() -> None:
     text = (
         "He said in French, “Je vous remercie de tout mon cœur,” that is, he thanked her. She said, “I am not the "
         'one, and you are not.” Then: "Le roi est mort et la reine aussi." The end.'

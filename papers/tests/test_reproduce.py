@@ -87,7 +87,7 @@ def test_killed_and_run_again_it_finds_the_same(
     assert (tmp_path / "out" / name).read_bytes() == (done / name).read_bytes()
 
 
-def test_a_failure_leaves_the_experiments_before_it_on_the_page_of_all(
+def test_a_failure_keeps_earlier_experiments_on_the_page(
     done: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(laboratory: Laboratory) -> Findings:
@@ -110,14 +110,14 @@ def test_nothing_is_trained_where_figures_cannot_be_drawn(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_made_is_shared_and_found_again(done: Path, scale: Scale, texts: Path) -> None:
+def test_stages_are_shared_and_reused(done: Path, scale: Scale, texts: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (done / "shared").rglob("*") if path.is_file()}
     reproduce(["gpt1_perplexity"], scale, texts, done)
     after = {path: path.stat().st_mtime_ns for path in (done / "shared").rglob("*") if path.is_file()}
     assert after == before
 
 
-def test_results_are_made_again_after_a_kill_that_removed_half_of_them(
+def test_half_removed_results_are_made_again(
     done: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove = shutil.rmtree
@@ -137,7 +137,7 @@ def test_results_are_made_again_after_a_kill_that_removed_half_of_them(
     assert (done / "gpt1_perplexity" / "results.json").read_bytes() == before
 
 
-def test_the_work_is_told_before_it_starts(scale: Scale) -> None:
+def test_the_work_is_listed_before_it_starts(scale: Scale) -> None:
     pieces = {("pre-training", f"gpt1, seed {seed}") for seed in scale.seeds}
     pieces |= {("fine-tuning on sst2", "full, seed 1"), ("fine-tuning on rte", "3 layers, seed 1")}
     told = describe_work(scale, pieces, cost_of(scale, ["gpt1"]))
@@ -156,7 +156,7 @@ def test_missing_data_is_named(tmp_path: Path, scale: Scale) -> None:
         reproduce(["gpt1_perplexity"], scale, tmp_path / "data", tmp_path / "out")
 
 
-def test_an_experiment_that_cannot_be_run_is_named_before_anything_starts(tmp_path: Path, scale: Scale) -> None:
+def test_an_impossible_experiment_is_named_before_the_start(tmp_path: Path, scale: Scale) -> None:
     data = tmp_path / "data"
     (data / "finetune").mkdir(parents=True)
     (data / "text.txt").write_text("words")
@@ -246,9 +246,7 @@ def test_the_quantiles_are_students(freedom: int) -> None:
     assert student_quantile(freedom) == pytest.approx(t.ppf(0.975, freedom), abs=1e-3)
 
 
-def test_a_commit_is_named_only_where_the_history_has_this_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_named_only_if_it_has_this_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an environment that lies inside the checkout of another project."""
     if shutil.which("git") is None:
         pytest.skip("needs git")
@@ -263,7 +261,7 @@ def test_a_commit_is_named_only_where_the_history_has_this_source(
     assert len(page_module.commit()) == 12
 
 
-def test_a_page_says_that_its_scale_is_none_that_ships(done: Path, scale: Scale) -> None:
+def test_a_page_marks_a_scale_that_does_not_ship(done: Path, scale: Scale) -> None:
     assert load_scale("mini", {"most_hours": 100}).changed == []
     assert load_scale("mini", {"seeds": [1, 2]}).changed == ["seeds=[1, 2]"]
     assert load_scale("mini").model_copy(update={"texts": {}}).changed is None
@@ -296,7 +294,7 @@ recipe.steps = 5
 """
 
 
-def test_a_model_like_another_has_its_text_and_its_recipe_with_other_keys(tmp_path: Path) -> None:
+def test_a_model_like_another_shares_its_text_and_recipe(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(_LIKE)
     models = load_scale(str(tmp_path / "own.toml"), {"models": {"gpt1": {"recipe": {"steps": 20}}}}).models
     assert models["gpt1"].recipe["steps"] == 20  # of this model alone
@@ -313,12 +311,12 @@ def test_a_model_like_none_that_comes_before_is_refused(tmp_path: Path, like: st
 
 
 @pytest.mark.parametrize("seeds", [[], [1, 1, 2]])
-def test_seeds_that_say_nothing_about_the_spread_are_refused(seeds: list[int]) -> None:
+def test_seeds_that_give_no_spread_are_refused(seeds: list[int]) -> None:
     with pytest.raises(UsageError, match="seeds"):
         load_scale("mini", {"seeds": seeds})
 
 
-def test_a_scale_that_does_not_fit_says_so_first(
+def test_a_scale_that_does_not_fit_is_refused_first(
     tmp_path: Path, scale: Scale, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ResourceError, match="floating-point operations"):
@@ -328,7 +326,7 @@ def test_a_scale_that_does_not_fit_says_so_first(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_time_of_a_model_follows_from_the_precision_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_model_follows_from_its_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = load_scale("mini")
     rates = {torch.bfloat16: 2e11, torch.float32: 1e11}
     monkeypatch.setattr("headwater.pretraining.cost.matmul_rate", lambda dtype, device: rates[dtype])
@@ -376,7 +374,7 @@ def test_an_interval_has_the_error_of_the_items_too() -> None:
         Row("a model", "accuracy", [0.5, 0.6], examples=100)
 
 
-def test_a_page_of_earlier_numbers_says_what_has_changed() -> None:
+def test_a_page_of_earlier_numbers_names_what_has_changed() -> None:
     assert outdated({"experiment": "gpt1_tables", "version": VERSION}) == []
     assert outdated({"experiment": "gpt2_samples", "version": 4}) == []
     assert "SciTail" in outdated({"experiment": "gpt1_tables", "version": 4})[0]

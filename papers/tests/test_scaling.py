@@ -38,7 +38,7 @@ def test_a_fit_finds_the_law_that_made_the_losses() -> None:
     assert found.loss(5e7, 1e8) == pytest.approx(TRUE.loss(5e7, 1e8), rel=0.01)
 
 
-def test_the_interval_of_a_forecast_holds_the_truth_and_is_the_same_every_time() -> None:
+def test_a_forecasts_interval_covers_the_truth_and_repeats() -> None:
     noisy = runs(0.004)
     forecasts = [law.loss(7e6, 3e7) for law in resampled(noisy)]
     low, high = np.quantile(forecasts, (0.025, 0.975))
@@ -58,7 +58,7 @@ def test_an_exponent_that_the_runs_do_not_determine_is_named() -> None:
         assert note.startswith(f"The exponent of {what}, ")
 
 
-def test_every_law_that_a_fit_can_end_with_has_a_loss_and_a_best_size() -> None:
+def test_every_fitted_law_has_a_loss_and_a_best_size() -> None:
     law = Law(0.16, math.exp(55), 0.012, math.exp(90))
     size, tokens = law.best(1e15)
     assert law.loss(size, tokens) <= min(law.loss(size * 2, tokens / 2), law.loss(size / 2, tokens * 2))

@@ -15,7 +15,7 @@ from headwater.cli import console, main
 from headwater.errors import DataError, resumable
 
 
-def test_the_time_left_of_a_resumed_stage_leaves_out_earlier_work(
+def test_the_time_left_of_a_resumed_stage_ignores_earlier_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [100.0]
@@ -55,7 +55,7 @@ def test_a_stage_that_fails_is_ended_before_the_error(
 
 
 @pytest.mark.parametrize("error", [DataError("it broke"), KeyboardInterrupt()])
-def test_a_live_display_ends_before_the_error_is_said(
+def test_a_live_display_ends_before_the_error_is_printed(
     monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     class Terminal(io.StringIO):
@@ -74,7 +74,7 @@ def test_a_live_display_ends_before_the_error_is_said(
 
 
 @pytest.mark.parametrize("resumes", [True, False])
-def test_only_an_interrupted_command_that_resumes_is_said_to(
+def test_only_a_resumable_command_announces_that_it_resumes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], resumes: bool
 ) -> None:
     def interrupted() -> None:

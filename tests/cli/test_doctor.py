@@ -26,7 +26,7 @@ def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano", "bilstm-nano", "bert-nano"])
-def test_a_models_table_adds_up_and_its_origin_is_told(
+def test_a_models_table_adds_up_and_names_its_origin(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = build_model(preset(name, vocabulary=50), seed=1)
@@ -57,6 +57,6 @@ def test_a_models_table_adds_up_and_its_origin_is_told(
     assert "source.txt" in text
 
 
-def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--model", str(tmp_path)]) == 1
     assert "has no config.json" in capsys.readouterr().err

@@ -68,7 +68,7 @@ def test_the_prompt_is_an_argument_an_option_or_a_pipe(
     assert json.loads(capsys.readouterr().out)["prompt"] == "the river"
 
 
-def test_a_terminal_gets_control_and_direction_characters_escaped(
+def test_control_and_direction_characters_are_escaped_on_screen(
     folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompt, options = "a\x1b[2J\u202eb\tc", ["--max-tokens", "3", "--seed", "1"]
@@ -109,7 +109,7 @@ def test_the_defaults_are_temperature_0_8_and_top_k_40(folder: str, capsys: pyte
         ("the " * 90, ["--max-tokens", "3"], "the model sees only its end"),
     ],
 )
-def test_a_text_beyond_the_context_is_written_and_what_is_not_seen_is_said(
+def test_a_text_beyond_the_context_is_written_with_a_note(
     folder: str, capsys: pytest.CaptureFixture[str], prompt: str, options: list[str], said: str
 ) -> None:
     assert run(folder, prompt, *options) == 0
@@ -118,7 +118,7 @@ def test_a_text_beyond_the_context_is_written_and_what_is_not_seen_is_said(
     assert said in err
 
 
-def test_a_model_folder_without_a_tokenizer_takes_the_one_that_is_given(
+def test_a_model_without_a_tokenizer_uses_the_named_one(
     tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_model(load_model(Path(folder)), tmp_path)
@@ -220,11 +220,11 @@ def test_a_mistake_is_one_clear_line(
     assert len(err.splitlines()) == 1
 
 
-def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(tmp_path), "--prompt", "a") == 1
     assert "config.json" in capsys.readouterr().err
 
 
-def test_a_stop_text_that_never_comes_is_said(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stop_text_that_never_occurs_is_reported(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--prompt", "the", "--max-tokens", "4", "--min-tokens", "4", "--stop", "qqqq") == 0
     assert "No stop text occurred: stopped after 4 tokens." in capsys.readouterr().err

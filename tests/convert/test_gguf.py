@@ -116,9 +116,7 @@ def test_models_that_llama_cpp_cannot_open_are_refused(tokenizer: Tokenizer, tmp
         write_gguf(small_model(tokenizer, vocabulary=20), tokenizer, tmp_path / "m.gguf")
 
 
-def test_the_command_again_changes_nothing_and_another_file_is_not_replaced(
-    tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_export_again_changes_nothing_and_replaces_no_other_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
     source = tmp_path / "model"
     source.mkdir()
     save_model(small_model(tokenizer), source, tokenizer=tokenizer)

@@ -284,7 +284,7 @@ def test_damage_to_a_gpt2_release_is_named(tmp_path: Path) -> None:
     assert "data-00000-of-00001 is missing" in str(refusal(tmp_path))
 
 
-def test_an_index_that_reads_one_block_again_and_again_is_refused(tmp_path: Path) -> None:
+def test_an_index_that_repeats_one_block_is_refused(tmp_path: Path) -> None:
     block = table_block([(b"%04d" % number, bytes(100)) for number in range(100)], compress=False)
     handle = varint(0) + varint(len(block) - 5)
     top = table_block([(b"%04d" % number, handle) for number in range(50)], compress=False)

@@ -120,7 +120,7 @@ def test_an_empty_source_is_named(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every name is UTF-8")
-def test_a_name_that_is_no_utf_8_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_not_utf_8_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text(STORY)
     (tmp_path / "in" / "photo\udce9.png").write_bytes(b"")
@@ -135,9 +135,7 @@ def test_a_name_that_is_no_utf_8_is_named(tmp_path: Path, capsys: pytest.Capture
         assert r"caf\udce9' is not UTF-8. Give it another name" in capsys.readouterr().err
 
 
-def test_a_text_too_large_for_its_encoding_to_be_found_out_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_too_large_to_detect_its_encoding_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "TEXT_BYTES", 100)
     (tmp_path / "a.txt").write_text(STORY)
     with pytest.raises(DataError, match="any_encoding=false"):
@@ -145,7 +143,7 @@ def test_a_text_too_large_for_its_encoding_to_be_found_out_is_named(
     build_corpus([tmp_path / "a.txt"], tmp_path / "out", BuildConfig())
 
 
-def test_an_empty_name_is_no_source_and_a_dot_is_called_as_its_folder(
+def test_an_empty_source_is_refused_and_a_dot_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "books").mkdir()
@@ -167,7 +165,7 @@ def test_an_unknown_language_is_named_with_those_near(tmp_path: Path, capsys: py
     assert not (tmp_path / "out").exists()
 
 
-def test_a_cut_warc_gives_what_stands_before_the_cut(tmp_path: Path) -> None:
+def test_a_truncated_warc_gives_the_records_before_the_cut(tmp_path: Path) -> None:
     pages = [PAGE.replace("mill", f"mill number {number}").encode() for number in range(30)]
     whole = b"".join(
         gzip.compress(head(f"http://a.org/{n}", len(p)) + p + b"\r\n\r\n") for n, p in enumerate(pages)

@@ -148,7 +148,7 @@ def test_a_failed_upload_continues(tmp_path: Path, memory: Any, monkeypatch: pyt
     open_folder(tmp_path / "back", "corpus")
 
 
-def test_an_upload_of_something_else_is_not_gone_on_with(
+def test_an_upload_of_another_file_is_not_resumed(
     tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same names and sizes, an earlier upload that was cut short left another content."""

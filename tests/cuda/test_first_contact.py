@@ -130,7 +130,7 @@ def test_a_run_begun_on_a_cpu_resumes_with_a_gpu_s_kernels(
         ("NVIDIA H1000", torch.float32, None),
     ],
 )
-def test_the_peak_rate_is_of_the_data_sheet_or_measured_by_the_gpu_s_clock(
+def test_the_peak_rate_is_from_the_data_sheet_or_measured(
     fake_cuda: Any, gpu: Any, device: torch.device, name: str, dtype: torch.dtype, rate: float | None
 ) -> None:
     gpu.name = name

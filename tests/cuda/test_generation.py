@@ -31,7 +31,7 @@ SAMPLINGS = [
 
 @pytest.mark.parametrize("name", ["gpt2-small", "gpt1"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_step_of_generation_is_one_that_a_gpu_takes_and_can_record(
+def test_a_generation_step_runs_on_a_gpu_and_can_be_recorded(
     fake_cuda: Any, on_device: Any, monkeypatch: pytest.MonkeyPatch, name: str, precision: Any
 ) -> None:
     monkeypatch.setattr(torch_network, "recorded", lambda compute: compute)

@@ -34,7 +34,7 @@ done
 """
 
 
-def test_llm_c_is_found_run_and_read(llm_c: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llm_c_is_located_run_and_read(llm_c: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm_c.shutil, "which", lambda name: None)
     assert "has no train_gpt2.cu" in llm_c.absence(str(tmp_path), "bf16", 12)
     (tmp_path / "train_gpt2.cu").touch()
@@ -56,7 +56,7 @@ def test_llm_c_is_found_run_and_read(llm_c: Any, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("script", ["pretrain.py", "generate.py"])
-def test_without_a_gpu_a_benchmark_of_one_says_so(script: str) -> None:
+def test_without_a_gpu_its_benchmark_is_an_error(script: str) -> None:
     command = [sys.executable, str(BENCHMARKS / script), "--device", "cuda:9"]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 1

@@ -32,7 +32,7 @@ def test_every_block_is_an_example_or_marked_as_output(path: Path) -> None:
     assert list(examples.strangers(text)) == []
 
 
-def test_every_example_stands_on_a_page() -> None:
+def test_every_example_is_on_a_page() -> None:
     shown = {name for path in examples.pages() for name in examples.shown(path.read_text(encoding="utf-8"))}
     files = {
         str(path.relative_to(ROOT))
@@ -42,7 +42,7 @@ def test_every_example_stands_on_a_page() -> None:
     assert files == shown
 
 
-def test_code_that_is_no_example_is_found() -> None:
+def test_code_that_is_not_an_example_is_detected() -> None:
     assert list(examples.strangers("text\n\n```sh\nls\n```\n")) == [3]
     assert list(examples.strangers("text\n\n    ls\n")) == [3]
     assert list(examples.strangers("<!-- output -->\n```text\nfile\n```\n")) == []
@@ -66,7 +66,7 @@ def test_every_extra_is_explained() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == set(project["optional-dependencies"])
 
 
-def test_every_guarantee_has_a_test_that_always_runs_and_slow_ones_are_marked(is_slow: dict[str, bool]) -> None:
+def test_every_guarantee_has_a_test_that_always_runs(is_slow: dict[str, bool]) -> None:
     text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     assert text.count("\n## ") == 11
     for section in text.split("\n## ")[1:-1]:  # the last one is the campaign
@@ -81,7 +81,7 @@ def test_every_guarantee_has_a_test_that_always_runs_and_slow_ones_are_marked(is
             assert "data" not in asked or "@given" in ast.unparse(found), f"{name} needs data that no clone has"
 
 
-def test_every_command_option_and_public_name_has_its_place() -> None:
+def test_every_command_option_and_public_name_is_documented() -> None:
     commands, calls = pages.command_pages(), pages.call_pages()
     assert "validation_share: the share" in calls["Similarity"]  # a parameter of the base class
     assert set(commands) == {"index", *COMMANDS, *plugins()}
@@ -90,7 +90,7 @@ def test_every_command_option_and_public_name_has_its_place() -> None:
     assert "## headwater corpus build" in commands["corpus"]
 
 
-def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
+def test_the_site_builds_without_warnings_or_network(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     pytest.importorskip("myst_parser")
     pytest.importorskip("furo")
@@ -126,7 +126,7 @@ def test_the_formats_page_names_the_keys_of_the_code() -> None:
     assert named("headwater.json") == set(Manifest.model_fields)
 
 
-def test_the_protocols_and_the_papers_numbers_are_those_of_the_code() -> None:
+def test_pages_show_the_protocols_and_numbers_of_the_code() -> None:
     assert evaluation.PAGE.read_text(encoding="utf-8") == evaluation.filled(
         evaluation.PAGE.read_text(encoding="utf-8")
     )

@@ -24,7 +24,7 @@ def test_a_linked_folder_is_searched_and_a_loop_ends(tmp_path: Path) -> None:
     assert len(files._paths) == 1
 
 
-def test_the_first_folder_with_tokens_is_read_and_two_in_one_folder_are_refused(tmp_path: Path) -> None:
+def test_the_first_tokens_folder_is_read_and_two_are_refused(tmp_path: Path) -> None:
     for name in ("first/books", "second/a book", "second/news"):
         with Stage(tmp_path / name, kind="tokens", config={}, inputs={}).write() as work:
             (work / "train.npy").write_bytes(b"")

@@ -86,7 +86,7 @@ def test_the_childrens_books_come_back(data: Path) -> None:
 
 
 # GPT-2's tokens of the whole file; lm-evaluation-harness's de-tokenizer, which cannot be undone, leaves 278,365.
-def test_wikitext_has_as_few_tokens_as_with_a_common_de_tokenizer(data: Path) -> None:
+def test_wikitext_has_as_few_tokens_as_with_a_common_detokenizer(data: Path) -> None:
     text = (data / "eval-zeroshot" / "wikitext2" / "wiki.test.tokens").read_text(encoding="utf-8")
     tokenizer = Tokenizer.load("gpt2")
     written = "\n".join(map(WIKITEXT.detokenize, text.removesuffix("\n").split("\n")))

@@ -130,7 +130,7 @@ def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> N
     assert (tmp_path / ".out.answers.damaged").read_bytes().startswith(b"no database")
 
 
-def test_answers_in_use_are_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_in_use_are_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.evaluation.cache._PATIENCE", 0.01)
     request = ContinuationRequest((1,), (2,))
     path = tmp_path / "answers"
@@ -171,7 +171,7 @@ def test_an_altered_answer_is_computed_again(tmp_path: Path) -> None:
         assert cache.look_up([request]) == {}
 
 
-def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
+def test_a_missing_set_is_skipped_with_a_note(world: Any, tmp_path: Path) -> None:
     results = evaluate(
         world.model, ["signature.docstring.mean", "continuation.four.mean"], world.labels, tmp_path / "out"
     )
@@ -182,7 +182,7 @@ def test_a_missing_set_is_skipped_and_said(world: Any, tmp_path: Path) -> None:
     assert Results.read(tmp_path / "out") == results
 
 
-def test_a_run_that_scores_nothing_is_an_error_and_writes_nothing(
+def test_a_run_without_scores_is_an_error_and_writes_nothing(
     world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -271,7 +271,7 @@ def save_with_tokenizer(folder: Path, corpus: Path, *, kind: Literal["gpt1", "gp
     return folder
 
 
-def test_documents_are_compared_between_tokenizers_if_their_texts_agree(world: Any, tmp_path: Path) -> None:
+def test_documents_of_two_tokenizers_are_compared_by_equal_texts(world: Any, tmp_path: Path) -> None:
     """The other corpus has as many documents with the same numbers."""
     texts = [document.text for document in read_documents(world.root / "corpus")]
     results = {}
@@ -301,7 +301,7 @@ def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) 
     assert (found.a, found.b) == pytest.approx([-mean * math.log(2) for mean in bits])
 
 
-def test_tokens_of_another_tokenizer_are_skipped_and_the_rest_is_scored(world: Any, tmp_path: Path) -> None:
+def test_tokens_of_another_tokenizer_are_skipped(world: Any, tmp_path: Path) -> None:
     other = save_with_tokenizer(tmp_path / "other", world.root / "corpus")
     found = evaluate(other, BOTH, [world.tokens, world.labels], tmp_path / "out")
     assert [one.protocol for one in found.skipped] == ["heldout.bits-per-byte"]
@@ -418,12 +418,12 @@ def test_a_results_folder_of_any_name_leaves_no_answers(world: Any, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["results [1]"]
 
 
-def test_texts_that_two_models_wrote_are_not_compared_by_their_own_likelihood() -> None:
+def test_written_texts_are_not_compared_by_own_likelihood() -> None:
     record = {"text": "a lake", "answers": [{"text": "a lake", "log_probabilities": [-1.0]}]}
     assert _values("bleu", [(record, record)]) == ("bleu", [])
 
 
-def test_places_of_one_name_all_stand_in_the_lineage() -> None:
+def test_folders_of_one_name_are_all_in_the_lineage() -> None:
     places = [Path("a/dev.tsv"), Path("b/a/dev.tsv"), Path("c/a/dev.tsv")]
     assert _roles(places) == dict(
         zip(("data a/dev.tsv", "data a/dev.tsv (2)", "data a/dev.tsv (3)"), places, strict=True)

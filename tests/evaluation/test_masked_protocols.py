@@ -80,7 +80,7 @@ def test_each_protocol_hides_one_token_at_a_time(masked: Path, data: Path, tmp_p
             assert records[0]["chosen"] == int(np.argmax(values))
 
 
-def test_a_protocol_for_the_other_kind_of_model_is_skipped_with_its_reason(
+def test_a_protocol_for_other_models_is_skipped_with_a_reason(
     world: Any, masked: Path, data: Path, tmp_path: Path
 ) -> None:
     both = ["wsc273.partial", "wsc273.pseudo-log-likelihood"]

@@ -54,7 +54,7 @@ def test_race_scores_the_answer_without_the_newline_before_it(reader: Reader, tm
     assert_answers_alone(reader, found)
 
 
-def test_race_and_story_cloze_score_the_answer_alone_on_the_real_files(data: Path) -> None:
+def test_race_and_story_cloze_score_only_the_answer_on_real_data(data: Path) -> None:
     reader = Reader(Tokenizer.load("gpt2"), 1024)
     for protocol, file in (
         ("race-middle.mean", "race/race_middle_test.jsonl"),
@@ -93,7 +93,7 @@ def possessive_rows(path: Path) -> list[int]:
     return [number for number, block in found if all(name.endswith(("'s", "s'")) for name in block[3])]
 
 
-def test_the_possessive_pronouns_of_the_real_files_are_found(data: Path) -> None:
+def test_possessive_pronouns_of_the_real_files_are_matched(data: Path) -> None:
     wsc = data / "eval-zeroshot" / "wsc"
     expected = [209, 210, *range(217, 223), *range(229, 239), *range(241, 247), 270, 271]
     assert possessive_rows(wsc / "wsc273.txt") == expected
@@ -101,7 +101,7 @@ def test_the_possessive_pronouns_of_the_real_files_are_found(data: Path) -> None
     assert possessive_rows(data / "finetune/dprd/test.c.txt") == [57, 58, 59, 60, 82, 317, 318, 323, 324]
 
 
-def test_of_two_equal_pronouns_the_first_after_the_conjunction_is_asked(tmp_path: Path) -> None:
+def test_the_first_pronoun_after_the_conjunction_is_resolved(tmp_path: Path) -> None:
     path = blocks(
         tmp_path / "test.c.txt",
         [
@@ -115,7 +115,7 @@ def test_of_two_equal_pronouns_the_first_after_the_conjunction_is_asked(tmp_path
     assert starts[1] == ("We asked the smiths they knew, since ", " needed advice.")
 
 
-def test_the_pronoun_that_is_asked_about_on_the_real_file(data: Path) -> None:
+def test_the_pronoun_to_resolve_on_the_real_file(data: Path) -> None:
     found = read_blocks(data / "finetune/dprd/test.c.txt")
     twice = {
         95: " ate it.",
@@ -191,7 +191,7 @@ def _sure(
     return Generated(reader.tokenizer.decode(tokens), tokens, tuple(-0.1 for _ in tokens))
 
 
-def test_the_baseline_by_question_type_leaves_the_question_itself_out(tmp_path: Path) -> None:
+def test_the_baseline_by_question_type_excludes_the_question(tmp_path: Path) -> None:
     rows = [
         ("who won", "Ann"),
         ("who ran", "ann"),

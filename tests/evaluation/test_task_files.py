@@ -34,7 +34,7 @@ def described(tmp_path: Path) -> Path:
     return tmp_path / "capitals.toml"
 
 
-def test_a_choice_file_is_asked_in_each_reading(world: Any, described: Path, tmp_path: Path) -> None:
+def test_a_choice_file_is_scored_in_each_reading(world: Any, described: Path, tmp_path: Path) -> None:
     results = evaluate(world.model, [str(described)], tmp_path, tmp_path / "out")
     assert [one.protocol.removeprefix("capitals.") for one in results.results] == [
         "total",

@@ -73,7 +73,7 @@ def run(world: Any, tmp_path: Path, protocol: str, files: dict[str, str]) -> tup
     return results, list(read_examples(tmp_path / "out", protocol))
 
 
-def test_names_are_explicit_and_every_published_value_has_its_protocol() -> None:
+def test_every_published_value_has_an_explicit_protocol() -> None:
     assert len(TASKS) > 40
     assert all("." in name for name in TASKS)
     for protocol, metrics in PUBLISHED.items():
@@ -213,9 +213,7 @@ STORY = "".join(f"{i} The river {i} flows to the lake .\n" for i in range(1, 21)
 CANDIDATES = "lake|river|stream|north|boat|tree|very|slowly|way|day"
 
 
-def test_childrens_books_score_the_candidate_and_the_rest_of_the_sentence(
-    world: Any, tmp_path: Path, plain: Plain
-) -> None:
+def test_cbt_scores_the_candidate_and_the_rest_of_the_sentence(world: Any, tmp_path: Path, plain: Plain) -> None:
     text = STORY + f"21 The XXXXX flows north .\tstream\t\t{CANDIDATES}\n\n"
     _, (record,) = run(world, tmp_path, "cbt.common-nouns.tokens", {"cbtest_CN_valid_2000ex.txt": text})
     context = "\n".join(line.partition(" ")[2] for line in STORY.splitlines())
@@ -251,7 +249,7 @@ Joan
 
 
 @pytest.mark.parametrize("reading", ["full", "partial"])
-def test_winograd_puts_candidates_in_the_pronouns_place(
+def test_winograd_replaces_the_pronoun_by_candidates(
     world: Any, tmp_path: Path, plain: Plain, reading: str
 ) -> None:
     _, records = run(world, tmp_path, f"wsc273.{reading}", {"wsc273.txt": SCHEMAS})
@@ -331,7 +329,7 @@ def test_cola_tunes_its_threshold_on_the_training_sentences(
     assert results.results[0].details["matthews on the tuning sentences"] == pytest.approx(best)
 
 
-def test_cola_counts_each_sentence_once_if_both_releases_are_available(tmp_path: Path, world: Any) -> None:
+def test_cola_counts_each_sentence_of_two_releases_once(tmp_path: Path, world: Any) -> None:
     row = "x\t{}\t\t{}\n".format
     for name, text in {
         "CoLA/train.tsv": row(1, "a lake"),
@@ -422,7 +420,7 @@ def greedy(model: Plain, prompt: str, count: int, stop: str) -> str:
     return model.tokenizer.decode(written).partition(stop)[0]
 
 
-def test_a_damaged_file_is_skipped_by_name_and_the_others_are_scored(world: Any, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_and_the_others_are_scored(world: Any, tmp_path: Path) -> None:
     (tmp_path / "lambada_test.jsonl").write_text('{"text": "the river"}\n{"text": "cut', encoding="utf-8")
     (tmp_path / "wsc273.txt").write_text(SCHEMAS, encoding="utf-8")
     results = evaluate(world.model, ["lambada.openai.whole-word", "wsc273.full"], tmp_path, tmp_path / "out")
@@ -451,7 +449,7 @@ def test_an_empty_example_is_left_out_and_counted(world: Any, tmp_path: Path) ->
     assert results.skipped[0].examples == 2
 
 
-def test_an_example_longer_than_the_context_is_left_out_and_counted(world: Any, tmp_path: Path) -> None:
+def test_an_example_beyond_the_context_is_omitted_and_counted(world: Any, tmp_path: Path) -> None:
     lines = [json.dumps({"text": text}) for text in ("the river " + "xq" * 100, *PASSAGES)]
     (tmp_path / "lambada_test.jsonl").write_text("\n".join(lines), encoding="utf-8")
     results = evaluate(world.model, ["lambada.openai.whole-word"], tmp_path, tmp_path / "out")
@@ -555,7 +553,7 @@ def test_small_pieces() -> None:
     assert choose_largest([-2.0, -1.0, -1.0], 2) == {"accuracy": 0.0, "chosen": 1, "label": 2}
 
 
-def test_answers_that_are_all_wrong_or_all_right_do_not_make_a_score_certain() -> None:
+def test_equal_answers_do_not_make_a_score_certain() -> None:
     """The most confident 1 % of 1,000 questions are ten: none right allows for a share of some tenths."""
     records = [{"exact match": 0.0, "confidence": n / 1_000} for n in range(1_000)]
     everything, best = TASKS["natural-questions.exact-match"].summarise(records)
@@ -581,7 +579,7 @@ def test_the_most_confident_answers_are_a_hundredth_of_all() -> None:
     assert (confident.value, confident.count) == (1.0, 2)
 
 
-def test_a_summary_is_three_sentences_compared_by_the_stems_of_its_words(world: Any) -> None:
+def test_a_summary_is_three_sentences_compared_by_stems(world: Any) -> None:
     pytest.importorskip("rouge_score")
     reader = Reader(Tokenizer.load(world.model), 48)
     article = "One. Two. Three. Four. Five. Six. Seven. Eight."

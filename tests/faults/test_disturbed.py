@@ -26,7 +26,7 @@ def ends_well_or_is_told(ended: Any) -> None:
     assert ended.status == 0 or ended.is_told(), ended.output
 
 
-def test_a_file_size_limit_is_told_and_nothing_is_lost(campaign: Any, counted: Counted, command: str) -> None:
+def test_a_file_size_limit_is_reported_and_loses_nothing(campaign: Any, counted: Counted, command: str) -> None:
     largest = max(map(len, campaign.reference(command)[0].values()))
     limits = [0, campaign.random.randrange(1, largest), campaign.random.randrange(1, largest), largest - 1]
     folder = campaign.trial(command)
@@ -47,7 +47,7 @@ def small_disk(folder: Path, size: int) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_disk_without_space_is_told_and_nothing_is_lost(campaign: Any, counted: Counted, command: str) -> None:
+def test_a_full_disk_is_reported_and_loses_nothing(campaign: Any, counted: Counted, command: str) -> None:
     needed = sum(map(len, campaign.reference(command)[0].values()))
     folder = campaign.trial(command)
     sizes = [4096, max(4096, int(needed * campaign.random.uniform(0.2, 0.9)))]
@@ -60,7 +60,7 @@ def test_a_disk_without_space_is_told_and_nothing_is_lost(campaign: Any, counted
     counted("full disks", len(sizes))
 
 
-def test_a_folder_that_may_not_be_written_is_told(campaign: Any, counted: Counted, command: str) -> None:
+def test_a_folder_without_write_permission_is_reported(campaign: Any, counted: Counted, command: str) -> None:
     folder = campaign.trial(command)
     folder.chmod(0o555)
     ended = campaign.run(command, folder, obeys_permissions=True)

@@ -207,7 +207,7 @@ def test_a_pattern_that_never_ends_is_an_error(tmp_path: Path) -> None:
         tokenizer.encode("a" * 200 + "b")
 
 
-def test_a_block_of_an_index_that_claims_too_much_allocates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_oversized_index_block_allocates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyarrow.decompress", lambda *_, **__: pytest.fail("memory was allocated"))
     with pytest.raises(IndexError):
         decompress(b"\xff\xff\xff\xff\x0f" + bytes(64))
@@ -270,7 +270,7 @@ def test_an_export_whose_entities_grow_is_refused(tmp_path: Path, encoding: str)
         tracemalloc.stop()
 
 
-def test_the_text_of_an_article_is_bounded_and_that_of_an_export_is_not(
+def test_the_text_of_an_article_is_bounded_an_export_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.corpus.sources.pages.WIKI_BYTES", 3000)
@@ -300,9 +300,7 @@ def test_a_compressed_text_above_its_limit_is_refused(
         list(read_text_file(path, "text"))
 
 
-def test_pages_and_books_above_their_limits_are_left_out_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_and_books_above_their_limits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "PAGE_BYTES", 4_000)
     monkeypatch.setattr(pages, "BOOK_BYTES", 5_000)
     (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)

@@ -53,7 +53,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.parametrize("here", [True, False], ids=["this machine", "another"])
-def test_a_folder_whose_first_manifest_was_being_written_is_begun_again(
+def test_a_folder_with_half_a_first_manifest_starts_again(
     here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
@@ -79,9 +79,7 @@ def test_a_folder_whose_first_manifest_was_being_written_is_begun_again(
 
 
 @posix
-def test_a_living_writers_parts_are_not_removed_even_by_one_with_its_process_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_parts_of_a_running_writer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in two containers that share a disk, where every process has the number 1."""
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with stage(tmp_path / "out", 1).write() as slow:

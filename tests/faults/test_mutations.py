@@ -214,7 +214,7 @@ def test_what_headwater_wrote_is_never_taken_for_something_else(
     counted("mutations", done)
 
 
-def test_a_damaged_checkpoint_gives_way_and_the_run_ends_the_same(
+def test_a_run_past_a_damaged_checkpoint_ends_the_same(
     campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     from headwater.training.checkpoint import Checkpoints
@@ -246,7 +246,7 @@ def test_a_damaged_checkpoint_gives_way_and_the_run_ends_the_same(
     counted("mutations", done)
 
 
-def test_a_killed_builds_parts_are_checked_before_they_are_joined(
+def test_the_parts_of_a_killed_build_are_checked_before_joining(
     campaign: Any, counted: Callable[[str, int], None]
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
@@ -359,7 +359,7 @@ def test_formats_of_strangers(
     counted("mutations", done)
 
 
-def test_streams_say_where_they_were_damaged(
+def test_streams_name_the_position_of_damage(
     campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     """Dumps and archives: what is read of a damaged one is less, and a sentence or an error names the file."""
@@ -419,7 +419,7 @@ def _archive(path: Path) -> tuple[list[Any], list[str]]:
     return list(read_pages(path, notes)), notes
 
 
-def test_answers_kept_of_a_killed_evaluation_are_right_or_asked_again(
+def test_cached_answers_are_right_or_computed_again(
     chosen: random.Random, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     from headwater.evaluation.cache import AnswerCache
@@ -445,7 +445,7 @@ def test_answers_kept_of_a_killed_evaluation_are_right_or_asked_again(
     counted("mutations", done)
 
 
-def test_tables_that_are_no_tables_are_named(
+def test_files_that_are_not_tables_are_named(
     campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     """What a table without a checksum can show: bytes that are no text, quotes and rows that do not close."""

@@ -57,16 +57,14 @@ for command in sys.argv[1:]:
 """
 
 
-def test_there_is_no_network_where_these_tests_run(nowhere: list[str], tmp_path: Path) -> None:
+def test_these_tests_run_without_a_network(nowhere: list[str], tmp_path: Path) -> None:
     import errno
 
     found = int(run(nowhere, tmp_path, "-c", REACH))
     assert found in {errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EHOSTUNREACH}
 
 
-def test_text_becomes_a_tokenizer_and_tokens_and_a_model_writes_without_a_network(
-    nowhere: list[str], tmp_path: Path, sample_text: str
-) -> None:
+def test_text_to_generation_needs_no_network(nowhere: list[str], tmp_path: Path, sample_text: str) -> None:
     (tmp_path / "texts").mkdir()
     for number, text in enumerate(sample_text.split("\n<|endoftext|>\n")):
         (tmp_path / "texts" / f"{number}.txt").write_text(text)

@@ -107,7 +107,7 @@ def test_a_corpus_is_on_the_disk_before_it_has_its_name(disk: Disk, tmp_path: Pa
     assert disk.lost == []
 
 
-def test_a_folder_that_grew_is_on_the_disk_before_it_is_called_complete(disk: Disk, tmp_path: Path) -> None:
+def test_a_grown_folder_is_on_disk_before_it_is_complete(disk: Disk, tmp_path: Path) -> None:
     stage = Stage(tmp_path / "run", kind="run", config={}, inputs={}, grows=True)
     stage.begin()
     with (tmp_path / "run" / "metrics.jsonl").open("w") as journal:
@@ -116,9 +116,7 @@ def test_a_folder_that_grew_is_on_the_disk_before_it_is_called_complete(disk: Di
     assert disk.lost == []
 
 
-def test_a_models_and_an_exports_files_are_on_the_disk_before_they_have_their_names(
-    disk: Disk, tmp_path: Path
-) -> None:
+def test_model_files_are_on_disk_before_they_are_named(disk: Disk, tmp_path: Path) -> None:
     import headwater as hw
     from headwater.convert.gguf import write_gguf
 

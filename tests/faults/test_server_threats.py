@@ -32,7 +32,7 @@ def test_the_page_may_run_and_be_framed_by_nobody_else(client: TestClient) -> No
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_another_sites_page_can_neither_read_nor_ask(client: TestClient) -> None:
+def test_another_sites_page_cannot_read_or_send(client: TestClient) -> None:
     other = {"origin": "http://evil.example"}
     asked = client.get("/v1/models", headers=other)
     assert not [name for name in asked.headers if name.startswith("access-control")]

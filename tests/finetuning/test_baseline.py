@@ -20,7 +20,7 @@ from headwater.finetuning.stage import finetune
 CLASSES = Labels(target="class", names=["bad", "good"])
 
 
-def test_it_tells_texts_pairs_and_answers_apart() -> None:
+def test_the_baseline_learns_texts_pairs_and_scores() -> None:
     texts = [(f"a {word} film number {n}",) for n in range(8) for word in ("dull", "fine")]
     targets = np.array([0.0, 1.0] * 8)
     baseline = Baseline("classify", CLASSES).fit(texts, targets)
@@ -48,7 +48,7 @@ def test_one_text_of_a_pair_or_an_answer_alone_can_decide() -> None:
     assert choice.decide([("Ann ran.", "", "She hated it.", "She was happy.")]).tolist() == [1]
 
 
-def test_a_premise_that_comes_with_every_label_does_not_hide_what_hypotheses_tell() -> None:
+def test_the_baseline_learns_from_hypotheses_alone() -> None:
     """As in MultiNLI: with a premise in two folds, its words are evidence for the labels of its other rows."""
     random = np.random.default_rng(1)
     syllables = itertools.product("bdkmptz", "aeiou", "lnrst", "aeiou")
@@ -65,7 +65,7 @@ def test_a_premise_that_comes_with_every_label_does_not_hide_what_hypotheses_tel
     assert baseline.fit(pairs, np.array(targets)).name == "TF-IDF and overlap of both texts"
 
 
-def test_a_constant_answer_is_the_baseline_where_nothing_is_better() -> None:
+def test_the_baseline_is_a_constant_if_nothing_is_better() -> None:
     """On most skewed sets "yes" to all has the highest F1, and the majority the highest accuracy."""
     random = np.random.default_rng(0)
     words = ["river", "stone", "house", "wind", "glass", "road"]
@@ -107,7 +107,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_model_of_one_class_is_a_warning_next_to_the_baseline_that_beats_it(
+def test_a_model_that_predicts_one_class_gives_a_warning(
     base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "model"

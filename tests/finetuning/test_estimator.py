@@ -198,7 +198,7 @@ def test_mistakes_are_named(base: Path, estimator: Any, X: Any, y: Any, message:
         estimator(base).fit(X, y)
 
 
-def test_a_folder_of_the_finetune_command_is_scored_by_its_own_labels(base: Path, tmp_path: Path) -> None:
+def test_a_folder_of_finetune_is_scored_by_its_own_labels(base: Path, tmp_path: Path) -> None:
     """Its classes are words, and those of y may be numbers."""
     pairs = [(f"a film {n}", f"a film {n}" if n % 2 else "dull plot") for n in range(24)]
     lines = [json.dumps({"text1": a, "text2": b, "label": n % 2}) for n, (a, b) in enumerate(pairs)]
@@ -256,7 +256,7 @@ def test_a_failed_second_fit_leaves_the_first_one_unchanged(base: Path, sentence
     assert classifier.predict(texts).tolist() == found
 
 
-def test_the_first_update_of_the_shortest_training_has_a_learning_rate(base: Path, sentences: Any) -> None:
+def test_the_first_update_of_a_short_training_has_a_rate(base: Path, sentences: Any) -> None:
     """The last update of GPT-1's schedule has rate 0."""
     lines: list[dict[str, Any]] = []
     Classifier(base, epochs=1).fit(*sentences(12), on_update=lines.append)
@@ -307,7 +307,7 @@ def test_weights_callbacks_and_the_baseline_reach_an_estimator(
     assert Classifier().base == shipped.DEFAULT
 
 
-def test_a_regressor_gives_scores_and_no_other_estimator_opens_its_folder(base: Path, tmp_path: Path) -> None:
+def test_only_a_regressor_opens_a_regressors_folder(base: Path, tmp_path: Path) -> None:
     texts = [f"{'fine' if n % 2 else 'dull'} film {n}" for n in range(40)]
     regressor = Regressor(base, **FAST).fit(texts, [float(n % 2) for n in range(40)])
     predicted = regressor.predict(texts)

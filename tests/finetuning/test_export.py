@@ -80,7 +80,7 @@ def test_transformers_gives_equal_logits(
         ("bert-nano", "classify", None, "no architecture for it"),
     ],
 )
-def test_what_transformers_has_no_class_for_is_refused_with_the_reason(
+def test_export_without_a_class_in_transformers_is_refused(
     tmp_path: Path,
     tokenizer: Tokenizer,
     capsys: pytest.CaptureFixture[str],

@@ -113,7 +113,7 @@ def test_choices_of_unequal_number_are_predicted_into_a_table(base: Path, tmp_pa
     assert summary["accuracy"] == right / 12
 
 
-def test_rows_without_text_get_an_empty_prediction_and_columns_of_our_names_are_kept(
+def test_empty_rows_get_no_prediction_and_columns_are_kept(
     base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finetune(FinetuneConfig(steps=1, precision="fp32"), tmp_path / "m", model=base, train=table)
@@ -151,7 +151,7 @@ def test_a_batch_predicts_what_single_rows_do(base: Path, table: Path, tmp_path:
         assert alone == pytest.approx(share, abs=1e-5)
 
 
-def test_a_test_file_that_cannot_be_measured_is_refused_before_training(
+def test_an_unmeasurable_test_file_is_refused_before_training(
     base: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     test = tmp_path / "test.csv"
@@ -186,7 +186,7 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
         ({"transfer_layers": 0}, "rows"),
     ],
 )
-def test_ablations_keep_what_they_say(base: Path, settings: dict[str, Any], kept: str) -> None:
+def test_ablations_keep_their_weights(base: Path, settings: dict[str, Any], kept: str) -> None:
     loaded = load_model(base)
     with torch.no_grad():
         loaded.final_norm.weight.fill_(2.0)
@@ -342,7 +342,7 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(base: Path, table: Path, 
     assert load_tokenizer(base, tmp_path / "same").identity == Tokenizer.load(base).identity
 
 
-def test_predicting_with_what_was_not_fine_tuned_or_over_the_rows_says_so(
+def test_predict_refuses_a_base_model_and_its_own_input_file(
     base: Path, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["predict", str(table), "--model", str(base), "--out", str(tmp_path / "p.csv")]) == 1
@@ -376,7 +376,7 @@ def test_a_limit_beyond_64_bits_is_refused(
         FinetuneConfig.build({"task": "classify", "limit": 10**23})
 
 
-def test_a_wrong_weight_of_a_class_is_named_with_the_file_that_has_it() -> None:
+def test_a_wrong_class_weight_is_named_with_its_file() -> None:
     layers = Layer({"class_weight": {"good": 0}}, "recipe.toml"), Layer({"class_weight": {"bad": 2}}, "--set")
     with pytest.raises(UsageError, match=r"recipe\.toml has class_weight"):
         FinetuneConfig.build({"task": "classify"}, *layers)

@@ -107,7 +107,7 @@ def test_a_stopped_training_resumes_bit_for_bit(
     assert {"l1", "l2", "validation_accuracy"} <= read_journal(tmp_path / "whole" / "metrics.jsonl")[-1].keys()
 
 
-def test_trainings_of_a_flow_are_told_apart_by_their_folders(
+def test_trainings_of_a_flow_are_named_by_their_folders(
     base: Path, tables: dict[str, Path], tmp_path: Path
 ) -> None:
     class Stages(Progress):
@@ -135,7 +135,7 @@ def test_patience_counts_across_a_stop(base: Path, tables: dict[str, Path], tmp_
     assert content_of(tmp_path / "m") == content_of(tmp_path / "whole")
 
 
-def test_what_a_kill_at_the_end_leaves_the_same_command_completes(
+def test_the_same_command_completes_after_a_kill_at_the_end(
     base: Path, tables: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while the model is written, and between its last word and the removal of the checkpoints."""
@@ -172,7 +172,9 @@ def test_a_loss_that_is_not_finite_ends_training_with_a_reason(
     assert not (tmp_path / "m" / "model.safetensors").exists()
 
 
-def test_ctrl_c_outside_an_update_is_said_to_resume(base: Path, tables: dict[str, Path], tmp_path: Path) -> None:
+def test_ctrl_c_outside_an_update_announces_the_resume(
+    base: Path, tables: dict[str, Path], tmp_path: Path
+) -> None:
     config = FinetuneConfig.build(settings("classify"))
     with pytest.raises(Interrupted):
         finetune(
@@ -200,7 +202,7 @@ def run_command(arguments: list[str], program: Sequence[str] = ("-m", "headwater
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "choice"])
-def test_killed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
+def test_a_killed_training_ends_bit_for_bit_the_same(
     base: Path, tables: dict[str, Path], tmp_path: Path, ended: Any, task: str
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -221,7 +223,7 @@ def test_killed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
 
 
 @pytest.mark.slow
-def test_ctrl_c_writes_a_checkpoint_that_the_same_command_resumes_from(
+def test_ctrl_c_writes_a_checkpoint_to_resume_from(
     base: Path, tables: dict[str, Path], tmp_path: Path, ended: Any
 ) -> None:
     out = tmp_path / "m"

@@ -53,7 +53,7 @@ def base_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return passes
 
 
-def test_each_text_passes_through_the_base_once_whatever_the_epochs(
+def test_each_text_passes_through_the_frozen_base_once(
     any_base: Path, sentences: Sentences, tmp_path: Path, base_passes: list[int]
 ) -> None:
     texts, labels = sentences(400)
@@ -73,7 +73,7 @@ def test_each_text_passes_through_the_base_once_whatever_the_epochs(
 
 
 @pytest.mark.parametrize(("task_model", "precision"), [("pooling", "fp32"), ("lstm", "fp32"), ("lstm", "bf16")])
-def test_two_texts_are_told_apart(
+def test_a_frozen_base_distinguishes_two_texts(
     base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName, precision: TrainingPrecision
 ) -> None:
     words = ["film", "story", "plot", "dull", "great"]

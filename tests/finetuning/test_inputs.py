@@ -42,7 +42,7 @@ def test_token_order_is_the_papers() -> None:
 
 
 @given(ids, ids, st.lists(ids, min_size=2, max_size=4), st.integers(8, 40))
-def test_nothing_is_longer_than_the_context_and_only_the_story_is_cut(
+def test_sequences_fit_the_context_and_only_the_story_is_cut(
     story: list[int], question: list[int], answers: list[list[int]], context: int
 ) -> None:
     fixed = 3 + len(question) + max(map(len, answers))
@@ -62,7 +62,7 @@ def test_nothing_is_longer_than_the_context_and_only_the_story_is_cut(
             assert (sequence[0], sequence[-1], sequence.count(D)) == (S, E, 1)
 
 
-def test_encoding_counts_what_was_cut_and_names_a_row_that_cannot_fit(tokenizer: Tokenizer) -> None:
+def test_encoding_counts_cuts_and_names_a_row_that_cannot_fit(tokenizer: Tokenizer) -> None:
     extended = tokenizer.with_task_tokens()
     texts = ["a", "story " * 50, "the plot"]
     rows = [Raw((text,), None, number) for number, text in enumerate(texts, 1)]
@@ -75,7 +75,7 @@ def test_encoding_counts_what_was_cut_and_names_a_row_that_cannot_fit(tokenizer:
         encode([Raw(("", "", "x " * 90, "y"), None, 7)], "choice", extended, 20)
 
 
-def test_a_space_stands_between_context_and_question(tokenizer: Tokenizer) -> None:
+def test_a_space_separates_context_and_question(tokenizer: Tokenizer) -> None:
     extended = tokenizer.with_task_tokens()
     encoded = encode([Raw(("the film", "was it", "a", "b"))], "choice", extended, 40)
     before = encoded.sequence(0)[1 : encoded.sequence(0).index(extended.task_tokens.delimiter)]

@@ -49,7 +49,7 @@ def test_a_batch_predicts_what_single_sequences_do(task: TaskName) -> None:
             assert torch.allclose(task_model(single).logits[0], together[example], atol=1e-5)
 
 
-def test_transferred_layers_of_bert_include_all_of_its_embeddings() -> None:
+def test_transferred_layers_of_bert_include_its_embeddings() -> None:
     base = build_model(preset("bert-base", vocabulary=270, context=16, layers=2, width=8, heads=2), seed=3)
     with torch.no_grad():
         for parameter in base.parameters():

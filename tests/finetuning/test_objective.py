@@ -132,7 +132,7 @@ def test_candidates_of_an_example_share_their_dropout() -> None:
     assert logits[0, 0] != logits[1, 0]
 
 
-def test_every_example_is_seen_once_an_epoch_whatever_the_micro_batch() -> None:
+def test_an_epoch_has_every_example_once_for_any_micro_batch() -> None:
     encoded = random_examples([1] * 70, seed=8, target_high=2)
     labels = Labels(target="class", names=["a", "b"])
 
@@ -199,7 +199,7 @@ def test_an_update_is_that_of_the_code() -> None:
             np.testing.assert_allclose(after - before[name], -step * moved, atol=rounding, err_msg=name)
 
 
-def test_the_rate_is_the_papers_at_its_width_and_rises_for_narrower_models() -> None:
+def test_the_rate_is_the_papers_and_rises_for_narrower_models() -> None:
     def rate(config: FinetuneConfig, width: int, **record: Any) -> float:
         return config.peak_rate(ModelConfig(width=width, heads=1, **record))
 

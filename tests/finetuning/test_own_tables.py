@@ -46,12 +46,12 @@ def test_the_same_table_in_every_format_gives_the_same_rows(tmp_path: Path) -> N
         assert [r.row for r in found] == [1, 2, 3]
 
 
-def test_quotes_in_tab_separated_files_are_literal_unless_a_field_is_quoted(tmp_path: Path) -> None:
+def test_quotes_within_tab_separated_fields_are_literal(tmp_path: Path) -> None:
     file = write(tmp_path / "t.tsv", 'text\tlabel\n"so" he said\ta\n"she said ""so"""\tb\n')
     assert [r.segments[0] for r in rows(file)] == ['"so" he said', 'she said "so"']
 
 
-def test_columns_are_found_or_given(tmp_path: Path) -> None:
+def test_columns_are_recognised_or_named(tmp_path: Path) -> None:
     pairs = write(tmp_path / "p.csv", "id,sentence1,sentence2,gold_label\n1,a,b,x\n")
     assert rows(pairs, "entail")[0].segments == ("a", "b")
     assert rows(pairs, "entail", premise="sentence2", hypothesis="id")[0].segments == ("b", "1")
@@ -79,7 +79,7 @@ def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
     assert learn_labels(middle, "choice", None, "it").first_answer == 0, "no label is the number of answers"
 
 
-def test_a_label_says_an_answer_by_number_letter_or_text() -> None:
+def test_a_label_names_an_answer_by_number_letter_or_text() -> None:
     labels = Labels(target="answer", first_answer=1)
     answers = ("", "q", "w", "x")
     for label in (2, "2", "B", "b", "x"):
@@ -88,14 +88,14 @@ def test_a_label_says_an_answer_by_number_letter_or_text() -> None:
     assert Labels(target="class", names=["0", "1"]).matches(Raw(("t",), 1.0, 1), "1")
 
 
-def test_class_names_are_kept_and_numbers_agree_however_they_are_written() -> None:
+def test_class_names_are_kept_and_equal_numbers_agree() -> None:
     labels = learn_labels([Raw(("a",), x, 1) for x in (10, "9", 2.0)], "classify", None, "it")
     assert labels.names == ["2", "9", "10"]
     assert labels.target_of(Raw(("a",), "10.0", 1), "it") == 2.0
     assert learn_labels([Raw(("a",), x, 1) for x in ("01", "1")], "classify", None, "it").names == ["01", "1"]
 
 
-def test_a_label_that_differs_in_every_row_is_said_to_be_no_class() -> None:
+def test_a_label_that_differs_in_every_row_is_not_a_class() -> None:
     with pytest.raises(DataError, match=r"another label in each of its 20 labelled rows.*--label"):
         learn_labels([Raw(("a",), f"T{number}", number) for number in range(20)], "classify", None, "it")
 
@@ -167,7 +167,7 @@ def test_labels_that_do_not_fit_are_named(training: list[str], validation: list[
             labels.target_of(Raw(("t",), label, number), "validation.csv")
 
 
-def test_what_is_said_before_training() -> None:
+def test_notes_before_training_count_the_rows() -> None:
     train = [
         Raw(("a",), "x", 1),
         Raw(("",), "x", 2),
@@ -203,7 +203,7 @@ def test_column_names_in_the_middle_of_a_table_are_named(tmp_path: Path) -> None
         ([0, 1_000], [0, 200, 400, 600, 800, 1_000]),
     ],
 )
-def test_scores_have_the_levels_that_their_range_asks_for(scores: list[float], levels: list[float]) -> None:
+def test_scores_have_the_levels_of_their_range(scores: list[float], levels: list[float]) -> None:
     given = [Raw(("a", "b"), score, number) for number, score in enumerate(scores)]
     assert learn_labels(given, "similarity", "score", "it").levels == levels
 
@@ -225,7 +225,7 @@ def test_the_split_keeps_classes_and_equal_texts_together() -> None:
     assert {r.label for r in train} == {r.label for r in held} == {"x", "y"}
 
 
-def test_the_columns_of_training_come_before_others_with_a_likely_name(tmp_path: Path) -> None:
+def test_columns_of_training_precede_likely_names(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "text,review,label,sentiment\nid-1,good,x,yes\n")
     trained = Columns(text="review", label="sentiment")
     (row,) = read_table(file, "classify", Columns(), trained=trained)[1]
@@ -262,9 +262,7 @@ def test_columns_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
         rows(pairs, "entail", hypothesis="sentence1")
 
 
-def test_a_column_of_training_that_is_missing_is_replaced_aloud_or_not_at_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_column_is_replaced_only_with_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained = Columns(text="review", label="sentiment")
     file = write(tmp_path / "t.csv", "body,score\ngood,3\n")
     (row,) = read_table(file, "classify", Columns(), trained=trained, need_label=False, progress=PlainProgress())[
@@ -287,7 +285,7 @@ def test_a_column_that_the_first_object_lacks_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
-def test_a_table_without_commas_in_its_header_has_another_separator(tmp_path: Path, separator: str) -> None:
+def test_a_header_without_commas_has_another_separator(tmp_path: Path, separator: str) -> None:
     lines = [separator.join(fields) for fields in (('"review, long"', "label"), ("good, or not", "yes"))]
     (row,) = rows(write(tmp_path / "t.csv", "\n\n" + "\n".join(lines) + "\n"), text="review, long")
     assert (row.segments, row.label) == (("good, or not",), "yes")
@@ -340,7 +338,7 @@ def test_levels_have_different_names() -> None:
     assert names == ["100000", "100000.2", "100000.4", "100000.6", "100000.8", "100001"]
 
 
-def test_a_table_without_a_header_is_said_and_read_by_numbers(tmp_path: Path) -> None:
+def test_a_table_without_a_header_is_read_by_numbers(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "a great film|good\nan awful one|bad\na good one|good\n")
     with pytest.raises(
         DataError, match=r"has no header: its first row is 'a great film', 'good'.*--text 1 --label 2"

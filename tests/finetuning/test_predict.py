@@ -42,7 +42,7 @@ def predicted(model: Path, file: Path, name: str = "out.jsonl", **options: Any) 
     return [dict(row) for _, row in open_table(out).rows]
 
 
-def test_the_column_of_training_is_read_next_to_one_with_a_likelier_name(tuned: Path, tmp_path: Path) -> None:
+def test_the_column_of_training_precedes_a_likelier_name(tuned: Path, tmp_path: Path) -> None:
     assert FineTuned.load(tuned).columns.text == "review"
     both, alone = tmp_path / "both.csv", tmp_path / "alone.csv"
     both.write_text("text,review\nid-1,the film was great\n")

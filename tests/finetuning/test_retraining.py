@@ -51,7 +51,7 @@ def test_rows_stay_on_their_side_of_the_split(weeks: tuple[Path, Path, list[str]
     assert third["new_rows"] == {"count": 0}
 
 
-def test_what_cannot_be_kept_is_said(
+def test_a_split_that_cannot_be_kept_is_reported(
     weeks: tuple[Path, Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, both, _ = weeks

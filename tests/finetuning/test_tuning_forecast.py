@@ -13,7 +13,7 @@ from headwater.cli.main import main
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-def test_a_dry_run_counts_what_a_training_does_and_writes_nothing(
+def test_a_dry_run_counts_as_a_training_and_writes_nothing(
     base: Path, sentences: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], freeze: bool
 ) -> None:
     table = tmp_path / "reviews.csv"

@@ -85,7 +85,7 @@ def test_twenty_updates_give_the_cpu_s_losses(name: str, precision: Any, compile
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_attention_in_blocks_within_documents_gives_the_cpu_s_losses(precision: Any) -> None:
+def test_block_attention_within_documents_gives_the_cpus_losses(precision: Any) -> None:
     end = int(trainer_of("gpt2-small", torch.device("cpu"), "fp32")[1].ids[0, 30])
     expected = losses_of(*trainer_of("gpt2-small", torch.device("cpu"), "fp32", end_of_text=end))
     trainer, batch = trainer_of("gpt2-small", CUDA, precision, end_of_text=end)
@@ -124,9 +124,7 @@ def run(*arguments: str) -> int:
     return subprocess.run([sys.executable, *arguments], env=environment, timeout=600).returncode
 
 
-def test_a_killed_run_ends_bit_for_bit_where_an_undisturbed_one_does(
-    tokens: Path, tmp_path: Path, ended: Any
-) -> None:
+def test_a_killed_run_ends_bit_for_bit_the_same(tokens: Path, tmp_path: Path, ended: Any) -> None:
     assert run("-m", "headwater", *command(tokens, tmp_path / "whole")) == 0
     killed = tmp_path / "killed"
     assert run(*ended(signal.SIGKILL, 12), *command(tokens, killed)) == -signal.SIGKILL
@@ -150,7 +148,7 @@ def test_the_peak_is_within_a_tenth_of_the_forecast(tokens: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_generation_by_a_cuda_graph_gives_the_text_of_single_launches(
+def test_a_cuda_graph_generates_the_text_of_single_launches(
     monkeypatch: pytest.MonkeyPatch, precision: Any
 ) -> None:
     tokenizer = Tokenizer.train(["a river "], vocab_size=270, special_tokens=["<|endoftext|>"])
@@ -182,7 +180,7 @@ def test_generation_by_a_cuda_graph_gives_the_text_of_single_launches(
 
 
 @pytest.mark.parametrize("name", ["gpt1-nano", "bert-nano"])
-def test_two_fine_tunings_of_a_process_are_compiled_for_texts_of_all_lengths(name: str, tmp_path: Path) -> None:
+def test_two_fine_tunings_compile_for_all_text_lengths(name: str, tmp_path: Path) -> None:
     class Notes(Progress):
         texts: tuple[str, ...] = ()
 

@@ -69,7 +69,7 @@ def test_both_backends_give_the_same_logits(name: str, precision: Precision) -> 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano"])
-def test_every_call_asks_the_same_network(name: str, precision: Precision, tokenizer: Tokenizer) -> None:
+def test_every_call_computes_with_the_same_network(name: str, precision: Precision, tokenizer: Tokenizer) -> None:
     """Scores, echo, logits and generation: bit for bit where rows are exact, to rounding in torch."""
     if name == "lstm-nano" and precision == "int8":
         for asked in (precision, "int4"):

@@ -253,9 +253,7 @@ def test_a_prompt_whose_step_failed_is_read_again(
     assert list(engine.submit(request)) == list(Engine(case.runner(), tokenizer).submit(request))
 
 
-def test_a_request_without_a_possible_choice_ends_and_leaves_the_others(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_without_a_possible_token_ends_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     request = Request(prompt=(1, 2), max_tokens=5, min_tokens=5)
     expected = engine.submit(request).wait().tokens
     with monkeypatch.context() as patch:
@@ -316,7 +314,7 @@ def test_the_repair_of_too_large_a_least_length_can_be_followed(engine: Engine, 
     engine.submit(request.model_copy(update={"min_tokens": fewer})).cancel()
 
 
-def test_streamed_text_has_whole_characters_and_ends_before_a_stop_text(tokenizer: Tokenizer) -> None:
+def test_streams_have_whole_characters_and_end_before_a_stop(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("naïve 강물 🌊 the end. STOP after")
     pieces = []
     stream = TextStream(tokenizer, ["STOP"])
@@ -328,7 +326,7 @@ def test_streamed_text_has_whole_characters_and_ends_before_a_stop_text(tokenize
     assert all("\ufffd" not in piece and "S" not in piece for piece in pieces)
 
 
-def test_a_stop_text_that_only_begins_is_said_at_the_end(tokenizer: Tokenizer) -> None:
+def test_the_beginning_of_a_stop_text_is_written_at_the_end(tokenizer: Tokenizer) -> None:
     stream = TextStream(tokenizer, ["abc", "bd"])
     pieces = [stream.push(token) for token in tokenizer.encode("xab")]
     assert "".join(pieces) + stream.finish() == "xab"

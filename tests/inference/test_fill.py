@@ -96,7 +96,7 @@ def test_the_command_prints_words_and_probabilities(bert: Path, capsys: pytest.C
     assert main(["fill", "The sky.", "--model", str(bert)]) == 2
 
 
-def test_a_masked_model_in_training_mode_answers_without_its_dropout(bert: Path) -> None:
+def test_a_masked_model_in_training_mode_fills_without_dropout(bert: Path) -> None:
     lm = load(bert)
     lm.model.eval()
     ids = torch.tensor([[2, 5, 4, 3]])

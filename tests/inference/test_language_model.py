@@ -34,7 +34,7 @@ def lm(folder: Path) -> LanguageModel:
     return hw.load(folder)
 
 
-def test_the_same_prompt_and_seed_give_the_same_text_however_it_is_asked_for(lm: LanguageModel) -> None:
+def test_the_same_prompt_and_seed_give_the_same_text(lm: LanguageModel) -> None:
     options = {"max_tokens": 30, "min_tokens": 30, "temperature": 0.9, "top_k": 40, "seed": 7}
     text = lm.generate("the river", **options)
     assert text
@@ -59,7 +59,7 @@ def test_large_objects_print_in_a_few_words(lm: LanguageModel) -> None:
         assert len(repr(large)) < 200
 
 
-def test_an_lstm_continues_a_text_as_its_logits_say_alone_or_with_others(tmp_path: Path) -> None:
+def test_an_lstm_continues_a_text_by_its_logits_in_any_batch(tmp_path: Path) -> None:
     tokenizer = hw.Tokenizer.train(TEXTS, kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
     config = preset("lstm-nano", vocabulary=tokenizer.vocabulary_size, context=40, init_deviation=0.3)
     save_model(build_model(config, seed=1), tmp_path, tokenizer=tokenizer)
@@ -82,9 +82,7 @@ def test_an_lstm_continues_a_text_as_its_logits_say_alone_or_with_others(tmp_pat
         hw.load(tmp_path, precision="int8")
 
 
-def test_what_is_saved_is_what_is_loaded_and_nothing_is_written_over(
-    lm: LanguageModel, folder: Path, tmp_path: Path
-) -> None:
+def test_a_saved_model_loads_equal_and_replaces_nothing(lm: LanguageModel, folder: Path, tmp_path: Path) -> None:
     lm.save(tmp_path / "copy")
     ids = torch.tensor([[1, 2, 3]])
     assert torch.equal(hw.load(tmp_path / "copy").logits(ids), lm.logits(ids))
@@ -102,7 +100,7 @@ def test_the_model_is_there_again_after_generating_let_go_of_it(folder: Path) ->
     assert torch.equal(hw.load(folder).logits(ids), before)
 
 
-def test_other_weights_than_those_that_compute_are_not_handed_out(folder: Path, tmp_path: Path) -> None:
+def test_only_the_weights_that_compute_are_returned(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "model")
     lm = hw.load(tmp_path / "model")
     ids = torch.tensor([[1, 2, 3]])
@@ -126,7 +124,7 @@ def test_a_module_in_somebodys_hands_is_not_taken_apart(folder: Path) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("way", ["optimizer", "data", "numpy", "replaced"])
-def test_trained_weights_are_followed_and_saved_whatever_the_order(
+def test_trained_weights_are_used_and_saved_in_any_order(
     folder: Path, tmp_path: Path, precision: str, way: str
 ) -> None:
     options = {"max_tokens": 12, "min_tokens": 12, "temperature": 0, "top_k": 0}
@@ -179,7 +177,7 @@ def test_a_module_given_to_a_language_model_is_the_truth(lm: LanguageModel) -> N
 
 
 @pytest.mark.parametrize("call", [LanguageModel.generate, LanguageModel.stream])
-def test_the_options_are_spelled_out_and_a_seed_that_nobody_gave_is_a_new_one(
+def test_options_are_spelled_out_and_the_default_seed_is_new(
     lm: LanguageModel, call: Callable[..., object]
 ) -> None:
     parameters = inspect.signature(call).parameters
@@ -188,7 +186,7 @@ def test_the_options_are_spelled_out_and_a_seed_that_nobody_gave_is_a_new_one(
     assert len({"".join(call(lm, "the river", max_tokens=30, min_tokens=30)) for _ in range(3)}) == 3
 
 
-def test_leaving_a_stream_frees_its_place(lm: LanguageModel) -> None:
+def test_leaving_a_stream_frees_its_slot(lm: LanguageModel) -> None:
     for _ in lm.stream("the river", max_tokens=40, min_tokens=40):
         break
     assert lm.engine.load == (0, 0)
@@ -260,9 +258,7 @@ def test_wrong_calls_are_named(lm: LanguageModel, folder: Path, tmp_path: Path) 
         hw.load("nobody/nothing")
 
 
-def test_a_model_without_a_tokenizer_loads_and_only_calls_with_text_ask_for_one(
-    lm: LanguageModel, folder: Path, tmp_path: Path
-) -> None:
+def test_a_model_without_a_tokenizer_refuses_only_text(lm: LanguageModel, folder: Path, tmp_path: Path) -> None:
     save_model(lm.model, tmp_path)
     bare = hw.load(tmp_path)
     ids = torch.tensor([[1, 2, 3]])

@@ -38,7 +38,7 @@ def test_filters_are_the_originals(golden_data: Path) -> None:
             np.testing.assert_array_equal(kept, left > -1e9, name)
 
 
-def test_the_token_that_crosses_p_is_kept_usually_and_left_out_by_the_original() -> None:
+def test_the_token_that_crosses_p_is_omitted_by_the_original() -> None:
     weights = np.array([0.5, 0.3, 0.2], dtype=np.float32)
     assert top_p_threshold(weights, 0.6, "usual") == np.float32(0.3)
     assert top_p_threshold(weights, 0.6, "original") == np.float32(0.5)
@@ -72,7 +72,7 @@ def test_greedy_is_temperature_zero_and_top_k_one_without_ties(row: np.ndarray, 
     assert row[choose(row, Sampling(top_k=1), [], uniform(seed, 0, 0))] == row[likeliest]
 
 
-def test_top_k_keeps_ties_with_the_kth_and_top_p_the_smallest_set_that_reaches_p() -> None:
+def test_top_k_keeps_ties_and_top_p_the_smallest_set() -> None:
     tied = np.array([1.0, 1.0, 0.0], np.float32)
     assert choose(tied, Sampling(top_k=1), [], 0.9) == 1
     halves = np.log(np.array([0.5, 0.25, 0.25], np.float32))
@@ -115,7 +115,7 @@ def test_draws_follow_the_probabilities() -> None:
     assert draw(weights, 1 - 2**-53) == 3
 
 
-def test_random_numbers_depend_on_seed_sample_and_position_alone_and_stay_below_one(
+def test_random_numbers_follow_seed_sample_and_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numbers = {uniform(s, n, p) for s in (0, 1) for n in (0, 1) for p in (0, 1)}
@@ -125,7 +125,7 @@ def test_random_numbers_depend_on_seed_sample_and_position_alone_and_stay_below_
     assert uniform(0, 0, 0) == 1 - 2**-53
 
 
-def test_repetition_penalty_and_bias_move_logits_before_temperature() -> None:
+def test_penalty_and_bias_apply_before_temperature() -> None:
     row = np.array([2.0, 1.5, -1.0], dtype=np.float32)
     assert choose(row, Sampling(temperature=0, repetition_penalty=2.0), [0], 0.0) == 1
     assert choose(row, Sampling(temperature=0, bias={2: 10.0}), [], 0.0) == 2

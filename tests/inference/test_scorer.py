@@ -57,7 +57,7 @@ ids = st.integers(min_value=0, max_value=279)
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_scores_are_those_of_the_plain_forward_pass_whatever_the_neighbours(
+def test_scores_equal_the_plain_forward_pass_in_any_batch(
     data: st.DataObject, scorer: Scorer, model: Transformer
 ) -> None:
     trunk = data.draw(st.lists(ids, min_size=1, max_size=30))
@@ -87,7 +87,7 @@ def test_a_pack_holds_every_text_along_its_path(lists: list[list[int]]) -> None:
     assert sorted(seen) == list(range(len(lists)))
 
 
-def test_a_shared_start_stands_once() -> None:
+def test_a_shared_start_is_stored_once() -> None:
     start = list(range(100))
     (pack,) = packs([[*start, answer, 7] for answer in range(4)])
     assert len(pack.ids) == 96 + 4 * 6  # in whole pages of 16 positions
@@ -98,7 +98,7 @@ def test_a_shared_start_stands_once() -> None:
     context=st.integers(min_value=1, max_value=20),
     data=st.data(),
 )
-def test_windows_predict_every_token_once_with_the_stated_context(
+def test_windows_predict_every_token_once_with_their_context(
     length: int, context: int, data: st.DataObject
 ) -> None:
     stride = data.draw(st.integers(min_value=1, max_value=context))
@@ -140,14 +140,14 @@ def test_a_long_context_loses_its_start(scorer: Scorer) -> None:
     assert scorer.score_ids([(context, [1, 2])]) == scorer.score_ids([(context[-47:], [1, 2])])
 
 
-def test_spaces_at_the_end_of_the_context_belong_to_the_continuation(scorer: Scorer) -> None:
+def test_trailing_spaces_of_the_context_join_the_continuation(scorer: Scorer) -> None:
     context, continuation = scorer.encode_pairs([("the river ", "runs")])[0]
     assert (context, continuation) == scorer.encode_pairs([("the river", " runs")])[0]
     assert scorer.tokenizer.decode(continuation) == " runs"
     assert scorer.encode_pairs([("", "the")])[0][0] == [scorer.tokenizer.end_of_text]
 
 
-def test_a_token_with_characters_of_both_belongs_to_the_continuation(tokenizer: Tokenizer) -> None:
+def test_a_token_across_the_border_joins_the_continuation(tokenizer: Tokenizer) -> None:
     whole = tokenizer.encode("the river")
     assert len(whole) == len(tokenizer.encode("the ri")) - 1  # "river" is one token, "ri" is not
     assert encode_pairs(tokenizer, [("the ri", "ver")]) == [(whole[:1], whole[1:])]

@@ -122,7 +122,7 @@ def test_nan_and_infinity_are_named(folder: Path) -> None:
     assert "has infinity (256 of 256 values)" in str(refusal(folder))
 
 
-def test_large_finite_values_are_no_error(folder: Path) -> None:
+def test_large_finite_values_are_accepted(folder: Path) -> None:
     change_tensors(folder, matrix=lambda m: torch.full_like(m, 3e38))
     load_model(folder)
 
@@ -146,7 +146,7 @@ def test_an_architecture_that_is_not_ours_is_refused(folder: Path, changes: dict
 
 
 @pytest.mark.parametrize(("key", "value"), [("hidden_act", ["gelu"]), ("hidden_size", None)])
-def test_a_value_of_the_wrong_type_in_berts_configuration_is_refused(key: str, value: Any) -> None:
+def test_a_wrong_type_in_berts_configuration_is_refused(key: str, value: Any) -> None:
     content = huggingface.write_config(preset("bert-base"), "float32", {}) | {key: value}
     with pytest.raises(DataError, match=key.replace("hidden_size", "width")):
         huggingface.read_config(content, "config.json")
@@ -159,7 +159,7 @@ def test_an_adapter_is_refused_and_not_left_out(folder: Path) -> None:
     assert "adapter of PEFT" in str(refusal(folder))
 
 
-def test_a_configuration_that_lacks_a_key_or_is_no_object(folder: Path) -> None:
+def test_a_configuration_without_a_key_or_object_is_refused(folder: Path) -> None:
     content = json.loads((folder / "config.json").read_text())
     del content["n_embd"]
     (folder / "config.json").write_text(json.dumps(content))

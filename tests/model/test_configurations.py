@@ -151,7 +151,7 @@ def test_a_file_with_two_different_tied_matrices_is_refused(tmp_path: Path) -> N
             load_model(tmp_path)
 
 
-def test_every_activation_without_parameters_is_that_of_transformers(tmp_path: Path) -> None:
+def test_every_plain_activation_equals_transformers(tmp_path: Path) -> None:
     names = sorted(set(transformers.activations.ACT2CLS) - HAVE_PARAMETERS)
     assert len(names) >= len(ACTIVATION_NAMES)
     for name in names:

@@ -110,9 +110,7 @@ def _load(endpoint: str, home: Path, call: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_a_hub_model_is_fetched_where_the_network_is_allowed_and_then_kept(
-    hub: tuple[str, list[str]], folder: Path, tmp_path: Path
-) -> None:
+def test_a_hub_model_is_fetched_once_if_allowed(hub: tuple[str, list[str]], folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     endpoint, asked = hub
     before = _load(endpoint, tmp_path, "'nile/mini'")
@@ -137,7 +135,7 @@ def test_a_hub_model_is_fetched_where_the_network_is_allowed_and_then_kept(
     assert "404" in unknown.stderr or "not found" in unknown.stderr.lower()
 
 
-def test_commands_download_a_hub_model_only_when_told_to(hub: tuple[str, list[str]], tmp_path: Path) -> None:
+def test_commands_download_a_hub_model_only_with_download(hub: tuple[str, list[str]], tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     endpoint, asked = hub
     environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "hf")}

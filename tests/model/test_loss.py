@@ -60,7 +60,7 @@ def test_loss_and_gradients_equal_the_plain_ones(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_bfloat16_matrices_get_gradients_as_good_as_the_plain_ones() -> None:
+def test_bfloat16_matrices_get_gradients_as_good_as_plain_ones() -> None:
     hidden, matrix, targets, weights = inputs(100, 300, 64, 1, 0.2)
     exact = results(cross_entropy_plainly, hidden, matrix, targets, weights)
     half = [tensor.detach().bfloat16().requires_grad_() for tensor in (hidden, matrix)]

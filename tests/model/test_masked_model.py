@@ -20,7 +20,7 @@ TINY = {"vocabulary": 90, "context": 24, "layers": 2, "width": 32, "heads": 4}
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu-tanh"])
-def test_bert_folders_give_the_logits_of_transformers_in_both_directions(tmp_path: Path, activation: str) -> None:
+def test_bert_folders_give_transformers_logits_both_ways(tmp_path: Path, activation: str) -> None:
     transformers = pytest.importorskip("transformers")
     ours = build_model(preset("bert-base", activation=activation, **TINY), seed=3).eval()
     with torch.no_grad():

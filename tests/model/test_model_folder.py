@@ -161,7 +161,7 @@ def test_old_files_with_masks_a_head_and_bare_names_open(tmp_path: Path) -> None
     torch.testing.assert_close(load_model(tmp_path)(ids), expected, atol=1e-5, rtol=0)
 
 
-def test_config_json_says_what_transformers_needs(tmp_path: Path) -> None:
+def test_config_json_has_what_transformers_needs(tmp_path: Path) -> None:
     save_model(build_model(preset("gpt2-pico", context=77, dropout=0.2), seed=1), tmp_path)
     config = transformers.AutoConfig.from_pretrained(tmp_path)
     assert (config.n_positions, config.vocab_size, config.resid_pdrop) == (77, 4096, 0.2)

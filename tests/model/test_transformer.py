@@ -29,7 +29,7 @@ from headwater.model.transformer import Transformer, token_rows
         ("gpt2-xl", 1_557_611_200),
     ],
 )
-def test_the_papers_models_have_exactly_their_parameters_and_cost_nothing_to_count(name: str, count: int) -> None:
+def test_the_papers_models_have_exactly_their_parameters(name: str, count: int) -> None:
     parameters = list(build_model(preset(name), device="meta").parameters())
     assert sum(parameter.numel() for parameter in parameters) == count
     assert all(parameter.is_meta for parameter in parameters)
@@ -57,9 +57,7 @@ def test_a_misspelt_preset_is_answered_with_the_nearest() -> None:
         ("bert-base", "softmax_rows", "all"),
     ],
 )
-def test_parts_of_bert_that_inference_or_the_loss_would_ignore_are_refused(
-    name: str, key: str, value: Any
-) -> None:
+def test_parts_of_bert_that_would_be_ignored_are_refused(name: str, key: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{key} = {value}"):
         preset(name, **{key: value})
 
@@ -84,7 +82,7 @@ def test_initial_deviations_are_the_papers() -> None:
     assert plain.blocks[0].mlp.contract.weight.std().item() == pytest.approx(0.02, rel=0.02)
 
 
-def test_initial_deviations_of_the_small_presets_grow_as_the_width_falls() -> None:
+def test_initial_deviations_grow_as_the_width_falls() -> None:
     for name in ("gpt1-mini", "gpt2-pico", "gpt2-midi", "bert-nano"):
         config = preset(name)
         assert config.init_deviation**2 * config.width == pytest.approx(0.02**2 * 768, rel=0.05)
@@ -178,7 +176,7 @@ def test_dropout_on_the_matrix_drops_the_same_entries_in_and_out() -> None:
     assert model(torch.zeros(1, 3, dtype=torch.int64)).shape == (1, 3, 40 + config.context)
 
 
-def test_rows_that_are_only_read_have_the_dropped_entries_of_one_matrix() -> None:
+def test_read_rows_have_the_dropout_of_one_matrix() -> None:
     config = preset("gpt1-nano", vocabulary=40, dropout=0.5, embedding_dropout="matrix")
     model = build_model(config, seed=1)
     assert isinstance(model, Transformer)
@@ -232,7 +230,7 @@ def sort_model(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
 
 
 @torch.no_grad()
-def test_a_model_trained_elsewhere_gives_its_recorded_activations_layer_by_layer(golden_data: Path) -> None:
+def test_a_foreign_model_gives_its_recorded_activations(golden_data: Path) -> None:
     model, recorded = sort_model(golden_data / "weights/gpt-nano-sort")
 
     def check(value: Tensor, name: str) -> None:
@@ -259,7 +257,7 @@ def test_a_model_trained_elsewhere_gives_its_recorded_activations_layer_by_layer
     check(logits.softmax(-1), "probs")
 
 
-def test_faithful_decides_what_the_papers_do_not_say() -> None:
+def test_faithful_decides_what_the_papers_leave_open() -> None:
     code, paper = preset("gpt1"), preset("gpt1", faithful="paper")
     assert (code.embedding_dropout, code.softmax_rows) == ("matrix", "all")
     assert (paper.embedding_dropout, paper.softmax_rows) == ("sum", "vocabulary")

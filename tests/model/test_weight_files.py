@@ -64,7 +64,7 @@ def test_a_bin_file_whole_or_in_shards_opens(theirs: Any, shards: int, legacy: b
 
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod.", "model.", "_orig_mod.module."])
-def test_prefixes_of_wrappers_are_no_part_of_a_name(theirs: Any, prefix: str, tmp_path: Path) -> None:
+def test_prefixes_of_wrappers_are_not_part_of_a_name(theirs: Any, prefix: str, tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path)
     renamed(tmp_path, lambda name: prefix + name)
     assert difference(theirs, tmp_path) <= 1e-4

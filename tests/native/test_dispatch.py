@@ -42,7 +42,7 @@ def test_the_variable_names_a_variant() -> None:
 
 
 @pytest.mark.skipif(not native.available(), reason="the kernels are not built on Windows")
-def test_a_variant_that_does_not_exist_or_cannot_run_here_gives_one_line_and_a_lower_one() -> None:
+def test_an_unusable_variant_warns_once_and_a_lower_one_runs() -> None:
     found, said = chosen_in_a_new_process("avx1024")
     assert found in native.available()
     assert said.count("HEADWATER_CPU=avx1024 is not one of") == 1
@@ -89,7 +89,7 @@ def test_where_the_system_denies_tiles_the_next_variant_computes() -> None:
 
 
 @pytest.mark.usefixtures("asked_again")
-def test_a_package_without_compiled_kernels_says_so_once_and_computes_in_torch(
+def test_a_package_without_kernels_warns_once_and_uses_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dispatch, "extension", lambda name: None)
@@ -155,7 +155,7 @@ for event in begun:
 
 
 @pytest.mark.skipif(not native.available(), reason="the kernels are not built on Windows")
-def test_a_thread_in_the_kernels_does_not_run_past_the_interpreters_end() -> None:
+def test_no_kernel_thread_outlives_the_interpreter() -> None:
     for variant in {native.available()[0], native.available()[-1]}:
         run = subprocess.run(
             [sys.executable, "-c", COMPUTING_AT_THE_END, variant],

@@ -121,7 +121,7 @@ def test_adam(kernels: native.Kernels, dtype: torch.dtype) -> None:
             assert_close(a, b)
 
 
-def test_a_target_beyond_the_vocabulary_is_refused_before_anything_is_written(kernels: native.Kernels) -> None:
+def test_a_target_beyond_the_vocabulary_is_refused_first(kernels: native.Kernels) -> None:
     buffer = torch.full((3, 16), 7.0)
     for target in (16, 40, -1):
         with pytest.raises(IndexError):

@@ -200,7 +200,7 @@ def test_threads_change_nothing(variant: str) -> None:
     assert torch.equal(*found)
 
 
-def test_what_is_out_of_range_is_refused_before_anything_is_written() -> None:
+def test_arguments_out_of_range_are_refused_before_any_write() -> None:
     weights = weights_of(built(60, 3), handle(VARIANTS[0]), "fp32")
     forward, pages = forward_of(weights), weights.shape.pages
     out = torch.full((2, weights.output.structure.outputs), 7.0)
@@ -226,7 +226,7 @@ def test_what_is_out_of_range_is_refused_before_anything_is_written() -> None:
     assert (out == 7).all()
 
 
-def test_int8_with_a_scale_for_every_64_inputs_is_closer_next_to_large_values() -> None:
+def test_int8_scales_of_64_inputs_are_closer_near_outliers() -> None:
     weight, x = drawn(1, 100, 256), drawn(2, 9, 256)
     x[:, 5] *= 100
     exact = x @ weight.t()
@@ -236,7 +236,7 @@ def test_int8_with_a_scale_for_every_64_inputs_is_closer_next_to_large_values() 
     assert (grouped - exact).square().mean() < (whole - exact).square().mean() / 2
 
 
-def test_int4_weights_are_closer_than_with_a_scale_of_the_largest_value() -> None:
+def test_int4_weights_are_closer_than_with_the_largest_scale() -> None:
     weight = drawn(1, 64, 256)
     parts = weight.view(64, 8, 32)
     largest = parts.gather(2, parts.abs().argmax(dim=2, keepdim=True)) / -8
@@ -244,7 +244,7 @@ def test_int4_weights_are_closer_than_with_a_scale_of_the_largest_value() -> Non
     assert (rounded_weight(weight, "int4") - weight).square().mean() < 0.95 * (simple - weight).square().mean()
 
 
-def test_a_thread_that_gives_way_keeps_others_waiting_for_one_slice_at_most() -> None:
+def test_a_yielding_thread_delays_others_by_one_slice() -> None:
     kernels = handle(VARIANTS[0])
     large, small = (PackedMatrix(kernels, drawn(1, outputs, 64), None, "fp32") for outputs in (4096, 64))
     kernels.library.headwater_longest_wait.restype = ctypes.c_int64

@@ -151,7 +151,7 @@ def test_the_wheel_of_the_papers_has_its_files_and_command(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", [None, "false"], ids=["with a compiler", "without one"])
-def test_the_wheel_holds_the_package_and_works_where_it_is_installed(tmp_path: Path, compiler: str | None) -> None:
+def test_the_wheel_is_complete_and_works_when_installed(tmp_path: Path, compiler: str | None) -> None:
     source = tmp_path / "source"
     left_out = shutil.ignore_patterns(".*", "*.so", "*.egg-info", "__pycache__", "tests")
     shutil.copytree(ROOT, source, ignore=left_out)

@@ -56,7 +56,7 @@ def test_a_key_is_accepted_in_either_header(keyed: Any, headers: dict[str, str],
 
 
 @pytest.mark.parametrize(("origin", "allowed"), [("https://page.example", True), ("https://other.example", False)])
-def test_a_page_of_an_allowed_origin_may_ask(keyed: Any, origin: str, allowed: bool) -> None:
+def test_a_page_of_an_allowed_origin_may_send_requests(keyed: Any, origin: str, allowed: bool) -> None:
     asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     with keyed.client() as client:
         preflight = client.options(

@@ -45,9 +45,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_harness_with_the_servers_tokenizer_is_answered_as_it_was(
-    http: httpx.Client, base_folder: Path
-) -> None:
+def test_the_harness_gets_the_recorded_answers(http: httpx.Client, base_folder: Path) -> None:
     for method, path, body, expected in json.loads(EXCHANGE.read_text(encoding="utf-8")):
         found = http.request(method, path, json=body).json()
         if path != "/v1/completions":

@@ -76,7 +76,7 @@ def chunks(http: httpx.Client, **options: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("field", list(REFUSED))
-def test_a_field_is_accepted_if_it_asks_for_nothing(http: httpx.Client, field: str) -> None:
+def test_an_unsupported_field_is_accepted_at_its_default(http: httpx.Client, field: str) -> None:
     neutral, asking = REFUSED[field]
     plain = choice(http, seed=1, max_tokens=4)
     for value in neutral:
@@ -99,7 +99,7 @@ def test_token_counts_are_those_of_prompt_and_answer(http: httpx.Client) -> None
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_logprobs_have_the_tokens_that_were_asked_for(http: httpx.Client, count: int) -> None:
+def test_logprobs_have_the_requested_tokens(http: httpx.Client, count: int) -> None:
     logprobs = choice(http, max_tokens=5, logprobs=count, echo=True)["logprobs"]
     assert logprobs["token_logprobs"][0] is None
     assert logprobs["top_logprobs"][0] is None
@@ -118,7 +118,7 @@ def test_too_many_logprobs_are_refused_streamed_or_not(http: httpx.Client, count
 @pytest.mark.parametrize(
     ("include", "continuous"), [(False, False), (False, True), (True, False), (True, True), (None, None)]
 )
-def test_a_stream_has_usage_where_it_is_asked_for(
+def test_a_stream_has_usage_if_requested(
     http: httpx.Client, include: bool | None, continuous: bool | None
 ) -> None:
     given = {"include_usage": include, "continuous_usage_stats": continuous}
@@ -216,7 +216,7 @@ def test_a_models_root_is_null(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health/", "/v1/models/", "/v1/models/base/", "/tokenizer_info/"])
-def test_a_slash_at_the_end_is_no_redirect(http: httpx.Client, path: str) -> None:
+def test_a_trailing_slash_is_not_a_redirect(http: httpx.Client, path: str) -> None:
     answer = http.get(path, follow_redirects=False)
     assert answer.status_code == 200
     assert answer.json().keys() == http.get(path.rstrip("/")).json().keys()

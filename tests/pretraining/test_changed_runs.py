@@ -154,7 +154,7 @@ def test_a_constant_run_decays_from_any_point(tokens: Path, tmp_path: Path) -> N
     assert rates[9] < rates[8] <= rates[7]
 
 
-def test_what_changes_the_course_is_refused_in_place(whole: Path, tokens: Path) -> None:
+def test_keys_that_change_the_result_are_refused_on_resume(whole: Path, tokens: Path) -> None:
     with pytest.raises(FolderError, match="learning_rate"):
         train(tokens, whole, learning_rate=1e-4)
     with pytest.raises(UsageError, match=r"Branch from a checkpoint: --from .*run@STEP --out NEW"):

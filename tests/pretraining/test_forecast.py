@@ -95,7 +95,7 @@ def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch:
     assert fitting.advice == "It fits"
 
 
-def test_a_gpu_too_small_is_told_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_too_small_gets_the_settings_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Ranks(device=torch.device("cuda:0"))
     monkeypatch.setattr(cost, "available_memory", lambda device: 24e9)
     cost.require_memory(preset("gpt2-medium"), gpu, sharded=False, optimizer="adam")
@@ -253,7 +253,7 @@ def test_a_forecast_names_the_model_to_continue_from(tmp_path: Path, tokens: Pat
 
 
 @pytest.mark.parametrize("available", [1_000, 5_000_000])
-def test_a_run_that_continues_a_model_and_does_not_fit_is_not_told_of_presets(
+def test_a_continued_run_too_large_gets_no_advice_of_presets(
     tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch, available: int
 ) -> None:
     model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")

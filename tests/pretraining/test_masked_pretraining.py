@@ -104,7 +104,7 @@ def test_a_rank_reads_its_own_windows_only(
             assert mine is every is None or torch.equal(mine, every[rank::3]), name
 
 
-def test_held_out_windows_are_masked_the_same_way_whatever_the_batch(tokens: Path) -> None:
+def test_held_out_windows_are_masked_equally_in_any_batch(tokens: Path) -> None:
     stream = MaskedStream(TokenStream(tokens, "validation", 16), Masking(7, 300, 1))
     together = stream.batch(np.array([0, 2]))
     assert torch.equal(together[1][1], stream.batch(np.array([2]))[1][0])
@@ -225,9 +225,7 @@ def test_next_sentences_are_learned_and_open_in_transformers(tokens: Path, tmp_p
 
 
 @pytest.mark.parametrize("next_sentence", [True, False])
-def test_a_masked_model_is_continued_on_the_tokens_that_it_was_trained_on(
-    tokens: Path, tmp_path: Path, next_sentence: bool
-) -> None:
+def test_a_masked_model_resumes_on_its_own_tokens(tokens: Path, tmp_path: Path, next_sentence: bool) -> None:
     """They were packed without the tokens that the model's tokenizer has in addition."""
     settings = {"next_sentence": next_sentence, "steps": 2, "learning_rate": 1e-9}
     pretrain(PretrainConfig.build(TINY, {"preset": "bert-nano", **settings}), tokens, tmp_path / "run")
@@ -238,7 +236,7 @@ def test_a_masked_model_is_continued_on_the_tokens_that_it_was_trained_on(
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_pairs_of_texts_are_as_long_as_the_window_and_read_every_token(tokens: Path, tmp_path: Path) -> None:
+def test_text_pairs_fill_the_window_and_read_every_token(tokens: Path, tmp_path: Path) -> None:
     config = PretrainConfig.build(TINY, {"next_sentence": True})
     run = build_run(resolve(config, tokens, Ranks()), tokens, tmp_path / "run", Ranks(), SILENT)
     assert isinstance(run.source, MaskedSampler)

@@ -54,7 +54,7 @@ def write_file(path: Path, layout: str, ids: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("layout", list(NAMES))
-def test_files_become_a_tokens_folder_and_come_back_byte_for_byte(
+def test_token_files_round_trip_byte_for_byte(
     tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write(tmp_path / "source", layout)
@@ -174,7 +174,7 @@ def test_tokens_are_not_written_as_gguf(tmp_path: Path, capsys: pytest.CaptureFi
     assert "GGUF holds models" in capsys.readouterr().err
 
 
-def test_training_and_evaluation_refuse_an_id_beyond_the_vocabulary(tmp_path: Path) -> None:
+def test_an_id_beyond_the_vocabulary_is_refused_everywhere(tmp_path: Path) -> None:
     ids = np.zeros(100, dtype=np.uint16)
     ids[[41, 50]] = 10
     counts = {"train": {"bytes": 100}}

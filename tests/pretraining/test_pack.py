@@ -210,7 +210,7 @@ def _pack_and_die(corpus: Path, tokenizer: Path, out: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_killed_in_the_middle_it_leaves_nothing_half(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
+def test_a_killed_packing_leaves_no_half_folder(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
     out = tmp_path / "tokens"
     process = multiprocessing.get_context("spawn").Process(target=_pack_and_die, args=(corpus, tokenizer, out))
     process.start()

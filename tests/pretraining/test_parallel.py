@@ -74,7 +74,7 @@ def assert_same_losses(lines: list[dict[str, Any]], expected: list[dict[str, Any
 
 
 @pytest.mark.parametrize("late", [0, 2])
-def test_ranks_agree_on_a_name_that_no_earlier_start_had(late: int) -> None:
+def test_ranks_agree_on_a_name_of_this_start_alone(late: int) -> None:
     store = dist.HashStore()
 
     def start(rank: int) -> str:
@@ -92,7 +92,7 @@ def test_a_rank_that_does_not_come_is_named() -> None:
         agreed_name(dist.HashStore(), 0, 2, timedelta(milliseconds=20))
 
 
-def test_ranks_with_devices_of_two_kinds_are_refused_on_all_of_them() -> None:
+def test_ranks_with_devices_of_two_kinds_are_all_refused() -> None:
     store = dist.HashStore()
 
     def message(rank: int, kind: str) -> str:
@@ -202,9 +202,7 @@ sys.exit(main())
 
 
 @pytest.mark.slow
-def test_sharded_ranks_that_were_killed_end_bit_for_bit_where_undisturbed_ones_do(
-    launched: Launched, tokens: Path, tmp_path: Path
-) -> None:
+def test_killed_sharded_ranks_end_bit_for_bit_the_same(launched: Launched, tokens: Path, tmp_path: Path) -> None:
     def arguments(run: Path) -> list[str]:
         return torchrun(*STANDALONE, *HEADWATER, *headwater(tokens, run, shard="true"))
 
@@ -249,7 +247,7 @@ sys.exit(main())
 
 
 @pytest.mark.slow
-def test_a_full_disk_costs_sharded_ranks_a_checkpoint_not_the_run(
+def test_a_full_disk_costs_sharded_ranks_only_a_checkpoint(
     launched: Launched, tokens: Path, tmp_path: Path
 ) -> None:
     run, script = tmp_path / "run", tmp_path / "full.py"
@@ -286,7 +284,7 @@ def test_torchrun_restarts_a_rank_that_was_killed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", ["false", "true"])
-def test_a_rank_that_lost_another_says_so_and_ends(
+def test_a_rank_that_lost_another_ends_with_an_error(
     launched: Launched, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: Any, shard: str
 ) -> None:
     run = tmp_path / "run"

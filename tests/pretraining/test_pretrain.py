@@ -86,7 +86,7 @@ def undisturbed(tokens: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_run_learns_and_writes_what_the_design_says(undisturbed: Path) -> None:
+def test_a_run_learns_and_writes_its_documented_files(undisturbed: Path) -> None:
     open_folder(undisturbed, "run")
     lines = read_journal(undisturbed / "metrics.jsonl")
     assert [line["step"] for line in lines] == list(range(1, 25))
@@ -116,7 +116,7 @@ def test_training_continues_from_a_trained_model(undisturbed: Path, tokens: Path
     assert main(["pretrain", "--resume", "--out", str(tmp_path / "more")]) == 0
 
 
-def test_a_run_with_other_settings_says_how_to_train_its_model_further(
+def test_a_run_with_other_settings_gives_the_command_to_continue(
     undisturbed: Path, tokens: Path, tmp_path: Path
 ) -> None:
     slower = {"learning_rate": 1e-5}
@@ -131,7 +131,7 @@ def test_a_run_with_other_settings_says_how_to_train_its_model_further(
         pretrain(PretrainConfig.build(TINY, slower), tokens, tmp_path / "unfinished")
 
 
-def test_a_model_is_continued_with_its_own_tokenizer_and_shape_only(
+def test_a_model_continues_only_with_its_tokenizer_and_shape(
     undisturbed: Path, tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     initial = str(undisturbed / "model")
@@ -186,7 +186,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(undisturbed: Path, tok
     assert_same_weights(undisturbed, run)
 
 
-def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_does_not_replace_a_good_one(tmp_path: Path) -> None:
     def checkpoints() -> Checkpoints:
         return Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
 
@@ -210,9 +210,7 @@ def test_a_damaged_checkpoint_takes_no_place_of_a_good_one(tmp_path: Path) -> No
     assert checkpoints().newest() == (tmp_path / "step-00000030", {"step": 30})
 
 
-def test_the_newest_checkpoint_is_not_one_that_is_about_to_be_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_checkpoint_is_not_about_to_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
     checkpoints.save(1, {"weight": torch.zeros(2)}, {"step": 1}, set())
     checkpoints.wait()
@@ -232,9 +230,7 @@ def test_the_newest_checkpoint_is_not_one_that_is_about_to_be_removed(
     assert checkpoints.newest_step() == 2
 
 
-def test_a_checkpoint_has_the_state_at_its_update_whatever_is_trained_while_it_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_has_the_state_of_its_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = threading.Event()
 
     def slow(state: dict[str, torch.Tensor], path: Path) -> None:
@@ -292,7 +288,7 @@ def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     checkpoints.check(newest)
 
 
-def test_held_out_windows_are_evenly_placed_in_any_number_of_them() -> None:
+def test_held_out_windows_are_evenly_spaced() -> None:
     asked: list[int] = []
 
     def batch(indices: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -307,7 +303,7 @@ def test_held_out_windows_are_evenly_placed_in_any_number_of_them() -> None:
     assert (asked[0], asked[-1], len(asked)) == (0, count - 1, 256)
 
 
-def test_the_held_out_loss_is_a_mean_over_the_targets_that_no_other_window_has() -> None:
+def test_the_held_out_loss_counts_each_target_once() -> None:
     targets = torch.tensor([[1, 1], [IGNORE, 1]])  # the second window overlaps the first
     stream: Any = SimpleNamespace(windows=2, batch=lambda indices: (targets[indices], targets[indices]))
 
@@ -318,7 +314,7 @@ def test_the_held_out_loss_is_a_mean_over_the_targets_that_no_other_window_has()
     assert held_out_loss(trainer, stream, PretrainConfig.build({"micro_batch": 1})) == 3.0
 
 
-def test_the_recipe_decides_the_initial_weights_and_where_attention_stops(tokens: Path, tmp_path: Path) -> None:
+def test_the_recipe_decides_initial_weights_and_attention(tokens: Path, tmp_path: Path) -> None:
     ids = torch.arange(1, 33)[None]
     ids[0, 16] = end_of_text_of(tokens)
     batch = TokenBatch(ids, ids, torch.full(ids.shape, 1 / 32))
@@ -394,7 +390,7 @@ def test_killed_runs_end_bit_for_bit_where_undisturbed_ones_do(
 
 
 @pytest.mark.slow
-def test_ctrl_c_writes_a_checkpoint_and_says_how_to_resume(tokens: Path, tmp_path: Path, ended: Any) -> None:
+def test_ctrl_c_writes_a_checkpoint_and_the_resume_command(tokens: Path, tmp_path: Path, ended: Any) -> None:
     run = tmp_path / "run"
     result = subprocess.run(
         [sys.executable, *ended(signal.SIGINT, 3), *command(tokens, run, TINY | {"checkpoint_every": 5_000})],
@@ -501,9 +497,7 @@ def test_a_run_that_has_begun_takes_no_other_recipe(undisturbed: Path, tmp_path:
     assert main(["pretrain", "--out", str(undisturbed), "--resume", "--set=dropout=0.3"]) == 2
 
 
-def test_a_run_killed_before_its_recipe_was_saved_is_gone_on_with(
-    undisturbed: Path, tokens: Path, tmp_path: Path
-) -> None:
+def test_a_run_killed_before_its_recipe_was_saved_resumes(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     manifest = open_folder(undisturbed, "run")
     Stage(run, kind="run", config=manifest.config, inputs={"tokens": tokens}, seed=manifest.seed).begin()
@@ -514,7 +508,7 @@ def test_a_run_killed_before_its_recipe_was_saved_is_gone_on_with(
     assert open_folder(run, "run").files.keys() == manifest.files.keys()
 
 
-def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:
+def test_the_last_layer_that_sets_a_length_decides(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text("epochs = 2.0")
     assert PretrainConfig.load(recipe, {"steps": 7}).epochs is None
@@ -524,7 +518,7 @@ def test_the_last_to_say_how_long_decides(tmp_path: Path) -> None:
         PretrainConfig.build({"steps": 7, "epochs": 2})
 
 
-def test_epochs_become_updates_and_a_begun_run_keeps_its_micro_batch(tokens: Path) -> None:
+def test_epochs_become_updates_and_a_run_keeps_its_micro_batch(tokens: Path) -> None:
     asked = PretrainConfig.build(TINY, {"epochs": 1.5, "batch_size": 7})
     resolved = resolve(asked, tokens, Ranks())
     windows = TokenStream(tokens, "train", 32).windows
@@ -539,9 +533,7 @@ def test_a_run_in_use_is_refused(undisturbed: Path) -> None:
         pass
 
 
-def test_a_run_begun_before_a_key_existed_resumes_with_its_default(
-    undisturbed: Path, tokens: Path, tmp_path: Path
-) -> None:
+def test_a_run_older_than_a_key_resumes_with_its_default(undisturbed: Path, tokens: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(undisturbed, run)
     manifest = json.loads((run / "headwater.json").read_text())

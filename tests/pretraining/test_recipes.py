@@ -28,7 +28,7 @@ def test_a_recipe_loads_and_trains_the_model_of_its_name(path: Path) -> None:
     assert config.window <= config.architecture.context
 
 
-def test_a_recipe_is_found_by_its_name_and_a_file_of_that_name_wins(
+def test_a_recipe_loads_by_name_and_a_file_of_that_name_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

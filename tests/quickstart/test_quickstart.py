@@ -88,7 +88,7 @@ def test_every_stage_leaves_its_folder(flow: Path) -> None:
         open_folder(flow / name, kind)
 
 
-def test_a_fine_tuning_reads_and_measures_no_more_than_its_updates_see(flow: Path) -> None:
+def test_a_fine_tuning_reads_only_the_rows_that_it_learns(flow: Path) -> None:
     pair = [flow / "fine-tuned" / folder for folder in ("source", "source-from-scratch")]
     tuned, scratch = (json.loads((folder / "metrics.json").read_text()) for folder in pair)
     assert tuned["baseline"] == scratch["baseline"]
@@ -120,7 +120,7 @@ def test_every_stage_with_a_model_runs_on_the_given_device(
     assert not (flow.parent / "other").exists()
 
 
-def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
+def test_the_report_is_one_file_without_network(flow: Path) -> None:
     page = (flow / "report.html").read_text(encoding="utf-8")
     assert "<script src" not in page
     assert 'href="http' not in page
@@ -129,7 +129,7 @@ def test_the_report_is_one_file_that_asks_nobody(flow: Path) -> None:
         assert shown in page
 
 
-def test_the_report_compares_the_model_with_the_one_that_ships_on_the_same_bytes(flow: Path) -> None:
+def test_the_report_compares_with_the_shipped_model(flow: Path) -> None:
     scores = {}
     for name in ("zero-shot", "shipped/zero-shot"):
         found = json.loads((flow / name / "results.json").read_text())["results"]
@@ -199,7 +199,7 @@ def test_run_again_it_does_nothing_twice(flow: Path, capfd: pytest.CaptureFixtur
     assert result["fine-tuned"]
 
 
-def test_a_run_that_was_killed_before_its_first_update_keeps_its_recipe(flow: Path, tmp_path: Path) -> None:
+def test_a_run_killed_before_its_first_update_keeps_its_recipe(flow: Path, tmp_path: Path) -> None:
     written = read_manifest(flow / "run")
     begun = written.model_copy(update={"complete": False, "files": {}}).sealed()
     write_json(tmp_path / MANIFEST, begun.to_dict())
@@ -213,9 +213,7 @@ def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) 
         quickstart(flow, minutes=0.03, text=[tmp_path / "other.txt"])
 
 
-def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(
-    flow: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_budget_writes_another_folder_with_a_note(flow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
 
     class Notes(Progress):
@@ -233,7 +231,7 @@ def test_another_budget_goes_to_a_folder_of_its_own_and_says_so_at_once(
         choose_folder(flow, 0.03, 2, Notes())
 
 
-def test_the_whole_time_is_said_before_the_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_time_is_printed_before_the_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
 
     class Notes(Progress):
@@ -253,7 +251,7 @@ def test_a_folder_that_was_named_is_written_or_refused(flow: Path) -> None:
         quickstart(flow, minutes=20)
 
 
-def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow: Path, tmp_path: Path) -> None:
+def test_other_languages_are_not_compared_with_shipped_models(flow: Path, tmp_path: Path) -> None:
     assert choose_shipped(flow / "corpus", BYTES_A_TOKEN) == shipped.DEFAULT
     (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
     build_corpus([tmp_path / "text.txt"], tmp_path / "corpus")
@@ -262,7 +260,7 @@ def test_text_in_another_language_is_not_compared_with_the_model_that_ships(flow
     assert not (tmp_path / "shipped").exists()
 
 
-def test_a_small_text_in_the_language_of_the_model_that_ships_continues_from_it(
+def test_a_small_text_continues_the_shipped_model(
     tmp_path: Path, sample_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text(sample_text, encoding="utf-8")
@@ -340,9 +338,7 @@ def test_a_few_lines_continue_a_shipped_model(
         (b" ".join(b"%d" % number for number in range(900)), "short"),
     ],
 )
-def test_text_that_cannot_be_used_is_named_and_leaves_nothing_half(
-    tmp_path: Path, content: bytes, named: str
-) -> None:
+def test_unusable_text_is_named_and_leaves_no_half_folder(tmp_path: Path, content: bytes, named: str) -> None:
     (tmp_path / "text.txt").write_bytes(content)
     with pytest.raises(DataError, match=named) as caught:
         quickstart(tmp_path / "out", minutes=0.03, text=[tmp_path / "text.txt"])

@@ -64,7 +64,7 @@ def test_bars_and_the_first_line_of_excel_separate(tmp_path: Path, content: str)
     assert read(file) == [{"text": "a, b", "label": "x"}, {"text": "c", "label": "y"}]
 
 
-def test_of_several_separators_the_one_that_fits_all_rows_is_used(tmp_path: Path) -> None:
+def test_the_separator_that_fits_all_rows_is_used(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("a, fine film|good\nb|bad\nc, d, e|bad\n")
     assert read(file, "1")[2] == {"1": "c, d, e", "2": "bad"}

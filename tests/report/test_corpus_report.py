@@ -47,7 +47,7 @@ def test_a_corpus_is_shown_with_what_was_removed(tmp_path: Path) -> None:
     assert "The funnel" not in (tmp_path / "plain.html").read_text()
 
 
-def test_a_corpus_in_a_folder_of_folders_is_shown_in_a_new_folder(tmp_path: Path) -> None:
+def test_the_report_of_a_nested_corpus_has_a_new_folder(tmp_path: Path) -> None:
     (tmp_path / "work" / "inner").mkdir(parents=True)
     write_corpus(tmp_path / "work" / "inner")
     page = report([tmp_path / "work"], tmp_path / "pages" / "report.html", measure=statistics)

@@ -117,7 +117,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_stands_alone_and_runs_nothing(world: Path) -> None:
+def test_the_page_is_self_contained_and_runs_nothing(world: Path) -> None:
     page = report([world], world / "report.html").read_text(encoding="utf-8")
     tags = Tags()
     tags.feed(page)
@@ -128,7 +128,7 @@ def test_the_page_stands_alone_and_runs_nothing(world: Path) -> None:
     assert "<svg" in page
 
 
-def test_a_correlation_is_no_percentage_in_the_headlines() -> None:
+def test_a_correlation_is_not_shown_as_a_percentage() -> None:
     def score(metric: str, value: float, chance: float | None) -> ScoreRow:
         return ScoreRow("x", metric, value, None, None, 100, chance=chance)
 
@@ -170,12 +170,12 @@ def test_a_model_alone_is_not_a_report(tmp_path: Path) -> None:
         report([shipped.folder_of("gpt2-mini")], tmp_path / "report.html")
 
 
-def test_a_shipped_model_says_what_made_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shipped_model_names_what_made_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lineage", "gpt2-mini"]) == 0
     assert "ships with Headwater" in capsys.readouterr().out
 
 
-def test_a_limited_score_says_of_how_many_examples(world: Path) -> None:
+def test_a_limited_score_shows_its_number_of_examples(world: Path) -> None:
     results_of(world / "limited", "mine", 0.9, details={"first": 200, "available": 5_153})
     page = report([world / "limited"], world / "one.html").read_text(encoding="utf-8")
     assert page.count("200 of 5,153") == 2  # in the table and in the headline
@@ -229,7 +229,7 @@ def test_folders_of_one_command_are_listed_under_it() -> None:
     assert groups == [("", ["a.txt"]), ("headwater q", ["a", "b"])]
 
 
-def test_a_run_that_still_learns_is_said_to(world: Path) -> None:
+def test_a_run_that_still_learns_is_marked(world: Path) -> None:
     def run(losses: list[float]) -> RunSummary:
         return RunSummary("mine", [], [(100.0 * 2**i, loss) for i, loss in enumerate(losses)], {}, True)
 
@@ -308,7 +308,7 @@ def test_the_chain_names_each_folder_once_after_its_inputs(world: Path) -> None:
         read_content([world])
 
 
-def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_folders_of_one_name_have_different_labels(tmp_path: Path) -> None:
     line = json.dumps({"step": 1, "tokens": 9, "loss": 2.0}) + "\n"
     entry = {"task": "x", "protocol": "x.mean", "metric": "accuracy", "value": 0.5, "stderr": 0.1, "count": 9}
     entry |= {"published": {}, "details": {}}
@@ -338,7 +338,7 @@ def test_a_model_of_the_hub_or_behind_a_link_keeps_its_name(tmp_path: Path) -> N
     assert {score.model for score in read_content([tmp_path / "scores"]).scores} == {"gpt9", "best"}
 
 
-def test_tokens_are_tinted_by_probability_and_line_breaks_do_not_fill_the_page(world: Path) -> None:
+def test_tokens_are_tinted_by_probability(world: Path) -> None:
     assert [Token("", p).step for p in (1, 0.5, 0.49, 0.2, 0.1, 0.04, 0.009)] == [0, 0, 1, 1, 2, 3, 4]
     (sample,) = read_content([world]).samples
     assert sample.tokens[-1].text == "\n\n↵↵"
@@ -387,7 +387,7 @@ def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
     assert "polyline" in line_chart([Series("three", [(0.0, 1.0), (1.0, 2.0), (2.0, 2.5)])], "x", "y")
 
 
-def test_claims_are_next_to_the_papers_numbers_and_lead_to_their_provenance(world: Path) -> None:
+def test_claims_show_the_papers_numbers_and_provenance(world: Path) -> None:
     finding = {"claim": f"It helps {HOSTILE}", "paper": "74.7", "here": "61.2", "verdict": "does not hold"}
     row = {"setting": "sst2", "measure": "accuracy", "value": 0.612, "low": 0.6, "high": 0.62, "seeds": 3}
     results = {

@@ -176,7 +176,7 @@ def test_the_prompt_alone_can_be_scored(client: openai.OpenAI, lm: LanguageModel
     assert sum(scores[len(context) :]) == pytest.approx(expected, abs=1e-4)
 
 
-def test_models_are_found_by_name(client: openai.OpenAI) -> None:
+def test_models_are_listed_by_name(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [
         "base",
         "lstm",
@@ -246,7 +246,7 @@ def test_no_pairs_are_refused_as_too_few(http: httpx.Client) -> None:
     assert error["message"] == "text_1 has 0 texts and text_2 0; expected the same number, at least one."
 
 
-def test_classify_says_how_much_it_cut(http: httpx.Client) -> None:
+def test_classify_reports_how_much_it_cut(http: httpx.Client) -> None:
     rows = ["the river", "the river runs to the sea. " * 20]
     found = http.post("/classify", json={"model": "classes", "input": rows}).json()["data"]
     assert found[0]["tokens_cut"] == 0
@@ -457,7 +457,7 @@ def test_a_token_after_a_full_context_can_be_inspected(http: httpx.Client, lm: L
     assert http.post("/inspect", json={"prompt": ids}).status_code == 400
 
 
-def test_switching_all_heads_of_a_layer_off_removes_its_attention(http: httpx.Client, lm: LanguageModel) -> None:
+def test_without_its_heads_a_layer_has_no_attention(http: httpx.Client, lm: LanguageModel) -> None:
     config = lm.model.config
     asked: dict[str, Any] = {"prompt": "the river runs", "details": True, "continuation": 6}
     whole = http.post("/inspect", json=asked).json()
@@ -544,7 +544,7 @@ def test_a_wrong_value_is_named(http: httpx.Client, param: str, body: dict[str, 
     ],
     ids=["empty", "cut", "list", "null", "text", "binary", "not-utf-8", "deep", "huge-number"],
 )
-def test_a_body_that_is_no_request_is_refused_in_the_apis_format(http: httpx.Client, content: bytes) -> None:
+def test_a_malformed_body_is_refused_in_the_apis_format(http: httpx.Client, content: bytes) -> None:
     answer = http.post("/v1/completions", content=content, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"

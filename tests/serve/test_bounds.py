@@ -132,7 +132,7 @@ async def _ask(guard: Guard, scope: Any, receive: Any) -> int:
     return int(sent[0]["status"])
 
 
-def test_a_body_is_refused_above_its_limit_and_unread_if_it_announces_its_length() -> None:
+def test_a_body_above_its_limit_is_refused_unread() -> None:
     async def scenario() -> None:
         guard = Guard(_answer, limits=Limits(body_bytes=100), keys=None, metrics=Metrics(), local=True)
         unread = _Body()
@@ -157,7 +157,7 @@ def test_all_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch)
         assert compared == keys._digests
 
 
-def test_clients_without_a_key_take_no_place() -> None:
+def test_clients_without_a_key_occupy_no_slot() -> None:
     async def scenario() -> None:
         metrics = Metrics()
         guard = Guard(_answer, limits=Limits(requests=2), keys=Keys(["good"]), metrics=metrics, local=True)
@@ -310,9 +310,7 @@ def test_the_size_of_an_answer_counts_every_choice(base_folder: Path, body: dict
         assert error["code"] == "answer_too_large"
 
 
-def test_a_large_answer_is_computed_in_short_jobs_and_written_outside_the_event_loop(
-    base_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_answer_does_not_block_the_event_loop(base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[str] = set()
     opening = CompletionChoice.opening
 
@@ -431,7 +429,7 @@ def test_an_answer_above_the_whole_budget_is_refused_for_good() -> None:
         assert (refused.value.status, refused.value.code) == (400, "answer_too_large")
 
 
-def test_a_long_text_is_not_encoded_a_thousand_times_before_its_tokens_are_counted(base_folder: Path) -> None:
+def test_a_long_text_is_encoded_once_to_count_its_tokens(base_folder: Path) -> None:
     text, others = "the river runs to the sea. " * 4_000, ["a stone"] * 1_000
     encoded: list[int] = []
     with serving(base_folder) as (client, served):

@@ -69,7 +69,7 @@ def test_a_key_is_needed_but_for_health_and_the_page(narrow: Any, keyed: httpx.C
             assert other.get("/").status_code == 200
 
 
-def test_a_full_queue_says_when_to_come_again(keyed: httpx.Client) -> None:
+def test_a_full_queue_answers_with_retry_after(keyed: httpx.Client) -> None:
     statuses: list[httpx.Response] = []
 
     def ask() -> None:
@@ -132,7 +132,7 @@ def test_headers_are_bounded_whichever_parser_runs(base_folder: Path) -> None:
         asyncio.run(_send_headers(protocol))
 
 
-def test_a_request_that_arrived_while_the_loop_was_busy_is_answered() -> None:
+def test_a_request_during_a_busy_loop_is_answered() -> None:
     """uvloop, where it is installed, calls timers before it reads."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -161,7 +161,7 @@ def test_a_request_that_arrived_while_the_loop_was_busy_is_answered() -> None:
         runner.run(scenario())
 
 
-def test_an_answer_that_is_given_up_is_not_kept_for_a_client_that_does_not_read() -> None:
+def test_no_answer_is_kept_for_a_client_that_does_not_read() -> None:
     from uvicorn.protocols.http.h11_impl import H11Protocol
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 

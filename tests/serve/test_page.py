@@ -207,7 +207,7 @@ def test_a_journey_by_keyboard_alone(open_page: Open) -> None:
     expect(page.locator("#compare-status-b")).to_contain_text("written")
 
 
-def test_two_branches_stand_side_by_side(open_page: Open) -> None:
+def test_two_branches_are_shown_next_to_each_other(open_page: Open) -> None:
     page = open_page()
     fork, whole, first = 9, text_of(page), screen_text(page)
     token(page, fork).click()
@@ -372,7 +372,7 @@ def test_the_page_draws_as_the_server_did(open_page: Open, temperature: str, top
     assert final.text_content() == "100 %"
 
 
-def test_every_token_of_a_text_that_fills_the_context_can_be_looked_into(open_page: Open) -> None:
+def test_every_token_of_a_full_context_can_be_inspected(open_page: Open) -> None:
     page = open_page()
     write(page, "the river", tokens=5000, temperature=0)
     assert page.locator("#write-text .token").count() == 65
@@ -426,7 +426,7 @@ def test_the_lens_follows_any_cell(open_page: Open) -> None:
     assert page.locator("#lens-curve circle").count() == page.locator("#lens tbody tr").count()
 
 
-def test_every_token_can_be_seen_and_text_is_selected_across_lines(open_page: Open) -> None:
+def test_every_token_is_visible_and_text_selects_across_lines(open_page: Open) -> None:
     page = open_page()
     prompt = "Ünïcödé 日本語 🙂 \u200b \x07 end " + "the river runs to the sea " * 3
     write(page, prompt, tokens=1)
@@ -512,7 +512,7 @@ def test_pieces_of_two_tokenizations_have_the_same_text(open_page: Open) -> None
     assert found[1][2] < 0
 
 
-def test_a_fine_tuned_model_classifies_and_says_which_words_mattered(open_page: Open, http: httpx.Client) -> None:
+def test_a_fine_tuned_model_classifies_and_explains_by_words(open_page: Open, http: httpx.Client) -> None:
     page = open_page()
     assert page.locator("#write-model optgroup option").all_text_contents()[0] == "classes"
     page.click("#tab-classify")
@@ -628,7 +628,7 @@ def test_a_run_in_progress_is_followed(
         assert running.stop() == 0
 
 
-def test_problems_are_said_and_lose_no_text(open_page: Open, base_folder: Path, start_server: Any) -> None:
+def test_problems_are_shown_and_lose_no_text(open_page: Open, base_folder: Path, start_server: Any) -> None:
     running = start_server("--model", str(base_folder))
     page = open_page(url=running.url)
     before = text_of(page)
@@ -693,7 +693,7 @@ def test_a_browser_that_stores_nothing_shows_the_page(open_page: Open) -> None:
     expect(items).to_have_count(before + 1)  # the history lasts as long as the page is open
 
 
-def test_a_key_is_asked_for_until_it_is_right(
+def test_the_page_prompts_for_a_key_until_it_is_right(
     open_page: Open, base_folder: Path, tmp_path: Path, start_server: Any
 ) -> None:
     (tmp_path / "keys").write_text("open-sesame\n", encoding="utf-8")
@@ -928,7 +928,7 @@ def test_a_question_of_a_panel_opens_its_section(open_page: Open, language: str,
     assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found] == []
 
 
-def test_the_page_is_small_and_asks_for_nothing_outside() -> None:
+def test_the_page_is_small_and_loads_nothing_from_outside() -> None:
     files = [path for path in PAGE.iterdir() if path.suffix in {".html", ".js", ".css", ".svg"}]
     assert sum(path.stat().st_size for path in files) < 190_000
     for path in files:

@@ -108,7 +108,7 @@ EMBEDDING: dict[str, Any] = {
         ("/v1/embeddings", EmbeddingRequest, EmbeddingCreateParams, EMBEDDING, {"input": "the"}),
     ],
 )
-def test_every_field_is_in_the_table_and_does_what_it_says(
+def test_every_documented_field_has_its_effect(
     http: Any, path: str, kind: Any, reference: Any, samples: dict[str, Any], least: dict[str, Any]
 ) -> None:
     rows = table(path)

@@ -96,7 +96,7 @@ class Held:
         return self._runner.step(steps, block)
 
 
-def test_what_nobody_waits_for_is_cancelled_before_its_next_token(base_folder: Path) -> None:
+def test_an_abandoned_request_ends_before_its_next_token(base_folder: Path) -> None:
     async def scenario() -> None:
         lm = hw.load(base_folder, slots=2)
         runner = Held(lm.engine.runner)
@@ -115,7 +115,7 @@ def test_what_nobody_waits_for_is_cancelled_before_its_next_token(base_folder: P
     asyncio.run(scenario())
 
 
-def test_a_request_that_the_engine_cannot_take_is_answered_and_its_places_are_free_again(
+def test_a_request_that_the_engine_refuses_frees_its_slots(
     base_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -167,7 +167,7 @@ worker = asyncio.run(scenario())
 """
 
 
-def test_the_interpreters_end_joins_the_thread_of_a_worker_that_was_not_stopped(base_folder: Path) -> None:
+def test_the_interpreters_end_joins_a_running_worker(base_folder: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", UNSTOPPED, str(base_folder)], capture_output=True, text=True, timeout=600
     )

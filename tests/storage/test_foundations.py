@@ -103,7 +103,7 @@ def test_an_input_that_no_manifest_can_name_is_refused(tmp_path: Path) -> None:
         Stage(tmp_path / "out", kind="corpus", config={}, inputs={"source": unnamed})
 
 
-def test_an_input_that_changed_is_another_request_and_shows_in_the_lineage(tmp_path: Path) -> None:
+def test_a_changed_input_is_refused_and_shown_in_the_lineage(tmp_path: Path) -> None:
     source = write(tmp_path / "source")
     stage = Stage(tmp_path / "out", kind="tokens", config={}, inputs={"corpus": source})
     with stage.write() as work:
@@ -154,7 +154,7 @@ def test_any_altered_or_cut_file_is_noticed(
         assert name in str(caught.value)
 
 
-def test_damage_anywhere_in_a_folder_of_many_and_large_files_is_noticed(tmp_path: Path) -> None:
+def test_damage_anywhere_in_a_large_folder_is_detected(tmp_path: Path) -> None:
     generator = random.Random(1)
     stage = Stage(tmp_path / "corpus", kind="corpus", config={}, inputs={})
     with stage.write() as work:
@@ -192,7 +192,7 @@ def _same_json(path: Path, content: bytes) -> bool:
         return False
 
 
-def test_a_place_that_cannot_be_replaced_is_refused_at_once_and_a_link_is_followed(
+def test_an_irreplaceable_path_is_refused_and_a_link_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, link = tmp_path / "place", tmp_path / "link"
@@ -261,7 +261,7 @@ def test_a_full_disk_is_a_storage_error() -> None:
             os.close(descriptor)
 
 
-def test_a_full_disk_names_the_folder_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_full_disk_error_names_the_users_folder(tmp_path: Path) -> None:
     out = tmp_path / "model"
     message = f"no space is left to write {re.escape(str(out))}\\."
     with (
@@ -313,7 +313,7 @@ def test_text_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
             read(path)
 
 
-def test_a_text_that_ends_inside_a_character_is_reported_as_cut_off(tmp_path: Path) -> None:
+def test_a_text_that_ends_inside_a_character_is_truncated(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     for read in (read_text, lambda path: list(text_blocks(path, 8))):
         for cut in (1, 2):  # of the three bytes of a syllable
@@ -344,7 +344,7 @@ def test_json_stores_any_text_and_only_a_line_feed_ends_a_line(tmp_path: Path) -
 @pytest.mark.parametrize(
     "text", ['["\\ud800x"]', '["\\uDBFFx"]', b'["\\udc00x"]', b'["\xed\xa0\x80x"]', b'["\xed\xbf\xbfx"]']
 )
-def test_a_lone_surrogate_in_json_becomes_a_replacement_character(text: str | bytes) -> None:
+def test_a_lone_surrogate_in_json_is_replaced(text: str | bytes) -> None:
     assert parse_json(text) == ["\ufffdx"]
 
 
@@ -405,7 +405,7 @@ def test_the_later_layer_wins(base: dict[str, int], over: dict[str, int]) -> Non
 @pytest.mark.parametrize(
     "error", [ConnectionResetError("reset by peer"), http.client.IncompleteRead(b"half"), TimeoutError("slow")]
 )
-def test_a_connection_that_breaks_in_the_middle_is_said(
+def test_a_broken_connection_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     class Broken(io.BytesIO):
@@ -422,9 +422,7 @@ def test_a_connection_that_breaks_in_the_middle_is_said(
 
 @pytest.mark.skipif(os.name != "posix" or sys.platform == "darwin", reason="XDG_CACHE_HOME counts on Linux only")
 @pytest.mark.parametrize("named", ["", "cache", "./cache"])
-def test_a_cache_folder_that_is_no_absolute_path_counts_as_not_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
-) -> None:
+def test_a_relative_cache_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
     monkeypatch.delenv("HEADWATER_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", named)
@@ -433,7 +431,7 @@ def test_a_cache_folder_that_is_no_absolute_path_counts_as_not_named(
     assert cache_folder() == tmp_path / "named" / "headwater"
 
 
-def test_a_strangers_manifest_cannot_command_the_terminal_or_the_reader(
+def test_a_foreign_manifest_cannot_control_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path / "a")
@@ -456,9 +454,7 @@ def test_a_strangers_manifest_cannot_command_the_terminal_or_the_reader(
             assert json.loads(found.out)["command"] == evil
 
 
-def test_resources_are_found_by_hash_and_never_fetched_unasked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resources_are_located_by_hash_and_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
     with pytest.raises(ResourceError, match=r"gpt1/vocab_40000.bpe was not found"):

@@ -36,7 +36,7 @@ def test_the_tree_goes_back_to_the_sources(tmp_path: Path, capsys: pytest.Captur
     assert [entry["role"] for entry in chain["inputs"]] == ["corpus", "tokenizer"]
 
 
-def test_a_chain_is_found_through_symbolic_links(
+def test_lineage_follows_symbolic_links(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = fill(tmp_path / "data" / "deep" / "corpus", "corpus", {})
@@ -66,7 +66,7 @@ def test_a_chain_is_found_through_symbolic_links(
     assert "GONE" not in capsys.readouterr().out
 
 
-def test_a_chain_is_told_past_what_was_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lineage_continues_past_damaged_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = fill(tmp_path / "labels", "labels", {})
     kept = fill(tmp_path / "kept", "corpus", {})
     inputs = {"train": labels / "content.txt", "labels": labels, "kept": kept}

@@ -139,7 +139,7 @@ def test_fast_path_on_chosen_texts(small: Tokenizer, english: Any, text: str) ->
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_words_are_spacys_whatever_is_repeated(
+def test_words_are_spacys_for_repeated_characters(
     english: Any, words_by_window: list[EnglishWords], data: st.DataObject
 ) -> None:
     cases = st.sampled_from(sorted(case for case in english.rules if not case.isspace()))

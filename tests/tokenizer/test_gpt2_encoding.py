@@ -111,7 +111,7 @@ def test_halves_of_a_surrogate_pair_are_one_character(small: Tokenizer) -> None:
     assert small.encode("\ud83d\ude00") == small.encode("\U0001f600")
 
 
-def test_lone_surrogate_is_refused_with_its_place(small: Tokenizer) -> None:
+def test_a_lone_surrogate_is_refused_with_its_position(small: Tokenizer) -> None:
     with pytest.raises(DataError, match=r"text 2 of 2 has the lone surrogate U\+D83D at character 3"):
         small.encode_batch(["fine", "abc\ud83d"])
     # What Python makes of a byte of the command line.
@@ -147,7 +147,7 @@ def test_fast_engine_gives_the_judges_ids(small: Tokenizer) -> None:
     assert first_difference(GigatokenEngine(small.vocabulary), judge, small.vocabulary) is None
 
 
-def test_engine_with_another_table_of_spaces_is_found_out(
+def test_an_engine_with_another_table_of_spaces_is_detected(
     small: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     judge = LibraryEngine(small.vocabulary)
@@ -234,7 +234,7 @@ def test_original_ids_are_the_references_on_novels(original: Tokenizer, data: Pa
     assert original.encode_array([text])[0].tolist() == expected
 
 
-def test_threads_take_turns_with_an_engine_that_holds_one_at_a_time() -> None:
+def test_threads_take_turns_with_an_engine_of_one_caller() -> None:
     pytest.importorskip("gigatoken")
     tokenizer = Tokenizer.train(["the river runs"], kind="gpt2", vocab_size=260)
     engine = GigatokenEngine(tokenizer.vocabulary)

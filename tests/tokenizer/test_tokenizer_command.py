@@ -97,7 +97,7 @@ def test_compare_prints_figures_by_script(folder: Path, capsys: pytest.CaptureFi
     assert r"\\x" not in printed
 
 
-def test_tokenizers_of_two_kinds_are_compared_on_the_same_bytes_and_words() -> None:
+def test_two_kinds_of_tokenizers_are_compared_on_equal_bytes() -> None:
     text = "river stone water bridge " * 50
     kinds: dict[str, Kind] = {"a": "gpt2", "b": "gpt1"}
     named = [(name, Tokenizer.train([text], kind, 280)) for name, kind in kinds.items()]

@@ -154,7 +154,7 @@ def test_special_tokens_come_last_and_are_never_learned(path: str) -> None:
     assert list(tokenizer.vocabulary.merges) == [("a", "b"), ("ab", "c")]
 
 
-def test_text_that_gives_too_few_tokens_says_so() -> None:
+def test_a_text_of_too_few_tokens_is_an_error() -> None:
     class Notes(Progress):
         said: list[str] = []  # noqa: RUF012
 
@@ -172,7 +172,7 @@ def test_a_size_beyond_all_reason_gives_what_there_is(path: str) -> None:
         assert Tokenizer.train(["the river " * 9], vocab_size=size).identity == expected.identity
 
 
-def test_progress_tells_the_truth(path: str) -> None:
+def test_progress_counts_the_work_that_is_done(path: str) -> None:
     class Recorder(Progress):
         def __init__(self) -> None:
             self.stages: dict[str, list[float]] = {}

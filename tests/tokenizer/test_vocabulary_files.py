@@ -100,7 +100,7 @@ def test_a_bad_special_token_is_refused_before_anything_is_read(kind: Kind, name
         Tokenizer.train(Path("nowhere"), kind, vocab_size=300, special_tokens=[name])
 
 
-def test_a_special_token_that_the_text_makes_an_ordinary_one_is_refused() -> None:
+def test_a_special_token_that_text_can_spell_is_refused() -> None:
     with pytest.raises(UsageError, match="already an ordinary token"):
         Tokenizer.train(["the the"], vocab_size=300, special_tokens=["Ġthe"])
 
@@ -172,7 +172,7 @@ def test_an_ordinary_token_may_be_listed_as_a_special_one(kind: str, tmp_path: P
         assert loaded.ranks() == tokenizer.ranks()
 
 
-def test_a_folder_with_the_name_of_an_original_is_not_mistaken_for_it(
+def test_a_folder_named_as_an_original_is_not_the_original(
     small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden_data: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -247,7 +247,7 @@ def _put(source: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["data/tokenizers/gpt2", "cache/gpt2"])
-def test_original_is_found_in_the_data_folder_and_the_cache(made_up: Path, place: str) -> None:
+def test_the_original_is_read_from_data_folder_and_cache(made_up: Path, place: str) -> None:
     with pytest.raises(ResourceError, match="was not found"):
         Tokenizer.load("gpt2")
     _put(made_up / "vocab.json", made_up / place / "encoder.json")
@@ -255,7 +255,7 @@ def test_original_is_found_in_the_data_folder_and_the_cache(made_up: Path, place
     assert Tokenizer.load("gpt2").identity == Tokenizer.load(made_up).identity
 
 
-def test_original_is_found_in_an_installed_package(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_original_is_read_from_an_installed_package(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Installed:
         def __init__(self, name: str, path: Path) -> None:
             self.name, self._path = name, path
@@ -274,7 +274,7 @@ def test_original_is_found_in_an_installed_package(made_up: Path, monkeypatch: p
     assert Tokenizer.load("gpt2").identity == Tokenizer.load(made_up).identity
 
 
-def test_original_is_fetched_only_when_asked_and_kept(made_up: Path) -> None:
+def test_the_original_is_fetched_only_with_download_and_kept(made_up: Path) -> None:
     with pytest.raises(ResourceError, match="--download"):
         Tokenizer.load("gpt2")
     assert Tokenizer.load("gpt2", download=True).identity == Tokenizer.load(made_up).identity

@@ -72,7 +72,7 @@ def test_what_has_trained_is_freed_when_it_is_let_go() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("adam", ["standard", "original"])
-def test_the_native_optimizer_is_torchs_over_one_micro_batch_and_over_several(precision: str, adam: str) -> None:
+def test_the_native_optimizer_equals_torchs(precision: str, adam: str) -> None:
     plain, native = (
         tiny_trainer(Backend(native=native), precision=precision, adam=adam, clip=0.1) for native in (False, True)
     )
@@ -97,7 +97,7 @@ def test_a_run_keeps_the_precision_that_it_began_with(begun: Any) -> None:
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
-def test_a_loss_or_gradient_that_is_not_finite_changes_nothing_and_names_the_suspects(what: str) -> None:
+def test_a_loss_that_is_not_finite_changes_no_state(what: str) -> None:
     trainer = tiny_trainer()
     trainer.update([batch_of(4)])
     before = {name: weight.clone() for name, weight in trainer.full_weights().items()}

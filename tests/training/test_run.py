@@ -86,7 +86,7 @@ def damage(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])
-def test_a_finished_run_uses_its_last_state_if_the_best_checkpoint_is_gone(tmp_path: Path, how: str) -> None:
+def test_a_run_without_its_best_checkpoint_uses_the_last_state(tmp_path: Path, how: str) -> None:
     run, _ = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
     assert run.best == {"rank": [3.0], "step": 2}  # the first of equals
     last = run.trainer.full_weights()
@@ -135,7 +135,7 @@ def kept(out: Path) -> list[str]:
     return sorted(path.name for path in (out / "checkpoints").iterdir())
 
 
-def test_the_checkpoint_before_a_spike_is_kept_also_by_the_run_that_resumes(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_the_checkpoint_before_a_spike(tmp_path: Path) -> None:
     def stop(line: dict[str, Any]) -> None:
         if line["step"] == 4:
             raise RuntimeError
@@ -169,9 +169,7 @@ def test_a_damaged_checkpoint_is_not_the_one_before_a_spike(tmp_path: Path, chec
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_training_after_the_update_and_its_checkpoint(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_training_after_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     def send(line: dict[str, Any]) -> None:
         if line["step"] == 2:
             signal.raise_signal(number)
@@ -181,7 +179,7 @@ def test_a_signal_ends_training_after_the_update_and_its_checkpoint(
     assert kept(tmp_path) == ["step-00000003"]
 
 
-def test_a_second_signal_does_not_wait_for_the_handler_of_the_first() -> None:
+def test_a_second_signal_does_not_wait_for_the_first() -> None:
     def handle(handler: Any, point: int) -> None:
         """Call the handler, and once more within it, before its bytecode instruction number `point`."""
         step = count()
@@ -222,9 +220,7 @@ def test_the_state_before_a_loss_that_is_not_finite_is_kept(tmp_path: Path) -> N
     assert kept(tmp_path) == ["step-00000004"]
 
 
-def test_a_run_whose_last_checkpoint_cannot_be_written_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_its_last_checkpoint_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(state: Any, path: Path) -> None:
         raise StorageError("no space is left")
 
@@ -247,9 +243,7 @@ def test_a_checkpoint_is_due_after_minutes_as_well(tmp_path: Path, minutes: floa
     assert (kept(tmp_path) if (tmp_path / "checkpoints").exists() else []) == left
 
 
-def test_the_journal_is_on_the_disk_before_the_checkpoint_of_its_last_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_journal_is_on_disk_before_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
     write, sync, save = Journal.write, Journal.sync, Checkpoints.save
 
@@ -274,7 +268,7 @@ def test_the_journal_is_on_the_disk_before_the_checkpoint_of_its_last_line(
     assert events == [event for part in expected for event in part]
 
 
-def test_a_disk_that_fills_within_a_line_keeps_whole_lines_and_loses_none(tmp_path: Path) -> None:
+def test_a_disk_that_fills_within_a_line_loses_no_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "metrics.jsonl")
     disk = journal._handle
 

@@ -7,7 +7,7 @@ import random
 from headwater.training.watch import Watch
 
 
-def test_a_spike_is_said_when_it_comes() -> None:
+def test_a_spike_is_reported_when_it_occurs() -> None:
     rng = random.Random(3)
     watch = Watch(1_000)
     said = [watch.spike(step, 4 - step / 1_000 + rng.gauss(0, 0.05)) for step in range(1, 301)]
@@ -26,7 +26,7 @@ def test_a_resumed_run_compares_with_the_losses_before_it() -> None:
     assert watch.stall(2_000, 3.0) is not None
 
 
-def test_a_stall_is_said_once_after_two_windows_of_it() -> None:
+def test_a_stall_is_reported_once_after_two_windows() -> None:
     falling, standing = Watch(5_000), Watch(5_000)  # windows of a thousand updates
     assert [falling.stall(step, 5 - step / 2_000) for step in range(1, 5_001)] == [None] * 5_000
     said = {step: text for step in range(1, 5_001) if (text := standing.stall(step, 3.0))}

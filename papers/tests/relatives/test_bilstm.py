@@ -21,7 +21,7 @@ TINY = {"vocabulary": 50, "context": 16, "width": 8, "units": 12}
 
 
 @pytest.mark.parametrize("size", ["nano", "mini"])
-def test_its_parameters_are_as_near_to_the_gpt_s_as_aligned_rows_allow(size: str) -> None:
+def test_its_parameters_are_as_near_to_gpt_as_alignment_allows(size: str) -> None:
     units, gpt = preset(f"bilstm-{size}").units, preset(f"gpt1-{size}").parameter_count
     assert units is not None
 

@@ -54,7 +54,7 @@ def test_the_available_sets_are_read_whole(data: Path, name: str) -> None:
         assert all(row.segments[2:] if BY_NAME[name].task == "choice" else row.segments)
 
 
-def test_labels_mean_what_the_texts_say(data: Path) -> None:
+def test_labels_match_their_texts(data: Path) -> None:
     """Entailed hypotheses share more words with their premises than contradictions do."""
 
     def overlap(rows: list[Raw], label: str) -> float:
@@ -167,7 +167,7 @@ def test_official_glue_files_train_and_write_the_servers_files(base: Path, tmp_p
     assert again == table
 
 
-def test_a_set_has_the_papers_epochs_unless_asked(base: Path, tmp_path: Path) -> None:
+def test_a_set_has_the_papers_epochs_by_default(base: Path, tmp_path: Path) -> None:
     official(tmp_path / "glue", "RTE")
     config = FinetuneConfig(batch_size=4, precision="fp32")
     run_sets(config, "rte", tmp_path / "glue", model=base, out=tmp_path / "out")
@@ -206,7 +206,7 @@ def test_official_race_snli_cloze_and_cola_files(tmp_path: Path) -> None:
     assert cola.train == [Raw(('A "quote.',), "1", 1), Raw(("Bad it.",), "0", 2)]
 
 
-def test_rows_of_qqp_that_a_newline_broke_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_broken_rows_of_qqp_are_omitted_and_counted(tmp_path: Path) -> None:
     official(tmp_path, "QQP")
     with (tmp_path / "QQP" / "train.tsv").open("a") as handle:
         handle.write('7\t1\t2\tWas he real?"\n"\tWas he a real figure?\t0\n8\t1\t2\ta\tb\t1\n')
@@ -229,7 +229,7 @@ def test_a_set_that_is_damaged_from_its_first_row_is_not_missing(tmp_path: Path)
         find(BY_NAME["cola"], tmp_path)
 
 
-def test_a_fetched_part_that_was_cut_short_is_to_be_fetched_again(tmp_path: Path) -> None:
+def test_a_truncated_part_must_be_fetched_again(tmp_path: Path) -> None:
     part = tmp_path / "rte" / hub.file_name("train")
     part.parent.mkdir()
     part.write_text('{"segments": ["a", "b"], "label": "entailment"}\n{"segments": ["a"', encoding="utf-8")
@@ -300,7 +300,7 @@ def test_sets_are_fetched_by_name_and_read(tmp_path: Path, monkeypatch: pytest.M
     assert BY_NAME["storycloze"].hub is None
 
 
-def test_without_a_network_fetching_says_where_to_put_the_files(
+def test_without_a_network_fetching_names_the_folder_for_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import huggingface_hub

@@ -156,7 +156,7 @@ def test_an_error_of_an_earlier_attempt_does_not_end_this_one(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_ray_cluster_that_is_not_there_is_one_message_and_no_loss(
+def test_a_missing_ray_cluster_gives_one_message_and_no_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ray = pytest.importorskip("ray")

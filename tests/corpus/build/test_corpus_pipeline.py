@@ -181,7 +181,7 @@ def test_a_misspelt_source_is_one_sentence_and_status_1(
     assert not list(tmp_path.iterdir())
 
 
-def test_no_space_is_said_and_leaves_nothing(
+def test_a_full_disk_is_reported_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*unused: object) -> int:
@@ -195,7 +195,7 @@ def test_no_space_is_said_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_folder_of_which_nothing_can_be_read_says_how_to_read_it(tmp_path: Path) -> None:
+def test_an_unreadable_folder_gives_the_repair(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/empty.txt").write_text("")
     with pytest.raises(DataError, match=r"texts is empty: it has no text"):
@@ -231,7 +231,9 @@ def test_a_repair_is_one_that_can_help(tmp_path: Path, name: str, content: bytes
     assert raised.value.repair == repair
 
 
-def test_a_file_of_pages_without_a_usable_one_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_a_usable_page_is_an_error_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headwater.corpus.sources.pages.PAGE_BYTES", 4_000)
     (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
     with pytest.raises(DataError, match=r"a\.html is larger than 4,000 bytes"):

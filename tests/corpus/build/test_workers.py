@@ -100,9 +100,7 @@ def test_of_copies_the_first_stays(tmp_path: Path) -> None:
     assert funnel["clusters"] == {"near": 1, "largest": 2}
 
 
-def test_a_build_killed_after_its_corpus_stood_is_tidied_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_build_cleans_up_after_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = write_files(tmp_path / "files", count=2)
 
     def killed(*arguments: object, **named: object) -> None:
@@ -178,7 +176,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
+def test_a_task_that_kills_workers_ends_the_build_with_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = write_files(tmp_path / "files", count=4, rows=2)
@@ -199,7 +197,7 @@ def test_a_task_that_kills_every_worker_ends_the_build_with_its_name(
     assert time.monotonic() - begun < 60
 
 
-def test_a_worker_answers_raises_and_is_ended_when_it_takes_too_long() -> None:
+def test_a_worker_returns_raises_and_is_killed_after_its_time() -> None:
     worker = engine.WorkerProcess("operator:methodcaller", "__call__")
     assert worker.ask(partial(pow, 2, 5)) == 32
     error = UsageError("a value", expected="another", repair="Did you mean 'a'?")
@@ -242,7 +240,7 @@ def test_a_worker_that_cannot_be_started_ends_the_build(tmp_path: Path, monkeypa
         build_corpus([files], tmp_path / "corpus", NEAR, workers=2)
 
 
-def test_a_disk_that_fills_up_at_the_end_of_a_task_is_said(
+def test_a_disk_that_fills_at_the_end_of_a_task_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that did not say so was started thrice, and memory was blamed."""
@@ -305,7 +303,7 @@ def test_the_webtext_recipe_on_pages(tmp_path: Path) -> None:
     assert (aside["source"], aside["reason"]) == ("site/f.html", "it has no text")
 
 
-def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path) -> None:
+def test_the_books_recipe_reads_encodings_and_keeps_long_texts(tmp_path: Path) -> None:
     pytest.importorskip("resiliparse")
     pytest.importorskip("fastwarc")
     (tmp_path / "books").mkdir()
@@ -320,7 +318,7 @@ def test_the_books_recipe_reads_any_encoding_and_keeps_long_texts(tmp_path: Path
     assert read_funnel(tmp_path / "corpus")["removed"]["length"]["short"]["documents"] == 1
 
 
-def test_a_recipe_that_removes_all_says_which_rule(tmp_path: Path) -> None:
+def test_a_recipe_that_removes_all_names_the_rule(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     with pytest.raises(DataError, match="length: short"):
         build_corpus([tmp_path / "a.txt"], tmp_path / "corpus", BuildConfig(minimum_characters=1000))

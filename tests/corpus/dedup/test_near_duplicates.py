@@ -146,7 +146,7 @@ def test_similarity_is_that_of_sets_of_five_words() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=4), st.sampled_from([2, 10**6]))
-def test_copies_of_an_earlier_document_are_found_in_any_partition(
+def test_copies_are_detected_in_any_partition(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]], rows: int
 ) -> None:
     folder, paths = tmp_path_factory.mktemp("fingerprints"), []

@@ -40,7 +40,7 @@ def test_false_positives_stay_below_the_bound() -> None:
         assert found == pytest.approx(bloom.false_positive_rate(), rel=0.15)
 
 
-def test_the_papers_bound_holds_on_a_million_strangers_in_little_memory() -> None:
+def test_the_papers_bound_holds_on_a_million_unseen_grams() -> None:
     bloom = BloomFilter(200_000, 1e-8)
     bloom.add(hashes(3, 200_000))
     assert not bloom.contains(hashes(4, 1_000_000)).any()
@@ -56,7 +56,7 @@ def test_the_bound_holds_for_few_items_too(count: int) -> None:
     assert not bloom.contains(hashes(6, 1_000_000)).any()
 
 
-def test_compiled_and_in_numpy_the_same_bits_are_set_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_filter_sets_the_bits_of_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     if bloom_module.library() is None:
         pytest.skip("no compiler: everything runs in NumPy")
     items, strangers = hashes(7, 40_001), hashes(8, 100_000)
@@ -110,7 +110,7 @@ def test_both_unicode_forms_of_a_word_are_equal() -> None:
     assert split_words(unicodedata.normalize("NFD", text)) == split_words(text)
 
 
-def test_words_of_any_language_are_found() -> None:
+def test_words_of_any_language_are_matched() -> None:
     words = [
         w.decode() if isinstance(w, bytes) else w
         for w in split_words("Das Café—Größe 3,5; река 강물이 中文字。 हिन्दी")
@@ -167,7 +167,7 @@ def test_the_table_names_texts_and_their_own_training_parts(tmp_path: Path) -> N
         measure_overlap(tmp_path / "train.txt", [tmp_path / "short.txt"])
 
 
-def test_an_evaluation_set_without_a_text_column_is_named_with_a_possible_repair(tmp_path: Path) -> None:
+def test_a_set_without_a_text_column_is_named_with_a_repair(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the river runs " * 10)
     (tmp_path / "set.csv").write_text("question,answer\none,two\n")
     words = (

@@ -44,7 +44,7 @@ def page_in(encoding: str, meta: str) -> str:
 
 @pytest.mark.parametrize("declaration", DECLARATIONS)
 @pytest.mark.parametrize("encoding", TEXTS)
-def test_a_page_is_read_whatever_it_declares(encoding: str, declaration: str) -> None:
+def test_a_page_is_decoded_despite_a_wrong_declaration(encoding: str, declaration: str) -> None:
     meta, header = (name.format(encoding) for name in DECLARATIONS[declaration])
     page = page_in(encoding, meta)
     assert decode(page.encode(encoding), header) == page
@@ -68,13 +68,13 @@ def test_one_word_is_read_in_the_encoding_that_the_html_declares(name: str) -> N
 
 
 @pytest.mark.parametrize("text", ["오늘", "이야기를", "날씨는 맑고"])
-def test_a_word_that_no_declaration_explains_is_undecided_not_mojibake(text: str) -> None:
+def test_an_unexplained_word_is_undecided_not_mojibake(text: str) -> None:
     for header in ("", "utf-8", "iso-8859-1"):
         with pytest.raises(UndecidedError):
             decode(f"<p>Welcome to our page. {text} </p>".encode("cp949"), header)
 
 
-def test_bytes_that_are_no_text_are_undecided() -> None:
+def test_bytes_that_are_not_text_are_undecided() -> None:
     noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\x00", b"")
     with pytest.raises(UndecidedError, match="encoding cannot be decided"):
         decode(b"<p>" + noise)

@@ -67,7 +67,7 @@ def test_pages_of_a_warc(tmp_path: Path) -> None:
         assert "http://a.org/large is larger" in notes[0]
 
 
-def test_bodies_are_unpacked_as_their_headers_say_and_left_where_an_archive_did_so(tmp_path: Path) -> None:
+def test_bodies_are_unpacked_once_as_their_headers_declare(tmp_path: Path) -> None:
     """Crawlers that keep what came over the wire keep chunks and gzip; others unpack and keep the header."""
     page = HTML.encode()
 
@@ -111,7 +111,7 @@ def test_the_members_of_a_packed_body_may_arrive_in_any_pieces(size: int) -> Non
     assert not cut.eof
 
 
-def test_the_end_of_a_name_says_what_a_file_holds(tmp_path: Path) -> None:
+def test_the_suffix_of_a_name_decides_a_files_format(tmp_path: Path) -> None:
     for name in ("berlin.wetter.html", "page.xml.html", "old.warc.html"):
         (tmp_path / name).write_text(HTML)
         assert [page.kind for page in read_pages(tmp_path / name, [])] == ["html"]
@@ -131,7 +131,7 @@ def test_a_warc_cut_short_is_used_to_the_cut(tmp_path: Path, kept: float) -> Non
     assert "a.warc.gz" in note
 
 
-def test_what_is_no_warc_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_warc_is_named(tmp_path: Path) -> None:
     for name, content in (("a.warc.gz", b""), ("b.warc", b"not a warc\n" * 50)):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError, match=name):
@@ -274,7 +274,7 @@ def write_book(path: Path, encrypted: str = "") -> None:
             )
 
 
-def test_an_encrypted_chapter_is_an_error_and_an_encrypted_font_is_not(tmp_path: Path) -> None:
+def test_an_encrypted_chapter_is_an_error_a_font_is_not(tmp_path: Path) -> None:
     path = tmp_path / "book.epub"
     write_book(path, "OEBPS/fonts/a.otf")
     [page] = read_pages(path, [])
@@ -367,7 +367,7 @@ def test_tidy() -> None:
     assert tidy("\ufeff a\xa0b  \r\n\r\n\r\n\r\nc\x00 \n") == "a b\n\nc"
 
 
-def test_names_say_what_holds_pages() -> None:
+def test_names_decide_which_files_have_pages() -> None:
     assert holds_pages(Path("CC-MAIN.warc.wet.gz"))
     assert holds_pages(Path("a.EPUB"))
     assert not holds_pages(Path("a.txt"))

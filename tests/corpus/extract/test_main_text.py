@@ -16,7 +16,7 @@ def page(body: str) -> str:
     return f"<html><head><title>t</title></head><body>{body}</body></html>"
 
 
-def test_what_stands_around_the_prose_goes() -> None:
+def test_text_around_the_prose_is_removed() -> None:
     around = page(
         "<nav><a href='/'>Home of the river and of everything that lives in it or near to it.</a></nav>"
         f"<article><h1>The river</h1><p>12 May</p><p>{FIRST}</p><h2>Summer</h2><p>{SECOND}</p>"
@@ -27,7 +27,7 @@ def test_what_stands_around_the_prose_goes() -> None:
     assert [line for line in main_text(around).split("\n") if line] == [FIRST, "Summer", SECOND]
 
 
-def test_a_line_that_stands_twice_stays_once() -> None:
+def test_a_repeated_line_is_kept_once() -> None:
     twice = page(f"<article><p>{FIRST}</p><p>{SECOND}</p><p>{FIRST}</p><p>Yes.</p><p>{SECOND} Yes.</p></article>")
     assert [line for line in main_text(twice).split("\n") if line] == [FIRST, SECOND, "Yes.", f"{SECOND} Yes."]
 

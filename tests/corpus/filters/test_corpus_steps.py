@@ -56,13 +56,13 @@ def test_clean_names_the_rule(text: str, rule: str) -> None:
     assert rule_of(text) == rule
 
 
-def test_english_rules_are_asked_of_english_alone() -> None:
+def test_english_rules_apply_only_to_english() -> None:
     assert rule_of(KOREAN + " 산 너머에는 다른 마을이 있다.", "ko") == ""
     assert rule_of(noise(80, 5), "de") == ""
 
 
 @given(st.text(st.sampled_from("the river a²½é강물 \u0301\u2028\x1c1_Ω\udcff"), max_size=60))
-def test_letters_are_counted_as_the_pattern_says(text: str) -> None:
+def test_letters_are_counted_as_by_the_pattern(text: str) -> None:
     assert clean._letters(text) == sum(map(len, clean._LETTERS.findall(text)))
 
 

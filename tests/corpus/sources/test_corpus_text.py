@@ -113,7 +113,7 @@ def test_a_list_of_texts_and_a_packed_text(tmp_path: Path) -> None:
     assert texts_of(tmp_path) == ["one", "two", "three", "four"]
 
 
-def test_a_file_of_a_folder_that_cannot_be_read_is_set_aside_whole(tmp_path: Path) -> None:
+def test_an_unreadable_file_of_a_folder_is_set_aside_whole(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A text.")
     unusable = {
         "b.csv": (b"id,review\n1,good\n", '"text", only id, review. Name the column'),
@@ -204,9 +204,7 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, content: bytes 
     assert path.name in str(caught.value)
 
 
-def test_a_quote_that_is_never_closed_takes_no_more_than_a_long_field(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unclosed_quote_takes_at_most_one_long_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.reading.separated.FIELD_CHARACTERS", 1000)
     path = tmp_path / "a.csv"
     path.write_text(f'text\n{"a" * 1000}\nshort\n"open\n' + "a line\n" * 200)

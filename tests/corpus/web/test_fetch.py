@@ -156,9 +156,7 @@ def test_which_addresses_are_public() -> None:
         assert not is_public(address)
 
 
-def test_as_many_names_are_looked_up_at_once_as_hosts_are_visited(
-    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_name_lookups_are_as_parallel_as_visits(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = 60
     together = threading.Barrier(hosts, timeout=600)
     answer, met = socket.getaddrinfo, []
@@ -192,9 +190,7 @@ def test_a_name_servers_delay_is_not_the_hosts(tmp_path: Path, web: Any, monkeyp
     assert events == ["name", "answer", "answer"]
 
 
-def test_a_name_server_that_fails_is_asked_again(
-    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_name_lookup_is_retried(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answer, failed = socket.getaddrinfo, []
 
     def failing(host: Any, *arguments: Any, **named: Any) -> Any:
@@ -245,7 +241,7 @@ def test_a_name_with_a_public_and_another_address_is_refused(
     assert found["outcomes"] == {"address is not public": 1, "page": 1}
 
 
-def test_robots_are_asked_again_after_a_failure_and_after_a_day(
+def test_robots_txt_is_fetched_again_after_a_failure_or_a_day(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = ["/story/1", "/private/page", "/story/2"]
@@ -286,7 +282,7 @@ def test_redirects_from_many_hosts_reach_a_host_one_at_a_time(tmp_path: Path, we
     assert min(later - sooner for sooner, later in pairwise(begins)) >= 0.15
 
 
-def test_a_host_that_asks_to_be_left_alone_is(tmp_path: Path, web: Any) -> None:
+def test_a_host_is_revisited_only_after_its_retry_after(tmp_path: Path, web: Any) -> None:
     urls = [web.url("a", "/later"), web.url("a", "/story/1"), web.url("b", "/tomorrow"), web.url("b", "/story/1")]
     found = fetch(make_links(tmp_path, urls), tmp_path / "pages", longest_wait=1.5)
     assert found["outcomes"] == {"page": 3, "status 429": 1}
@@ -300,7 +296,7 @@ def test_a_host_that_asks_to_be_left_alone_is(tmp_path: Path, web: Any) -> None:
     assert story < tomorrow or story - tomorrow >= 1.5, "the host is left alone as long as we wait at all"
 
 
-def test_what_retry_after_says() -> None:
+def test_retry_after_is_parsed_as_seconds_or_a_date() -> None:
     assert retry_after("120") == 120
     assert 3500 < retry_after(format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)) <= 3600
     assert [retry_after(text) for text in ("", "soon", "-5", "Wed, 21 Oct 2015 07:28:00 GMT")] == [0, 0, 0, 0]
@@ -313,7 +309,7 @@ def test_a_host_that_never_answers_is_given_up(tmp_path: Path, web: Any) -> None
     assert found["outcomes"] == {"host gave no answer": 6, "no such host": 3}
 
 
-def test_a_host_whose_redirects_lead_to_dead_ones_is_not_given_up(tmp_path: Path, web: Any) -> None:
+def test_a_host_that_redirects_to_dead_hosts_is_kept(tmp_path: Path, web: Any) -> None:
     paths = [*(f"/dead-{i}" for i in range(5)), *(f"/story/{i}" for i in range(4))]
     found = fetch(make_links(tmp_path, [web.url("short", path) for path in paths]), tmp_path / "pages")
     assert found["outcomes"] == {"no such host": 5, "page": 4}
@@ -501,7 +497,7 @@ def test_a_fetch_killed_while_its_files_are_hashed_loses_no_page(
     assert not (out / JOURNAL).exists()
 
 
-def test_what_is_no_links_folder_is_named_and_nothing_begun(tmp_path: Path) -> None:
+def test_a_folder_without_links_is_named_before_fetching(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("http://example.com/")
     with pytest.raises(FolderError, match="not a links folder"):
         fetch(tmp_path / "list.txt", tmp_path / "pages")

@@ -189,7 +189,7 @@ def test_no_partitions_are_refused() -> None:
         LinksConfig.build({"partitions": 0})
 
 
-def test_half_characters_and_numbers_past_all_bounds_harm_no_other_line(tmp_path: Path) -> None:
+def test_half_characters_and_huge_numbers_harm_no_other_line(tmp_path: Path) -> None:
     """JSON can spell half of a pair of surrogates, which no file can hold, and a number of any length."""
     rows = [
         GOOD | {"subreddit": "river\ud83d"},
@@ -206,7 +206,7 @@ def test_half_characters_and_numbers_past_all_bounds_harm_no_other_line(tmp_path
 
 
 @pytest.mark.parametrize("content", [b"", b"not a dump\n", b"\x28\xb5\x2f\xfd broken"])
-def test_what_is_no_dump_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_dump_is_named(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("zstandard")
     dump = tmp_path / ("RS.zst" if content.startswith(b"\x28") else "RS.json")
     dump.write_bytes(content)

@@ -69,7 +69,7 @@ def test_packages_are_balanced_and_their_names_hidden(make_corpus: MakeCorpus, t
     assert not {row["text"] for row in train} & {row["text"] for row in held}
 
 
-def test_signatures_ask_for_their_docstrings(make_corpus: MakeCorpus, tmp_path: Path) -> None:
+def test_signature_rows_match_their_docstrings(make_corpus: MakeCorpus, tmp_path: Path) -> None:
     corpus = docs_corpus(make_corpus)
     found = make_labels(corpus, "signature", tmp_path / "labels", 0.1)
     assert (found["format"], found["chance"], found["majority"]) == ("choice", 0.25, 0.25)
