@@ -15,7 +15,7 @@ from headwater.errors import FolderError, StorageError
 from headwater.intervals import wilson
 from headwater.report import report
 from headwater.report.content import Content, RunSummary, Token, read_content
-from headwater.report.html import advice, by_command, headlines
+from headwater.report.html import advice, by_command, headlines, published_models
 from headwater.report.plots import Series, line_chart, thin, ticks
 from headwater.report.scores import ScoreRow, compare
 from headwater.storage.files import write_text
@@ -431,3 +431,11 @@ def test_a_file_given_as_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("{}")
     with pytest.raises(FolderError, match=r"results.json is a file; expected a folder"):
         report([tmp_path / "results.json"], tmp_path / "page.html")
+
+
+def test_the_papers_models_are_listed_from_small_to_xl() -> None:
+    sizes = {f"gpt2-{size}": 1.0 for size in ("small", "medium", "large", "xl")}
+    scores = [
+        ScoreRow("a", "f1", 0.5, None, None, 9, published=one) for one in ({"gpt2-xl": 1.0}, {"paper": 1.0}, sizes)
+    ]
+    assert published_models(scores) == [*sizes, "paper"]

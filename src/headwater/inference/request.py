@@ -201,4 +201,4 @@ def _is_id(token: Any) -> bool:
 
 def _shown(value: Any) -> str:
     said = repr(value)
-    return f"{said[:_SHOWN]}{'…' if len(said) > _SHOWN else ''} (a {type(value).__name__})"
+    return f"{said[:_SHOWN]}{'…' if len(said) > _SHOWN else ''} (type {type(value).__name__})"

@@ -90,10 +90,18 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
         chart=Markup(loss_chart(content.runs)),
         followed=followed,
         followed_chart=Markup(line_chart(followed, "tokens read", "score")),
-        # The papers' models with a published value for any of these scores, in order of size.
-        sizes=list(dict.fromkeys(name for score in content.scores for name in score.published)),
+        sizes=published_models(content.scores),
         corpora=corpora,
     )
+
+
+def published_models(scores: Sequence[ScoreRow]) -> list[str]:
+    """Return the papers' models with a published value for any score, in order of size.
+
+    A score lists its models in that order: the one with the most decides.
+    """
+    most_first = sorted(scores, key=lambda score: -len(score.published))
+    return list(dict.fromkeys(name for score in most_first for name in score.published))
 
 
 def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Template:

@@ -31,7 +31,7 @@ export function announce(text) {
 }
 
 export const percent = (p) => {
-  if (p > 0 && p < 0.00001) return "< 0.001 %";
+  if (p < 0.00001) return "< 0.001 %"; // also what the server rounded to 0
   return (p >= 0.0995 ? (100 * p).toFixed(0) : (100 * p).toPrecision(2)) + " %";
 };
 

@@ -32,7 +32,7 @@ function cell(one, place, came, followed, follow) {
 // Ranks on a logarithmic axis, the first at the top.
 function curve({ ranks, probabilities, text }) {
   const step = Math.max(46, Math.min(90, 560 / ranks.length));
-  const [left, top, height] = [70, 26, 120];
+  const [left, top, height] = [88, 26, 120];
   const width = left + step * (ranks.length - 1) + 50;
   const deepest = Math.max(10, ...ranks);
   const x = (place) => left + place * step;
@@ -40,7 +40,7 @@ function curve({ ranks, probabilities, text }) {
   const label = t("lens.curve", readable(text), ranks.map((rank, place) => `${name(place)}: ${rank}`).join(", "));
   const svg = makeSvg("svg", { viewBox: `0 0 ${width} ${top + height + 34}`, width, height: top + height + 34, role: "img", "aria-label": label, class: "curve" });
   for (let rank = 1; rank <= deepest; rank *= 10) {
-    svg.append(makeSvg("line", { class: "grid", x1: left - 8, x2: width - 10, y1: y(rank), y2: y(rank) }), makeSvg("text", { x: left - 14, y: y(rank), "text-anchor": "end" }, rank.toLocaleString("en")));
+    svg.append(makeSvg("line", { class: "grid", x1: left - 8, x2: width - 10, y1: y(rank), y2: y(rank) }), makeSvg("text", { x: left - 32, y: y(rank), "text-anchor": "end" }, rank.toLocaleString("en")));
   }
   svg.append(makeSvg("polyline", { points: ranks.map((rank, place) => `${x(place)},${y(rank)}`).join(" ") }));
   ranks.forEach((rank, place) => {
