@@ -292,8 +292,7 @@ def test_weights_callbacks_and_the_baseline_reach_an_estimator(
     assert found["beaten"] == (found["model"]["value"] > found["baseline"]["value"])
     assert 0 < found["count"] < 40
     classifier.save(tmp_path / "saved")
-    with pytest.raises(UsageError, match="loaded from a folder"):
-        Classifier.load(tmp_path / "saved").compare()
+    assert Classifier.load(tmp_path / "saved").compare() == found
     with pytest.raises(DataError, match="3 weights for 40 rows"):
         Classifier(base, **FAST).fit(texts, labels, sample_weight=[1, 2, 3])
     with pytest.raises(DataError, match="or an invalid one"):

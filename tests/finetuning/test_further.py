@@ -15,7 +15,9 @@ import headwater as hw
 from headwater.cli.main import main
 from headwater.errors import DataError, HeadwaterError, MismatchError, UsageError
 from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.explanation import Piece
 from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.page import around
 from headwater.finetuning.stage import finetune
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import open_folder, read_manifest
@@ -227,3 +229,44 @@ def test_a_head_over_a_frozen_base_is_kept_too(base: Path, week: tuple[Path, Pat
     assert all(torch.allclose(tensor, other[name], atol=1e-6) for name, tensor in one.items())
     with pytest.raises(MismatchError, match="freeze = True, and now it is False"):
         finetune(FinetuneConfig(keep_head=True), tmp_path / "c", model=tmp_path / "a", train=week[1])
+
+
+def test_an_estimator_goes_on_with_its_head(week: tuple[Path, Path], tmp_path: Path, sentences: Any) -> None:
+    texts, labels = sentences(30, seed=4)
+    labels = ["arrival" if n % 3 == 0 else label for n, label in enumerate(labels)]
+    loaded = hw.Classifier.load(week[0])
+    head = loaded.fine_tuned_.model.head.weight.detach().clone()
+    again = loaded.set_params(warm_start=True, epochs=0.1, learning_rate=1e-9).fit(texts, labels)
+    assert again.classes_.tolist() == ["bad", "good", "arrival"]
+    assert torch.allclose(again.fine_tuned_.model.head.weight[:2].detach(), head, atol=1e-6)
+    again.save(tmp_path / "saved")
+    assert hw.Classifier.load(tmp_path / "saved").classes_.tolist() == ["bad", "good", "arrival"]
+    with pytest.raises(MismatchError, match="freeze"):
+        hw.Classifier.load(week[0]).set_params(warm_start=True, freeze=True).fit(texts, labels)
+
+
+def test_a_loaded_estimator_compares_and_explains(week: tuple[Path, Path], tmp_path: Path, sentences: Any) -> None:
+    loaded = hw.Classifier.load(week[0])
+    metrics = json.loads((week[0] / "metrics.json").read_text())
+    assert loaded.compare()["baseline"] == metrics["baseline"]
+    assert loaded.compare()["model"]["value"] == metrics["value"]
+    ((first, nothing),) = [loaded.explain(["a lovely film", " "])]
+    assert [piece["text"] for piece in first] == ["a", " lovely", " film"]
+    assert nothing is None
+    fitted = hw.Classifier(week[0], epochs=0.1).fit(*sentences(30, seed=4))
+    with pytest.raises(UsageError, match="has no comparison"):
+        fitted.save(tmp_path / "without")
+        hw.Classifier.load(tmp_path / "without").compare()
+    compared = fitted.compare()
+    fitted.save(tmp_path / "with")
+    assert hw.Classifier.load(tmp_path / "with").compare() == compared
+
+
+def test_a_long_text_is_shortened_around_what_mattered() -> None:
+    pieces = [Piece(0, f" word{n:03}", 0.9 if n == 70 else 0.0) for n in range(100)]
+    shown = [piece.text for piece in around(pieces, 60)]
+    assert shown[0] == shown[-1] == " … "
+    assert " word070" in shown
+    assert " word071" in shown
+    assert sum(map(len, shown)) < 80
+    assert around(pieces, 10_000) == pieces

@@ -86,6 +86,24 @@ def compare(
     return measured
 
 
+def comparison(metric: str, model: Mapping[str, Any], measured: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return what `Estimator.compare` returns, from the figures of the model and the baseline on `count` rows."""
+    beaten = model["value"] > measured["value"]
+    return {
+        "metric": metric,
+        "model": dict(model),
+        "baseline": dict(measured),
+        "count": count,
+        "beaten": beaten,
+    }
+
+
+def recorded(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `comparison` in metrics.json."""
+    model = {key: metrics[key] for key in ("value", "interval")}
+    return comparison(metrics["metric"], model, metrics["baseline"], metrics["count"])
+
+
 @dataclass(frozen=True)
 class _Candidate:
     """A linear model on a set of features, or an answer that does not depend on the texts."""

@@ -9,6 +9,7 @@ Parameters are stored unchanged and learned attributes end in an underscore, so 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -17,14 +18,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.metaestimators import available_if
 
 from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
-from headwater.errors import DataError, MismatchError, UsageError, counted, suggest
+from headwater.errors import DataError, MismatchError, UsageError, counted
 from headwater.finetuning import baseline
 from headwater.finetuning.arrays import (
     as_labels,
@@ -36,7 +35,10 @@ from headwater.finetuning.arrays import (
 )
 from headwater.finetuning.baseline import ClassWeight
 from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.conventions import Conventions
+from headwater.finetuning.explanation import explain
 from headwater.finetuning.fine_tuned import FineTuned, parse_part
+from headwater.finetuning.further import METRICS_FILE, check_start
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import Labels, learn_labels
 from headwater.finetuning.metrics import pearson
@@ -52,6 +54,7 @@ from headwater.storage import SILENT, PlainProgress, Stage, write_json
 from headwater.training import OnUpdate, TrainingPrecision
 
 ESTIMATOR_FILE = "estimator.json"
+_OWN = {"base", "verbose", "warm_start"}  # parameters that are not keys of FinetuneConfig
 
 
 class _Saved(Config):
@@ -59,11 +62,12 @@ class _Saved(Config):
 
     parameters: dict[str, Any] = Field(default_factory=dict)
     classes: list[str | bool | int | float] = Field(default_factory=list)
+    comparison: dict[str, Any] | None = None
     label_type: str = "str"  # 0.1.0 writes only the type of the classes
 
 
 @dataclass(eq=False, repr=False)
-class Estimator(BaseEstimator):  # type: ignore[misc]
+class Estimator(Conventions):
     """What the five estimators have in common. Use one of them.
 
     base: a model folder, a model that ships, or what `hw.load` returned. The other parameters are those of
@@ -73,7 +77,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers. task_model:
     what reads that mixture: "pooling", or "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`.
     class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed form, so
-    that both forms of 각 or é are the same. verbose: print the progress on stderr.
+    that both forms of 각 or é are the same. warm_start: `fit` goes on from a fitted or loaded model and
+    its head; new classes come last in `classes_`. verbose: print the progress on stderr.
     """
 
     task: ClassVar[TaskName]
@@ -95,6 +100,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     compose: bool = True
     precision: TrainingPrecision = "auto"
     device: str = "auto"
+    warm_start: bool = False
     verbose: bool = False
     seed: int = 1
 
@@ -118,9 +124,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         kept, self.n_without_text_ = checked.rows, checked.empty
         if checked.empty:
             progress.note(f"left out: {counted(checked.empty, 'row')} without text")
-        labels, classes = self._learn_labels(kept, y)
+        start: FineTuned | None = getattr(self, "fine_tuned_", None) if self.warm_start else None
+        if start is not None:
+            check_start(start, config, f"this {type(self).__name__}")
+        labels, classes = self._learn_labels(kept, y, start)
         targets = labels.targets(kept, "X")
-        seen = None if self.from_scratch else Seen.of_base(self.base)
+        seen = start.seen if start else None if self.from_scratch else Seen.of_base(self.base)
         sides = split(
             kept,
             targets,
@@ -130,7 +139,11 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             name="X",
             kept=seen.split_of(kept) if seen else None,
         )
-        model, tokenizer = prepare_base(config, *self._base())
+
+        def fresh() -> tuple[Any, Any]:
+            return prepare_base(config, *(start.model.model, start.tokenizer) if start else self._base())
+
+        model, tokenizer = fresh()
         tables = [[kept[index] for index in side] for side in sides]
         parts = [
             encode(part, self.task, tokenizer, model.config.context, targets=targets[side], name="X")
@@ -141,12 +154,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         if config.learning_rate == "search":
             config, self.learning_rates_ = search_rate(
                 config,
-                lambda: prepare_base(config, *self._base())[0],
+                lambda: fresh()[0],
                 tokenizer,
                 parts[0],
                 parts[1],
                 labels,
                 progress,
+                start,
             )
         outcome = train_task(
             config,
@@ -156,10 +170,12 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             parts[1],
             labels,
             progress,
+            start=start,
             sample_weight=training_weights(sample_weight, len(rows), tables[0]),
             on_update=on_update,
         )
         outcome.end_training()
+        self._comparison: dict[str, Any] | None = None
         self._compared = (
             outcome.metric,
             outcome.best_entry()[outcome.metric],
@@ -179,14 +195,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         """Compare the model with a baseline, TF-IDF with a linear model, on the held-out rows of `fit`.
 
         Returns {"metric", "model": {"value", "interval"}, "baseline": {"name", "value", "interval", "rows"},
-        "count", "beaten"}; `beaten` is False if the model is not better. Raises UsageError for an estimator that
-        was loaded.
+        "count", "beaten"}; `beaten` is False if the model is not better. A loaded estimator returns what
+        `headwater finetune` or an earlier `compare` before `save` measured; UsageError if there is neither.
         """
         fine_tuned = self._fitted()
+        if (known := getattr(self, "_comparison", None)) is not None:
+            return copy.deepcopy(known)
         if not hasattr(self, "_compared"):
             raise UsageError(
-                f"this {type(self).__name__} was loaded from a folder",
-                repair="compare() needs the rows of fit(X, y)",
+                f"this {type(self).__name__} was loaded from a folder that has no comparison",
+                repair="Call compare() after fit(X, y), before save(folder)",
             )
         metric, figures, (train, held) = self._compared
         measured = baseline.compare(
@@ -198,13 +216,22 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             seed=self.seed,
             class_weight=self.class_weight,
         )["held-out"]
-        return {
-            "metric": metric,
-            "model": figures,
-            "baseline": measured,
-            "count": len(held[1]),
-            "beaten": figures["value"] > measured["value"],
-        }
+        self._comparison = baseline.comparison(metric, figures, measured, len(held[1]))
+        return copy.deepcopy(self._comparison)
+
+    def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
+        """Return for each row which words changed its prediction, as the server's /classify with `explain`.
+
+        Of each part of a text, in order: {"segment": the number of the text in the row, "text", "change": the
+        probability (or score) of the prediction with it minus that without it}. None for a row without text.
+        """
+        fine_tuned, rows = self._fitted(), self._rows(X)
+        return [
+            None
+            if prediction.label is None
+            else [piece.to_dict() for piece in explain(fine_tuned, row.segments, prediction.output)]
+            for row, prediction in zip(rows, fine_tuned.predict(rows), strict=True)
+        ]
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return (rows, classes), as `classes_`; for scores (rows, levels); for choices (rows, most answers).
@@ -234,19 +261,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             predicted = predicted.astype(object)
             predicted[missing] = None
         return predicted
-
-    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):  # an answer that a row does not have
-            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
-        return logarithms
-
-    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return (rows, classes) log-probabilities; of two classes (rows,) log-odds of the second."""
-        scores = self.predict_log_proba(X)
-        return scores[:, 1] - scores[:, 0] if self._target() == "class" and scores.shape[1] == 2 else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row.
@@ -281,14 +295,16 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             config={"task": self.task, **parameters, "weights": fingerprint(fine_tuned.model).hex()},
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
-            defaults={"task_model": "pooling", "compose": False},
+            defaults={"task_model": "pooling", "compose": False, "warm_start": False},
         )
         if stage.is_complete():
             return
         with stage.write() as work:
             fine_tuned.save(work)
             classes = [] if self.classes_ is None else self.classes_.tolist()
-            write_json(work / ESTIMATOR_FILE, {"parameters": parameters, "classes": classes})
+            compared = getattr(self, "_comparison", None)
+            known = {} if compared is None else {"comparison": compared}
+            write_json(work / ESTIMATOR_FILE, {"parameters": parameters, "classes": classes, **known})
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -314,34 +330,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
         estimator.classes_ = np.array(classes) if classes else None
         estimator.n_features_in_ = 1
+        metrics = folder / METRICS_FILE  # of `headwater finetune`
+        estimator._comparison = baseline.recorded(read_json(metrics)) if metrics.is_file() else saved.comparison
         return estimator
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name; raise UsageError, naming the nearest, for one that does not exist."""
-        names = self._get_param_names()
-        for name in parameters:
-            if name not in names:
-                raise UsageError(f"{type(self).__name__} has no parameter {name!r}", **suggest(name, names))
-        estimator: Self = super().set_params(**parameters)
-        return estimator
-
-    def __sklearn_clone__(self) -> Self:
-        """Return an unfitted estimator that shares the parameters: a loaded base is never changed."""
-        return type(self)(**self.get_params(deep=False))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "fine_tuned_")
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, RegressorTags
-
-        tags, scores = super().__sklearn_tags__(), self._target() == "score"
-        tags.estimator_type = "regressor" if scores else "classifier"
-        tags.classifier_tags = None if scores else ClassifierTags()
-        tags.regressor_tags = RegressorTags() if scores else None
-        tags.target_tags.required = True
-        tags.input_tags.two_d_array, tags.input_tags.string = False, True
-        return tags
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         raise NotImplementedError
@@ -349,19 +340,25 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     def _target(self) -> Target:
         return self.fixed_target or getattr(self, "target")  # noqa: B009 - only `Similarity` has the attribute
 
-    def _learn_labels(self, rows: list[Raw], y: list[Any]) -> tuple[Labels, npt.NDArray[Any] | None]:
+    def _learn_labels(
+        self, rows: list[Raw], y: list[Any], start: FineTuned | None
+    ) -> tuple[Labels, npt.NDArray[Any] | None]:
         """Return what the outputs mean, and the classes as in y; answers' numbers from 0; None for scores.
 
-        Classes have the order of `np.unique`, which scikit-learn's metrics assume.
+        Classes have the order of `np.unique`, which scikit-learn's metrics assume; with `start` its order, and new
+        ones last.
         """
         target = self._target()
         if target == "answer":
-            return Labels(target="answer"), np.arange(max(y) + 1)
-        labels = learn_labels(rows, self.task, target, "y")
+            return start.labels if start else Labels(target="answer"), np.arange(max(y) + 1)
+        labels = start.labels.extended(rows, "y") if start else learn_labels(rows, self.task, target, "y")
         if target == "score":
             return labels, None
         whole = [compose(label) if self.compose and isinstance(label, str) else label for label in y]
         by_name = {class_name(label): label for label in whole}
+        if start is not None:
+            new = [by_name[name] for name in labels.names[len(start.labels.names) :]]
+            return labels, np.array([*as_list(self.classes_), *new])
         classes, order = np.unique([by_name[name] for name in labels.names], return_index=True)
         return labels.model_copy(update={"names": [labels.names[at] for at in order]}), classes
 
@@ -389,9 +386,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         return self.base.model, self.base.tokenizer
 
     def _config(self) -> FinetuneConfig:
-        parameters = {
-            k: v for k, v in self.get_params(deep=False).items() if k not in {"base", "verbose"} and v is not None
-        }
+        parameters = {k: v for k, v in self.get_params(deep=False).items() if k not in _OWN and v is not None}
         return FinetuneConfig.build(
             parameters | {"task": self.task, "target": self._target()}, source=type(self).__name__
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,10 @@ class Piece:
     segment: int
     text: str
     change: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the server and the estimators show it, with six digits."""
+        return {"segment": self.segment, "text": self.text, "change": round(self.change, 6)}
 
 
 def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list[Piece]:

@@ -64,6 +64,12 @@ class Prediction:
     probabilities: dict[str, float]
     cut: int = 0
 
+    @property
+    def output(self) -> int:
+        """The index of the most probable output; 0 for a linear score."""
+        values = list(self.probabilities.values())
+        return values.index(max(values)) if values else 0
+
 
 @dataclass
 class FineTuned:

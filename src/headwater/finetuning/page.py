@@ -15,7 +15,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from headwater.finetuning.baseline import ADVICE
-from headwater.finetuning.explanation import explain
+from headwater.finetuning.explanation import Piece, explain
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.metrics import confusion_matrix
@@ -24,6 +24,9 @@ from headwater.report import Series, line_chart, template
 
 # Wrong and right predictions shown, and the most classes of a printed confusion matrix.
 _MISTAKES, _RIGHT, _MOST_CLASSES = 12, 4, 24
+# Characters of a text that the page and the terminal show, and what is in place of the others.
+_CHARACTERS, _SHORT, _LEFT_OUT = 800, 120, " … "
+_IN_TERMINAL = 3  # mistakes
 
 
 def page(
@@ -32,8 +35,11 @@ def page(
     rows: Sequence[Raw],
     encoded: Encoded,
     probabilities: npt.NDArray[np.float32],
-) -> str:
-    """Return the page, about the validation rows and their predicted probabilities."""
+) -> tuple[str, list[dict[str, Any]]]:
+    """Return the page, about the validation rows and their predicted probabilities, and the first few mistakes.
+
+    Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened to what changed the answer most.
+    """
     labels, curve, name = fine_tuned.labels, metrics["curve"], metrics["metric"]
     losses = [
         Series("training loss", [(p["step"], p["training_loss"]) for p in curve], marked=True),
@@ -46,7 +52,8 @@ def page(
         counts = confusion_matrix(truth, chosen, labels.outputs).astype(int).tolist()
         confusion = list(zip(labels.names, counts, strict=True))
     wrong, right = _shown(fine_tuned, encoded, probabilities)
-    return template(Path(__file__).with_name("report.html.j2")).render(
+    cases = [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
+    written: str = template(Path(__file__).with_name("report.html.j2")).render(
         task=fine_tuned.task,
         metrics=metrics,
         baseline=baseline_sentence(metrics),
@@ -56,9 +63,16 @@ def page(
         metric_chart=Markup(line_chart(measured, "updates", name)),
         confusion=confusion,
         is_score=labels.target == "score",
-        wrong=[_case(fine_tuned, rows[n], probabilities[n]) for n in wrong],
+        wrong=cases,
         right=[_case(fine_tuned, rows[n], probabilities[n]) for n in right],
     )
+    return written, [_mistake(case) for case in cases[:_IN_TERMINAL]]
+
+
+def _mistake(case: Mapping[str, Any]) -> dict[str, Any]:
+    pieces = [Piece(0, piece["text"], piece["change"]) for piece in case["pieces"]]
+    text = " ".join("".join(piece.text for piece in around(pieces, _SHORT)).split())
+    return {key: case[key] for key in ("row", "label", "predicted")} | {"text": text}
 
 
 def baseline_sentence(metrics: Mapping[str, Any]) -> str:
@@ -90,7 +104,7 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> di
     is_score = labels.target == "score"
     largest = max(labels.levels) - min(labels.levels) if is_score else 1.0
     pieces, segment = [], 0
-    for piece in explain(fine_tuned, row.segments, output):
+    for piece in around(explain(fine_tuned, row.segments, output)):
         pieces.append(
             {
                 "text": piece.text,
@@ -102,6 +116,29 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> di
         segment = piece.segment
     predicted = prediction.label if is_score else f"{prediction.label} ({share[output]:.0%})"
     return {"row": row.row, "predicted": predicted, "label": row.label, "pieces": pieces}
+
+
+def around(pieces: Sequence[Piece], most: int = _CHARACTERS) -> list[Piece]:
+    """Return the pieces that changed the answer most and their neighbours, in order, with … for what is left out.
+
+    They have about `most` characters; all pieces are returned if they have fewer.
+    """
+    if sum(len(piece.text) for piece in pieces) <= most:
+        return list(pieces)
+    top = max(range(len(pieces)), key=lambda n: abs(pieces[n].change))
+    kept: set[int] = set()
+    for number in sorted(range(len(pieces)), key=lambda n: (-abs(pieces[n].change), abs(n - top))):
+        near = {n for n in (number - 1, number, number + 1) if 0 <= n < len(pieces)} | kept
+        if kept and sum(len(pieces[n].text) for n in near) > most:
+            break
+        kept = near
+    shown: list[Piece] = []
+    for number, piece in enumerate(pieces):
+        if number in kept:
+            shown.append(piece)
+        elif not shown or shown[-1].text != _LEFT_OUT:
+            shown.append(Piece(piece.segment, _LEFT_OUT, 0.0))
+    return shown
 
 
 def _tint(change: float) -> str:

@@ -258,7 +258,9 @@ def run_stage(
             shares = outcome.probabilities
             write_predictions(outcome.fine_tuned, "validation", parts.validation.rows, shares, work)
             outcome.end_training()
-            written = page(outcome.fine_tuned, metrics, parts.validation.rows, validation, shares)
+            written, metrics["mistakes"] = page(
+                outcome.fine_tuned, metrics, parts.validation.rows, validation, shares
+            )
             write_text(work / "report.html", written)
             outcome.fine_tuned.save(work)
             write_json(work / METRICS_FILE, metrics)

@@ -271,14 +271,11 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
             "words": None,
         }
         if body.explain and prediction.label is not None:
-            values = list(prediction.probabilities.values())
-            output = values.index(max(values)) if values else 0
+            output = prediction.output
             pieces = await served.compute(
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )
-            answer["words"] = [
-                {"segment": p.segment, "text": p.text, "change": round(p.change, 6)} for p in pieces
-            ]
+            answer["words"] = [piece.to_dict() for piece in pieces]
         data.append(answer)
     return {"object": "list", "model": served.name, "task": head.task, "data": data}
 

@@ -1,0 +1,64 @@
+"""What scikit-learn expects of an estimator besides `fit` and `predict`: parameters, clones and tags."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.metaestimators import available_if
+
+from headwater.errors import UsageError, suggest
+from headwater.finetuning.rows import Target
+
+
+class Conventions(BaseEstimator):  # type: ignore[misc]
+    """The base of `Estimator`."""
+
+    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return the logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):  # an answer that a row does not have
+            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
+        return logarithms
+
+    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return (rows, classes) log-probabilities; of two classes (rows,) log-odds of the second."""
+        scores = self.predict_log_proba(X)
+        return scores[:, 1] - scores[:, 0] if self._target() == "class" and scores.shape[1] == 2 else scores
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters by name; raise UsageError, naming the nearest, for one that does not exist."""
+        names = self._get_param_names()
+        for name in parameters:
+            if name not in names:
+                raise UsageError(f"{type(self).__name__} has no parameter {name!r}", **suggest(name, names))
+        estimator: Self = super().set_params(**parameters)
+        return estimator
+
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted estimator that shares the parameters: a loaded base is never changed."""
+        return type(self)(**self.get_params(deep=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fine_tuned_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, RegressorTags
+
+        tags, scores = super().__sklearn_tags__(), self._target() == "score"
+        tags.estimator_type = "regressor" if scores else "classifier"
+        tags.classifier_tags = None if scores else ClassifierTags()
+        tags.regressor_tags = RegressorTags() if scores else None
+        tags.target_tags.required = True
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
+
+    def _target(self) -> Target:
+        raise NotImplementedError
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
+        """Return (rows, classes)."""
+        raise NotImplementedError
