@@ -80,7 +80,7 @@ def planned_effect(plan: Mapping[str, Any]) -> float | None:
 
 
 def _claims() -> dict[str, PaperClaim]:
-    found = {}
+    claims = {}
     for experiment, entries in read_toml(Path(__file__).parent / "claims.toml").items():
         for name, entry in entries.items():
             entry |= {key: filled(text) for key, text in entry.items() if isinstance(text, str)}
@@ -88,8 +88,8 @@ def _claims() -> dict[str, PaperClaim]:
             if any(plan.get("each") for plan in entry["plans"]):
                 entry = {"weaker": _WEAKER_PART} | entry
             entry |= {} if always is None else dict.fromkeys(("holds", "fails", "undecided", "weaker"), always)
-            found[f"{experiment}.{name}"] = PaperClaim.build(entry, source=f"claims.toml: {experiment}.{name}")
-    return found
+            claims[f"{experiment}.{name}"] = PaperClaim.build(entry, source=f"claims.toml: {experiment}.{name}")
+    return claims
 
 
 CLAIMS = _claims()

@@ -44,13 +44,13 @@ def reproduce(
     from headwater_papers.scale import load_scale
 
     if list_:
-        found = [
+        listed = [
             {"experiment": e.name, "paper": e.paper, "section": e.section, "title": e.title, "claim": e.claim}
             for e in EXPERIMENTS.values()
         ]
         width = max(map(len, EXPERIMENTS))
         lines = [f"{e.name.ljust(width)}  {e.paper}, section {e.section}: {e.title}" for e in EXPERIMENTS.values()]
-        emit({"experiments": found}, as_json=as_json, text="\n".join(lines))
+        emit({"experiments": listed}, as_json=as_json, text="\n".join(lines))
         return
     if not experiments:
         raise UsageError("no experiment was given", expected="names, or all", repair="headwater reproduce --list")
@@ -59,8 +59,8 @@ def reproduce(
     if plan:
         from headwater_papers.plan import plan_of
 
-        found, lines = plan_of(experiments, chosen_scale, pilot or out, required=pilot is not None)
-        emit({"plans": found}, as_json=as_json, text="\n".join(lines))
+        plans, lines = plan_of(experiments, chosen_scale, pilot or out, required=pilot is not None)
+        emit({"plans": plans}, as_json=as_json, text="\n".join(lines))
         return
     if pilot is not None:
         raise UsageError("--pilot is for --plan", repair=f"Add --plan, or leave --pilot {pilot} out")

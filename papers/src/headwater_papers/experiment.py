@@ -101,7 +101,7 @@ class Experiment:
     def identity(self, scale: Scale) -> str:
         """Return a hash of the part of a scale that its results depend on, without its own table."""
         scale = self.arranged(scale)
-        return scale.identity({name for found in self._named(scale).values() for name in found})
+        return scale.identity({name for trained in self._named(scale).values() for name in trained})
 
     def _named(self, scale: Scale) -> dict[str, list[str]]:
         """Return the models of the scale by the names and prefixes of `models`."""
@@ -111,8 +111,8 @@ class Experiment:
         """Return the models and texts that are missing; if none is, return what `lacks` returns."""
         scale = self.arranged(scale)
         named = self._named(scale)
-        missing = [f"a model {asked!r} in the scale" for asked, found in named.items() if not found]
-        plans = {name: scale.models[name] for found in named.values() for name in found}
+        missing = [f"a model {asked!r} in the scale" for asked, models in named.items() if not models]
+        plans = {name: scale.models[name] for models in named.values() for name in models}
         for name, plan in plans.items():
             if plan.model and not self.any_base:
                 missing.append(f"a recipe to pre-train {name}, which is {plan.model} in the scale")

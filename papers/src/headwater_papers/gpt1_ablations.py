@@ -95,20 +95,20 @@ def judge_table(table: Table, chosen: Sequence[str]) -> list[Finding]:
     """Return the findings on the available sets, without claims on sets of which none is available."""
     names = averaged(chosen)
     rows = {name: table[FULL.name][name][0][0].trained_on for name in chosen}
-    found = [judge_gain(CLAIMS["gpt1_ablations.pretraining"], table, names, FULL, NO_PRETRAINING)]
+    findings = [judge_gain(CLAIMS["gpt1_ablations.pretraining"], table, names, FULL, NO_PRETRAINING)]
     small = [name for name in chosen if rows[name] < SMALL_SET]
     if small:
-        found.append(_small_sets(table, small))
-    found.append(judge_gain(CLAIMS["gpt1_ablations.auxiliary"], table, names, NO_AUXILIARY, FULL))
+        findings.append(_small_sets(table, small))
+    findings.append(judge_gain(CLAIMS["gpt1_ablations.auxiliary"], table, names, NO_AUXILIARY, FULL))
     large = [name for name in LARGE if name in chosen]
     if large:
         most = f"{max(rows[name] for name in large):,}"
         claim = CLAIMS["gpt1_ablations.auxiliary_large"]
-        found.append(judge_gain(claim, table, large, FULL, NO_AUXILIARY, rows=most))
-    found.append(judge_gain(CLAIMS["gpt1_ablations.lstm"], table, names, FULL, LSTM))
+        findings.append(judge_gain(claim, table, large, FULL, NO_AUXILIARY, rows=most))
+    findings.append(judge_gain(CLAIMS["gpt1_ablations.lstm"], table, names, FULL, LSTM))
     if "mrpc" in chosen:
-        found.append(judge(CLAIMS["gpt1_ablations.mrpc"], gains(table, LSTM.name, FULL.name, ["mrpc"])))
-    return found
+        findings.append(judge(CLAIMS["gpt1_ablations.mrpc"], gains(table, LSTM.name, FULL.name, ["mrpc"])))
+    return findings
 
 
 def _small_sets(table: Table, small: Sequence[str]) -> Finding:

@@ -48,12 +48,12 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
     """List the work: each number of layers on each set, once a seed."""
     settings = _settings(scale)
     depth = shape_of(scale, "gpt1").layers
-    found = piece_names(scale, settings.sets, [FULL])
+    work = piece_names(scale, settings.sets, [FULL])
     for layers in _layers(settings, depth):
         if layers < depth:
             names = trainings(scale, [f"{layers} layers"])
-            found |= {(f"fine-tuning on {one}", name) for one in settings.sets for name in names}
-    return found
+            work |= {(f"fine-tuning on {one}", name) for one in settings.sets for name in names}
+    return work
 
 
 def run(laboratory: Laboratory) -> Findings:

@@ -37,8 +37,8 @@ class PerplexitySettings(Config):
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """List the work: both models once a seed, and their perplexity on both parts."""
     names = trainings(scale, MODELS)
-    found = {("pre-training", name) for name in names}
-    return found | {("perplexity", f"{name}, {part}") for name in names for part in ("held-out", "train")}
+    training = {("pre-training", name) for name in names}
+    return training | {("perplexity", f"{name}, {part}") for name in names for part in ("held-out", "train")}
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -56,11 +56,13 @@ def run(laboratory: Laboratory) -> Findings:
             folder = laboratory.model(model, seed)
             for part, tokens, where in (("held-out", held_out, "validation"), ("train", train, "train")):
                 name = f"{model}, seed {seed}, {part}"
-                found = laboratory.perplexity(name, folder, tokens, where, settings.windows)
-                error = found["perplexity"] * found["loss error"]
-                measured.setdefault((model, part), Measured()).add(found["perplexity"], error)
+                perplexity = laboratory.perplexity(name, folder, tokens, where, settings.windows)
+                error = perplexity["perplexity"] * perplexity["loss error"]
+                measured.setdefault((model, part), Measured()).add(perplexity["perplexity"], error)
                 if part == "held-out":
-                    bits.setdefault(model, Measured()).add(found["loss"] * rate, found["loss error"] * rate)
+                    bits.setdefault(model, Measured()).add(
+                        perplexity["loss"] * rate, perplexity["loss error"] * rate
+                    )
             for line in laboratory.curve(model, seed):
                 if "validation_loss" in line:
                     curves[title].setdefault(line["tokens"], []).append(line["validation_loss"])

@@ -92,13 +92,13 @@ def pieces(scale: Scale) -> set[tuple[str, str]]:
 
 def variants() -> dict[str, Choices]:
     """Return the different choices of all quirks by name."""
-    found = {_REFERENCE: Choices(), "from scratch": Choices(**_SCRATCH)}
+    by_name = {_REFERENCE: Choices(), "from scratch": Choices(**_SCRATCH)}
     for name, quirk in QUIRKS.items():
         for side in (quirk.code, quirk.other):
             choices = Choices(**side)
-            if choices not in found.values():
-                found[name] = choices
-    return found
+            if choices not in by_name.values():
+                by_name[name] = choices
+    return by_name
 
 
 def _piece(name: str, seed: int) -> str:
@@ -112,26 +112,26 @@ def run(laboratory: Laboratory) -> Findings:
     for seed in laboratory.scale.seeds:  # outermost: an interrupted run has whole seeds
         for name, choices in variants().items():
             results[name].append(_result(laboratory, name, choices, seed))
-    values = {name: _measured(found) for name, found in results.items()}
+    values = {name: _measured(trained) for name, trained in results.items()}
     names = {choices: name for name, choices in variants().items()}
     effects = {}
     for name, quirk in QUIRKS.items():
         code, other = (values[names[Choices(**side)]] for side in (quirk.code, quirk.other))
         effects[name] = {measure: differences(code[measure], other[measure]) for measure in code}
     rows = [
-        Row(f"effect: {QUIRKS[name].title}", f"{measure}, the code's choice less the other", found)
+        Row(f"effect: {QUIRKS[name].title}", f"{measure}, the code's choice less the other", trained)
         for name, both in effects.items()
-        for measure, found in both.items()
+        for measure, trained in both.items()
     ]
     rows += [
-        Row(f"trained as: {name}", measure, found, examples=len(next(iter((found.items or {}).values())).ids))
+        Row(f"trained as: {name}", measure, trained, examples=len(next(iter((trained.items or {}).values())).ids))
         for name, both in values.items()
-        for measure, found in both.items()
+        for measure, trained in both.items()
     ]
     accuracy = {name: both["accuracy"] for name, both in effects.items()}
     claim = CLAIMS["gpt1_quirks.matters"]
     bound = claim.plans[0]["chosen"]
-    parts = [found.linear(sign, bound) for found in accuracy.values() for sign in (1.0, -1.0)]
+    parts = [trained.linear(sign, bound) for trained in accuracy.values() for sign in (1.0, -1.0)]
     largest = max(accuracy, key=lambda name: abs(over_seeds(accuracy[name]).value))
     finding = judge_all(
         claim,
@@ -170,14 +170,14 @@ def run(laboratory: Laboratory) -> Findings:
 
 def _measured(results: Sequence[Mapping[str, Any]]) -> dict[str, Measured]:
     """Return accuracy and test loss of a variant, one value a seed, with their values by test row."""
-    found = {"accuracy": Measured(), "test loss, nats a row": Measured()}
+    by_measure = {"accuracy": Measured(), "test loss, nats a row": Measured()}
     for result in results:
-        for measured, key in zip(found.values(), ("correct", "loss"), strict=True):
+        for measured, key in zip(by_measure.values(), ("correct", "loss"), strict=True):
             values = np.array(result[key])
             error = float(values.std(ddof=1)) / len(values) ** 0.5
             items = {"test rows": ItemValues(tuple(result["ids"]), values[None])}
             measured.add(float(values.mean()), error, items)
-    return found
+    return by_measure
 
 
 def _result(laboratory: Laboratory, name: str, choices: Choices, seed: int) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _result(laboratory: Laboratory, name: str, choices: Choices, seed: int) -> d
     rows, base = sample_set(laboratory, settings.set), laboratory.model("gpt1", seed)
     keys = BY_NAME[settings.set].fine_tuning | {"seed": seed}
     config = FinetuneConfig.build(scale.labelled.recipe, keys, source="labelled.recipe")
-    found: dict[str, Any] = laboratory.measured(
+    result: dict[str, Any] = laboratory.measured(
         f"quirk-{name.replace(' ', '-')}-{seed}",
         "rows.json",
         lambda: _train(laboratory, choices, config, base, rows, settings.context),
@@ -196,7 +196,7 @@ def _result(laboratory: Laboratory, name: str, choices: Choices, seed: int) -> d
         config=choices._asdict() | {"context": settings.context, "finetune": config.to_dict()},
         inputs={"model": base, "rows": rows},
     )
-    return found
+    return result
 
 
 def _train(

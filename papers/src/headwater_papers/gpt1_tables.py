@@ -67,7 +67,7 @@ def run(laboratory: Laboratory) -> Findings:
     seeds = scale.seeds
     scores = {name: [fine_tune(laboratory, name, FULL, seed) for seed in seeds] for name in there}
     rows = [row for name in there for row in score_rows(scores[name])]
-    without = {name: found for name, found in zero_shot(laboratory).items() if name in there}
+    without = {name: scored for name, scored in zero_shot(laboratory).items() if name in there}
     rows += [
         Row(f"{name}, zero-shot", scores[name][0][0].metric, values, None, count, f"{task}; not fine-tuned")
         for name, (task, values, count) in without.items()
@@ -80,8 +80,8 @@ def run(laboratory: Laboratory) -> Findings:
     text = scale.models["gpt1"].text
     overlap = laboratory.overlap(text, samples, test_texts) if text else {}
     rows += [
-        Row(name, "8-grams of its test text that are also in the training text, %", [found["percent"]], None)
-        for name, found in overlap.items()
+        Row(name, "8-grams of its test text that are also in the training text, %", [scored["percent"]], None)
+        for name, scored in overlap.items()
     ]
     findings = judge_tables(scores)
     notes = [

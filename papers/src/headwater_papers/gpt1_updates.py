@@ -188,7 +188,7 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
 
     They are those of its last snapshots, or of the one model that exists.
     """
-    found: dict[str, tuple[str, Measured, int]] = {}
+    scores: dict[str, tuple[str, Measured, int]] = {}
     plan, seeds = laboratory.scale.models["gpt1"], laboratory.scale.seeds
     if plan.model:
         models = {plan.model: laboratory.model("gpt1", seeds[0])}
@@ -206,8 +206,8 @@ def zero_shot(laboratory: Laboratory) -> dict[str, tuple[str, Measured, int]]:
                 values.add(measured.value, measured.stderr)
                 counts.append(measured.count)
         if counts:
-            found.setdefault(HEURISTICS[task].fine_tuned, (task, values, counts[0]))
-    return found
+            scores.setdefault(HEURISTICS[task].fine_tuned, (task, values, counts[0]))
+    return scores
 
 
 def _findings(scores: _Scores, steps: Mapping[str, Sequence[int]]) -> list[Finding]:

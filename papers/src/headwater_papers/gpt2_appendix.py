@@ -105,7 +105,7 @@ def run(laboratory: Laboratory) -> Findings:
             "copies": copies({name: begin for name, (begin, _) in passages.items()}, texts_of(train)),
         }
 
-    found = laboratory.measured(
+    counted = laboratory.measured(
         "appendix",
         "written.json",
         measure,
@@ -116,16 +116,16 @@ def run(laboratory: Laboratory) -> Findings:
     )
     published = number("gpt2-recitation | copies of the Gettysburg Address in WebText, about | value")
     rows = []
-    for name, (words, text) in found["recited"].items():
+    for name, (words, text) in counted["recited"].items():
         paper = published if name == ADDRESS else None
-        rows.append(Row(name, "copies in the training text", [found["copies"][name]], paper))
+        rows.append(Row(name, "copies in the training text", [counted["copies"][name]], paper))
         note = f"it writes: {as_line(text)[:_SHOWN]}"
         rows.append(Row(name, "words that greedy decoding recites", [words], note=note))
-    most = max(words for words, _ in found["recited"].values())
-    shown = [f"Table 12, the context: *{as_line(found['context'])}*"]
-    shown += [f"Table 12, sample {n}: {as_line(text)}" for n, text in enumerate(found["six"], start=1)]
+    most = max(words for words, _ in counted["recited"].values())
+    shown = [f"Table 12, the context: *{as_line(counted['context'])}*"]
+    shown += [f"Table 12, sample {n}: {as_line(text)}" for n, text in enumerate(counted["six"], start=1)]
     shown += [f"Table 13, the prompt: *{UNICORNS}*"]
-    shown += [f"Table 13, sample {n} of {TEN}: {as_line(text)}" for n, text in enumerate(found["ten"], start=1)]
+    shown += [f"Table 13, sample {n} of {TEN}: {as_line(text)}" for n, text in enumerate(counted["ten"], start=1)]
     return Findings(
         rows=rows,
         findings=[judge_count(CLAIMS["gpt2_appendix.recites"], most - _PARAGRAPH / 2, here=f"{most} words")],
@@ -151,13 +151,13 @@ def recited(lm: LanguageModel, begin: str, rest: str, length: int) -> tuple[int,
 
 def copies(beginnings: dict[str, str], texts: Iterable[str]) -> dict[str, int]:
     """Return how often each beginning occurs in the texts, whatever the white space."""
-    found = dict.fromkeys(beginnings, 0)
+    counts = dict.fromkeys(beginnings, 0)
     wanted = {name: " ".join(text.split()) for name, text in beginnings.items()}
     for text in texts:
         plain = " ".join(text.split())
         for name, beginning in wanted.items():
-            found[name] += plain.count(beginning)
-    return found
+            counts[name] += plain.count(beginning)
+    return counts
 
 
 def most_repeated(texts: Iterable[str]) -> dict[str, tuple[str, str]]:

@@ -35,8 +35,8 @@ def ladder_of(scale: Scale) -> list[str]:
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """List the work: the law's runs, and every model once a seed: training, scores, loss on held-out books."""
     names = trainings(scale, ladder_of(scale))
-    found = {("pre-training", name) for name in names} | {("scores", f"table 3, {name}") for name in names}
-    return found | {("perplexity", f"{name}, held-out") for name in names} | scaling_pieces(scale)
+    work = {("pre-training", name) for name in names} | {("scores", f"table 3, {name}") for name in names}
+    return work | {("perplexity", f"{name}, held-out") for name in names} | scaling_pieces(scale)
 
 
 def run(laboratory: Laboratory) -> Findings:

@@ -110,14 +110,14 @@ def reference_lines(divisors: Mapping[str, float]) -> dict[str, dict[str, float]
 
     The name of a system whose number is not verified ends in a question mark.
     """
-    found: dict[str, dict[str, float]] = {panel: {} for panel in divisors}
+    lines: dict[str, dict[str, float]] = {panel: {} for panel in divisors}
     for table in map(TABLES.__getitem__, LINES):
         for name, (value, *_) in table.rows.items():
             panel, _, system = name.partition(": ")
-            if panel in found and isinstance(value, int | float):
+            if panel in lines and isinstance(value, int | float):
                 system += " ?" if table.tag == "unverified" else ""
-                found[panel][system] = value / divisors[panel]
-    return found
+                lines[panel][system] = value / divisors[panel]
+    return lines
 
 
 def windows_read(tokens: Path, recipe: PretrainConfig, count: int) -> NDArray[np.int64]:
@@ -166,10 +166,10 @@ def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued
                 for place, ids in zip(places, texts, strict=True)
             ]
             decode = lm.tokenizer.decode
-            found: list[dict[str, Any]] = [
+            continued: list[dict[str, Any]] = [
                 {"context": decode(ids[:context]), "written": one.wait().text, "real": decode(ids[context:])}
                 for one, ids in zip(running, texts, strict=True)
             ]
             with stage.write() as work:
-                write_json_lines(work / "continuations.jsonl", found)
+                write_json_lines(work / "continuations.jsonl", continued)
     return json_lines(out / "continuations.jsonl", lambda row: HeldOutContinuation(**row), "continuations")

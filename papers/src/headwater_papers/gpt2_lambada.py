@@ -42,8 +42,8 @@ def share_outside(passages: list[str]) -> float:
 def read_passages(path: Path) -> list[str]:
     """Return the passages of a file: JSON Lines with `text`, or one passage a line."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line)["text"] if path.suffix == ".jsonl" else line for line in lines]
-    return [passage for passage in found if passage.strip()]
+    read = [json.loads(line)["text"] if path.suffix == ".jsonl" else line for line in lines]
+    return [passage for passage in read if passage.strip()]
 
 
 def pieces(scale: Scale) -> set[tuple[str, str]]:
@@ -57,19 +57,19 @@ def run(laboratory: Laboratory) -> Findings:
 
     def measure() -> dict[str, Any]:
         passages = {name: read_passages(path) for name, path in there.items()}
-        return {name: {"share": share_outside(found), "count": len(found)} for name, found in passages.items()}
+        return {name: {"share": share_outside(texts), "count": len(texts)} for name, texts in passages.items()}
 
-    found = laboratory.measured(
+    shares = laboratory.measured(
         "lambada-words", "words.json", measure, kind="counting", name="LAMBADA", config={}, inputs=there
     )
     rows = []
-    for name, one in found.items():
+    for name, one in shares.items():
         note = f"{one['count']:,} passages"
         rows.append(
             Row(name, "% of the last words that are not in the context", [one["share"]], PUBLISHED, note=note)
         )
         rows.append(Row(name, "largest accuracy of a model restricted to the context, %", [100 - one["share"]]))
-    first = next(iter(found.values()))["share"]
+    first = next(iter(shares.values()))["share"]
     return Findings(
         rows=rows,
         findings=[

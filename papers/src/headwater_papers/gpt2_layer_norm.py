@@ -111,15 +111,15 @@ def _train(stream: TokenStream, variant: str, seed: int, settings: LayerNormSett
     shape = {"layers": settings.layers, "width": settings.width, "context": settings.context, "heads": 1}
     model: Any = build_model(ModelConfig.build(shape | VARIANTS[variant], {"vocabulary": vocabulary}), seed=seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings.learning_rate)
-    found = []
+    norms = []
     for places in windows:
         ids = torch.from_numpy(np.stack([stream.window(int(place))[0] for place in places]).astype(np.int64))
         logits = model(ids[:, :-1])
         optimizer.zero_grad()
         functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
-        found.append([_gradient_norm(block) for block in model.blocks])
+        norms.append([_gradient_norm(block) for block in model.blocks])
         optimizer.step()
-    return found
+    return norms
 
 
 def _gradient_norm(block: Any) -> float:

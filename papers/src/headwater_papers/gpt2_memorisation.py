@@ -147,12 +147,12 @@ def _shares(
     """
 
     def measure() -> dict[str, list[float]]:
-        found = {}
+        percents = {}
         for words in LENGTHS:
             for who in WHO:
                 counted = grams(words).shares(getattr(text, who) for text in texts)
-                found[f"{words} {who}"] = [100 * there / count if count else 0.0 for there, count in counted]
-        return found
+                percents[f"{words} {who}"] = [100 * there / count if count else 0.0 for there, count in counted]
+        return percents
 
     read: dict[str, list[float]] = laboratory.measured(
         f"overlap-{rung}-{seed}",

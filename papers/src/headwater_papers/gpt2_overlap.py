@@ -168,10 +168,10 @@ def schemata(path: Path) -> list[str]:
 
 def documents(path: Path | None) -> dict[str, list[str]]:
     """Return the documents of CoQA by domain; none without its file."""
-    found: dict[str, list[str]] = {}
+    by_domain: dict[str, list[str]] = {}
     for story in parse_json(read_text(path))["data"] if path else []:
-        found.setdefault(story["source"], []).append(story["story"])
-    return found
+        by_domain.setdefault(story["source"], []).append(story["story"])
+    return by_domain
 
 
 def _counts(counted: dict[str, Any]) -> list[Row]:

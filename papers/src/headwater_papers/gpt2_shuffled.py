@@ -57,10 +57,10 @@ def run(laboratory: Laboratory) -> Findings:
     largest = rungs(scale)[-1]
     bits: dict[str, dict[int, Measured]] = {order: {} for order in ORDERS}
     for seed in scale.seeds:
-        found = _scores(laboratory, largest, seed, settings)
+        scores = _scores(laboratory, largest, seed, settings)
         for order in ORDERS:
-            for context, passages in found["nats"][order].items():
-                one = _bits_a_byte(passages, found["bytes"])
+            for context, passages in scores["nats"][order].items():
+                one = _bits_a_byte(passages, scores["bytes"])
                 items = {"passages": one}
                 measured = bits[order].setdefault(int(context), Measured())
                 measured.add(float(one.values.mean()), errors_by_seed(items)[0], items)
@@ -136,9 +136,9 @@ def choose_passages(texts: Sequence[str], settings: ShuffledSettings) -> list[li
     """Return evenly spaced runs of consecutive sentences, each within one document."""
     runs = []
     for text in texts:
-        found = _sentences(text)
-        starts = range(0, len(found) - settings.sentences + 1, settings.sentences)
-        runs += [found[start : start + settings.sentences] for start in starts]
+        sentences = _sentences(text)
+        starts = range(0, len(sentences) - settings.sentences + 1, settings.sentences)
+        runs += [sentences[start : start + settings.sentences] for start in starts]
     if len(runs) < settings.passages:
         raise DataError(
             f"the held-out text has {len(runs)} passages of {settings.sentences} sentences",

@@ -168,8 +168,8 @@ def _draw_calibration(figure: Any, answered: Mapping[str, Sequence[Sequence[Mapp
     """Draw the exact match of the most confident answers, and the two points that the paper prints."""
     curves: dict[str, Curve] = {}
     for rung, seeds in answered.items():
-        found = [calibration(answers) for answers in seeds]
-        curves[rung] = {percent: [one[percent] for one in found] for percent in _MOST_CONFIDENT}
+        curves_of_seeds = [calibration(answers) for answers in seeds]
+        curves[rung] = {percent: [one[percent] for one in curves_of_seeds] for percent in _MOST_CONFIDENT}
     paper = {1: "the most confident 1 %", 100: "exact match"}
     curves[f"{MODELS[-1]} (paper)"] = {
         percent: [number(f"gpt2-text | Natural Questions, {row} | {SIZES[-1]}") / 100]
@@ -181,29 +181,29 @@ def _draw_calibration(figure: Any, answered: Mapping[str, Sequence[Sequence[Mapp
 def _findings(scores: _Scores, ladder: Sequence[str]) -> list[Finding]:
     """Return the findings on the tasks that were scored."""
     smallest, largest = ladder[0], ladder[-1]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if winograd := scores.get(("wsc273.partial", "accuracy")):
         levels = [winograd[rung] for rung in ladder]
         here = f"{over_seeds(winograd[largest]).text(1, 100)} %"
-        found += [
+        findings += [
             judge(CLAIMS["gpt2_tasks.winograd"], winograd[largest].linear(1.0, -_CHANCE), here=here),
             judge_steps(CLAIMS["gpt2_tasks.winograd_ladder"], levels, here=" → ".join(map(percent, levels))),
         ]
     if hinted := scores.get(("cnndm.tldr", "rouge average")):
         for claim, other in (("hint", "no-hint"), ("random", "random-3")):
             plain = scores[f"cnndm.{other}", "rouge average"][largest]
-            found.append(judge(CLAIMS[f"gpt2_tasks.{claim}"], differences(hinted[largest], plain)))
+            findings.append(judge(CLAIMS[f"gpt2_tasks.{claim}"], differences(hinted[largest], plain)))
     if translated := scores.get(("wmt14.fr-en", "bleu")):
         to_english, to_french = translated[largest], scores["wmt14.en-fr", "bleu"][largest]
         here = f"{over_seeds(to_english).text(2)} and {over_seeds(to_french).text(2)} BLEU"
-        found.append(judge(CLAIMS["gpt2_tasks.translation"], differences(to_english, to_french), here=here))
+        findings.append(judge(CLAIMS["gpt2_tasks.translation"], differences(to_english, to_french), here=here))
     if answered := scores.get((QUESTIONS, "exact match")):
         first, last, confident = answered[smallest], answered[largest], scores[QUESTIONS, _CONFIDENT][largest]
         here = f"{percent(first)} → {percent(last)}"
-        found.append(judge(CLAIMS["gpt2_tasks.questions"], differences(last, first), here=here))
+        findings.append(judge(CLAIMS["gpt2_tasks.questions"], differences(last, first), here=here))
         here = f"{percent(confident)} of the most confident, {percent(last)} of all"
-        found.append(judge(CLAIMS["gpt2_tasks.confident"], differences(confident, last), here=here))
-    return found
+        findings.append(judge(CLAIMS["gpt2_tasks.confident"], differences(confident, last), here=here))
+    return findings
 
 
 def _draw(figure: Any, scores: _Scores, sizes: Mapping[str, int]) -> None:

@@ -81,7 +81,7 @@ def run(laboratory: Laboratory) -> Findings:
     """Count in the training text of the ladder."""
     name = text_of(laboratory.scale)
     train, _ = laboratory.corpus(name)
-    found = laboratory.measured(
+    counted = laboratory.measured(
         "translations",
         "quotations.json",
         lambda: _count(texts_of(train)),
@@ -90,18 +90,18 @@ def run(laboratory: Laboratory) -> Findings:
         config={"around": _AROUND, "shown": SHOWN},
         inputs={"train": train},
     )
-    share = 100 * found["french"] / found["bytes"]
+    share = 100 * counted["french"] / counted["bytes"]
     paper = 100 * number("webtext | bytes of French, about | amount") / number("webtext | bytes of text | amount")
     return Findings(
         rows=[
             Row(name, "% of the bytes that are French", [share], paper),
-            Row(name, "quotations in French", [found["quoted"]]),
-            Row(name, "with a language or a translation named near them", [found["named"]]),
+            Row(name, "quotations in French", [counted["quoted"]]),
+            Row(name, "with a language or a translation named near them", [counted["named"]]),
         ],
         findings=[judge_count(CLAIMS["gpt2_translations.few"], 1 - share, here=f"{share:.4f} %")],
         setup=describe_text(laboratory, name),
         notes=[
-            f"As in table 1, {n} of {SHOWN}: {as_line(text)}" for n, text in enumerate(found["shown"], start=1)
+            f"As in table 1, {n} of {SHOWN}: {as_line(text)}" for n, text in enumerate(counted["shown"], start=1)
         ],
     )
 

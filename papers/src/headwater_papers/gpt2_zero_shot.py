@@ -78,9 +78,9 @@ class ZeroShotSettings(Config):
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """List the work: every rung once a seed: training, scores, and the loss on the three parts."""
     names = trainings(scale, rungs(scale))
-    found = {("pre-training", name) for name in names}
-    found |= {("scores", f"{what}, {name}") for what in ("table 3", "not de-tokenized") for name in names}
-    return found | {("perplexity", f"{name}, {part}") for name in names for part in PARTS}
+    work = {("pre-training", name) for name in names}
+    work |= {("scores", f"{what}, {name}") for what in ("table 3", "not de-tokenized") for name in names}
+    return work | {("perplexity", f"{name}, {part}") for name in names for part in PARTS}
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -214,10 +214,10 @@ def bits_fall(claim: PaperClaim, bits: Mapping[str, Measured]) -> Finding:
 
 
 def _columns(scores: ScoreTable) -> list[Finding]:
-    found = []
+    findings = []
     for column, of in scores.values.items():
         growing = list(scores.better[column].values())
-        found.append(
+        findings.append(
             judge(
                 CLAIMS["gpt2_zero_shot.column"],
                 differences(growing[-1], growing[0]),
@@ -226,7 +226,7 @@ def _columns(scores: ScoreTable) -> list[Finding]:
                 published=" → ".join(f"{value:g}" for value in published(*column).values()),
             )
         )
-    return found
+    return findings
 
 
 def _underfitting(losses: Mapping[str, Mapping[str, Measured]], ladder: Sequence[str]) -> list[Finding]:

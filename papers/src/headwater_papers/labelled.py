@@ -198,11 +198,11 @@ def training_score(
         chosen = [learned[int(index)] for index in evenly_placed(len(learned), count)]
         tuned = FineTuned.load(out, device=choose_device(laboratory.device, training=False))
         encoded = tuned.encode(chosen, tuned.labels, "train")
-        found = measure_probabilities(tuned, encoded.targets, tuned.probabilities(encoded))[
+        measured = measure_probabilities(tuned, encoded.targets, tuned.probabilities(encoded))[
             _benchmark(benchmark).metric
         ]
-        low, high = found["interval"]
-        return {"value": found["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
+        low, high = measured["interval"]
+        return {"value": measured["value"], "error": (high - low) / (2 * NORMAL), "examples": len(chosen)}
 
     return laboratory.measured(
         f"training-score-{benchmark}-{seed}",
@@ -263,17 +263,17 @@ def _predictions(folder: Path, part: str, task: TaskName) -> list[dict[str, Any]
 def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
     """Return the rows of a set that the scale uses, as a folder with one JSON Lines file a part."""
     taken = laboratory.scale.labelled.sets[benchmark]
-    found = find(_benchmark(benchmark), laboratory.data / FOLDER)
-    if found is None:
+    located = find(_benchmark(benchmark), laboratory.data / FOLDER)
+    if located is None:
         raise DataError(
             f"{laboratory.data / FOLDER} does not contain {benchmark}", repair="headwater finetune --download"
         )
-    config = {"set": benchmark, "rows": taken.to_dict(), "remarks": found.remarks}
-    out = laboratory.place(f"rows-{benchmark}", config, found.paths)
-    stage = Stage(out, kind="labelled rows", config=config, inputs=found.paths)
+    config = {"set": benchmark, "rows": taken.to_dict(), "remarks": located.remarks}
+    out = laboratory.place(f"rows-{benchmark}", config, located.paths)
+    stage = Stage(out, kind="labelled rows", config=config, inputs=located.paths)
     if not stage.is_complete():
-        parts = {"train": evenly(found.train, taken.train)}
-        parts |= {f"test-{name}": evenly(rows, taken.test) for name, rows in found.tests.items()}
+        parts = {"train": evenly(located.train, taken.train)}
+        parts |= {f"test-{name}": evenly(rows, taken.test) for name, rows in located.tests.items()}
         for part, rows in parts.items():
             labels = {str(row.label) for row in rows if row.label is not None}
             if len(labels) < 2 and (labels or part == "train"):  # a test part may hide all its labels
@@ -282,8 +282,8 @@ def sample_set(laboratory: Laboratory, benchmark: str) -> Path:
                     expected="at least two classes",
                     repair=f"Take more rows in labelled.sets.{benchmark}, or leave the set out",
                 )
-        if found.validation is not None:
-            parts["validation"] = evenly(found.validation, taken.validation)
+        if located.validation is not None:
+            parts["validation"] = evenly(located.validation, taken.validation)
         with stage.write() as work:
             for part, rows in parts.items():
                 plain = ({"segments": row.segments, "label": row.label, "row": row.row} for row in rows)

@@ -141,9 +141,9 @@ class Laboratory:
         stage = Stage(out, kind=kind, config=config, inputs=inputs)
         with self.piece(kind, name, out):
             if not stage.is_complete():
-                found = measure()
+                measured = measure()
                 with stage.write() as work:
-                    write_json(work / file, found)
+                    write_json(work / file, measured)
         return read_json(out / file)
 
     # Text
@@ -283,11 +283,11 @@ class Laboratory:
 
         def measure() -> dict[str, Any]:
             grams = training_grams(corpus)
-            found = {}
+            overlaps = {}
             for name, folder in rows.items():
                 percent, total = grams.percent(read(folder))
-                found[name] = {"grams": total, "percent": percent}
-            return found
+                overlaps[name] = {"grams": total, "percent": percent}
+            return overlaps
 
         inputs = {"corpus": corpus, **rows}
         config = {"words": 8}
@@ -346,11 +346,11 @@ def _perplexity(
     loss = -math.fsum(float(value) for score in scores for value in score.log_probability) / count
     sums = [-math.fsum(map(float, score.log_probability)) for score in scores]
     error = Figure.ratio("", sums, [len(score.log_probability) for score in scores]).stderr
-    found = {"loss": loss, "perplexity": math.exp(loss), "tokens": count, "loss error": error or 0.0}
+    perplexity = {"loss": loss, "perplexity": math.exp(loss), "tokens": count, "loss error": error or 0.0}
     if lm.tokenizer.kind == "gpt2":
         size = sum(len(lm.tokenizer.token_bytes(token)) for ids in asked for token in ids[1:])
-        found["bits per byte"] = loss * count / math.log(2) / size
-    return found
+        perplexity["bits per byte"] = loss * count / math.log(2) / size
+    return perplexity
 
 
 def _file_name(name: str) -> str:

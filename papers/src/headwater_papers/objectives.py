@@ -104,19 +104,19 @@ _ADDED = "new parameters for a task, mean over sets"
 def pieces(scale: Scale) -> set[tuple[str, str]]:
     """List the work: eight learners on every set, once a seed, and again at equal seconds."""
     sets, seeds = _wanted(scale), scale.seeds
-    found = piece_names(scale, sets, LEARNERS)
+    work = piece_names(scale, sets, LEARNERS)
     if scale.settings("objectives", ObjectivesSettings).seconds:
         again = [_with_suffix(variant, SECONDS) for variant in LEARNERS if variant not in _UNCHANGED]
-        found |= piece_names(scale, sets, again)
-        found |= {(f"pre-training at {SECONDS}", name) for name in trainings(scale, _MODELS[1:])}
-        found |= {("pre-training, timed", f"{model}, seed {seeds[0]}") for model in _MODELS}
-        found |= {
+        work |= piece_names(scale, sets, again)
+        work |= {(f"pre-training at {SECONDS}", name) for name in trainings(scale, _MODELS[1:])}
+        work |= {("pre-training, timed", f"{model}, seed {seeds[0]}") for model in _MODELS}
+        work |= {
             (f"fine-tuning on {name}", f"{_with_suffix(variant, 'timed').name}, seed {seeds[0]}")
             for variant in LEARNERS
             for name in sets
             if not _is_from_scratch(variant)
         }
-    return found
+    return work
 
 
 def run(laboratory: Laboratory) -> Findings:
@@ -213,7 +213,7 @@ def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Tabl
                 table[variant.name][name] = equal[variant.name][name]
                 continue
             share = times.tuning[name, GPT.name] / times.tuning[name, variant.name]
-            found = []
+            tuned = []
             for number, seed in enumerate(laboratory.scale.seeds):
                 steps = max(1, round(_journal(equal[GPT.name][name][number])[-1]["step"] * share))
                 learner = _with_suffix(variant, SECONDS)
@@ -221,8 +221,8 @@ def _at_equal_seconds(laboratory: Laboratory, chosen: Sequence[str], equal: Tabl
                 base = None
                 if not _is_from_scratch(variant):
                     base = run_at_equal_seconds(laboratory, variant.model, seed, times.pretraining) / "model"
-                found.append(fine_tune(laboratory, name, learner, seed, base=base))
-            table[variant.name][name] = found
+                tuned.append(fine_tune(laboratory, name, learner, seed, base=base))
+            table[variant.name][name] = tuned
     return table
 
 
@@ -250,7 +250,7 @@ def _journal(scores: Sequence[FinetunedScore]) -> list[dict[str, Any]]:
 def judge_table(table: Table, chosen: Sequence[str], terms: str) -> list[Finding]:
     """Return the findings on scores, without claims on sets of which none is available."""
     names, features = averaged(chosen), CLAIMS["objectives.features"]
-    found = [
+    findings = [
         judge_gain(features, table, names, GPT, GPT_FEATURES, base="GPT", terms=terms),
         judge_gain(features, table, names, BERT, BERT_FEATURES, base="BERT", terms=terms),
     ]
@@ -262,8 +262,10 @@ def judge_table(table: Table, chosen: Sequence[str], terms: str) -> list[Finding
             f"{column} {ablation.value(masked, column):.1f} against {ablation.value(causal, column):.1f}"
             for column in ("MNLI-m", "QNLI", "MRPC")
         )
-        found.append(judge_gain(CLAIMS["objectives.pairs"], table, pairs, BERT, GPT, terms=terms, published=paper))
-    return found
+        findings.append(
+            judge_gain(CLAIMS["objectives.pairs"], table, pairs, BERT, GPT, terms=terms, published=paper)
+        )
+    return findings
 
 
 def _writes(laboratory: Laboratory) -> Finding:
@@ -275,7 +277,7 @@ def _writes(laboratory: Laboratory) -> Finding:
 
 
 def _more_parameters(costs: Mapping[str, Costs]) -> Finding:
-    added = {name: fmean(cost[_ADDED] for cost in found) for name, found in costs.items()}
+    added = {name: fmean(cost[_ADDED] for cost in by_variant) for name, by_variant in costs.items()}
     tuned, features = (
         [added[variant.name] for variant in some]
         for some in ((GPT, BERT, LSTM_TUNED), (GPT_FEATURES, BERT_FEATURES, ELMO_FEATURES))

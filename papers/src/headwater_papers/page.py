@@ -248,39 +248,39 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     Results of another configuration than `scale` are left out and named. Results whose experiment had other
     settings than the scale's are named. The scale is by default the one that most results name.
     """
-    found = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
-    found = [one for one in found if "scale_identity" in one]
-    if not found:
+    results = [read_json(path) for path in sorted(out.glob(f"*/{RESULTS}"))]
+    results = [one for one in results if "scale_identity" in one]
+    if not results:
         return
-    other = _of_another_configuration(found, scale)
-    found = [one for one in found if one["experiment"] not in other]
+    other = _of_another_configuration(results, scale)
+    results = [one for one in results if one["experiment"] not in other]
     lines = ["# The papers, run again", ""]
     named = [f"{name} ({what})" for name, what in other.items()]
     lines += _list_paragraph("**Left out, since they are of another configuration than the rest:**", named, ", ")
-    old = [one["experiment"] for one in found if outdated(one)]
+    old = [one["experiment"] for one in results if outdated(one)]
     lines += _list_paragraph("Measured before a protocol changed (see their pages):", old, ", ")
-    most = max((len(one["seeds"]) for one in found), default=0)
-    short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in found if len(one["seeds"]) < most]
+    most = max((len(one["seeds"]) for one in results), default=0)
+    short = [f"{one['experiment']} ({_listed(one['seeds'])})" for one in results if len(one["seeds"]) < most]
     lines += _list_paragraph("With fewer seeds than the rest:", short, ", ")
-    lines += _list_paragraph("With other settings than the scale's:", _with_other_settings(out, found, scale))
-    lines += [*claims_table(found, linked=True), "", f"The rule: {RULE}", ""]
-    lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in found]
+    lines += _list_paragraph("With other settings than the scale's:", _with_other_settings(out, results, scale))
+    lines += [*claims_table(results, linked=True), "", f"The rule: {RULE}", ""]
+    lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in results]
     write_text(out / PAGE, "\n".join(lines) + "\n")
-    folders = [out / one["experiment"] for one in found]
+    folders = [out / one["experiment"] for one in results]
     report(folders, out / HTML, title="The papers, run again")
 
 
-def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
+def _of_another_configuration(results: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:
     """Return the experiments whose configuration is not that of `scale`, with their configuration.
 
     The scale is by default the one that most of them name. An experiment may have fewer or more seeds, if those
     that both have are the same.
     """
-    name = scale.name if scale else Counter(one["scale"] for one in found).most_common(1)[0][0]
-    seeds = list(scale.seeds) if scale else max((one["seeds"] for one in found if one["scale"] == name), key=len)
+    name = scale.name if scale else Counter(one["scale"] for one in results).most_common(1)[0][0]
+    seeds = list(scale.seeds) if scale else max((one["seeds"] for one in results if one["scale"] == name), key=len)
     reference = scale or shipped_scale(name)
     other = {}
-    for one in found:
+    for one in results:
         identity = one["scale_identity"]
         if reference is not None:
             seeded = reference.model_copy(update={"seeds": tuple(one["seeds"])})
@@ -294,10 +294,10 @@ def _of_another_configuration(found: Sequence[Mapping[str, Any]], scale: Scale |
     return other
 
 
-def _with_other_settings(out: Path, found: Sequence[Mapping[str, Any]], scale: Scale | None) -> list[str]:
+def _with_other_settings(out: Path, results: Sequence[Mapping[str, Any]], scale: Scale | None) -> list[str]:
     """Return the experiments whose settings were not the scale's, each with the settings."""
     other = []
-    for one in found:
+    for one in results:
         page_scale = scale or shipped_scale(one["scale"])
         own = read_manifest(out / one["experiment"]).config.get("settings", {})
         changed = changed_settings(one["experiment"], own, page_scale) if page_scale else ""

@@ -163,8 +163,8 @@ def from_pilot(plans: Iterable[ClaimPlan], results: Mapping[str, Any]) -> list[C
         if noise and noise["seeds"] > 1:
             items = noise["items"] or 1
             item = noise["item_error"] * math.sqrt(items)
-            found = Noise(noise["seed_deviation"], item, items, noise["seeds"], noise["items"] > 0)
-            plan = replace(plan, noise=found, family=max(1, family))
+            pilot_noise = Noise(noise["seed_deviation"], item, items, noise["seeds"], noise["items"] > 0)
+            plan = replace(plan, noise=pilot_noise, family=max(1, family))
         filled.append(plan)
     return filled
 
@@ -181,10 +181,10 @@ def plan_of(
     chosen = {experiment.name for experiment in experiments}
     plans = [plan for plan in load_plans() if plan.experiment in chosen]
     notes = []
-    found = [path for name in sorted(chosen) if (path := pilot / name / RESULTS).is_file()]
-    if required and not found:
+    paths = [path for name in sorted(chosen) if (path := pilot / name / RESULTS).is_file()]
+    if required and not paths:
         raise FolderError(f"{pilot} has no results of {', '.join(sorted(chosen))}", repair="Give an earlier --out")
-    for path in found:
+    for path in paths:
         results = read_json(path)
         plans = from_pilot(plans, results)
         if results["scale"] != scale.name:

@@ -142,8 +142,8 @@ def train_with(
 
 def _base_with(choices: Choices, base: Path, context: int, tokenizer: Tokenizer, config: FinetuneConfig) -> Model:
     """Return the language model with the three task rows, its first `context` position rows, and the choices."""
-    found = load_model(base)
-    shape = found.config.model_copy(
+    loaded = load_model(base)
+    shape = loaded.config.model_copy(
         update={
             "embedding_dropout": choices.drops,
             "softmax_rows": choices.rows,
@@ -155,7 +155,7 @@ def _base_with(choices: Choices, base: Path, context: int, tokenizer: Tokenizer,
     seed = config.training.seed
     model = build_model(shape, seed=None if choices.pretrained else seed)
     if choices.pretrained:
-        state = found.state_dict()
+        state = loaded.state_dict()
         state["positions.weight"] = state["positions.weight"][:context]
         model.load_state_dict(state)
     model.add_rows(tokenizer.vocabulary_size - model.config.vocabulary, seed=seed + 2)

@@ -108,12 +108,12 @@ def choose(names: Sequence[str]) -> list[Experiment]:
     """Return experiments by name; `all`, or a beginning up to an underscore, such as `gpt1`, selects several."""
     chosen: dict[str, Experiment] = {}
     for name in names:
-        found = {
+        named = {
             key: experiment
             for key, experiment in EXPERIMENTS.items()
             if name in ("all", key) or key.startswith(f"{name}_")
         }
-        if not found:
+        if not named:
             raise UsageError(f"there is no experiment {name!r}", **suggest(name, ["all", *EXPERIMENTS]))
-        chosen |= found
+        chosen |= named
     return list(chosen.values())

@@ -92,7 +92,7 @@ def fit(runs: Sequence[ScalingRun], near: Law | None = None) -> Law:
     if near is not None:
         starts = [(near.alpha_n, math.log(near.n_c), near.alpha_d, math.log(near.d_c))]
     least, most = _EXPONENTS
-    found = [
+    fits = [
         least_squares(
             errors,
             np.clip(start, (least, 0.0, least, 0.0), (most, _LARGEST, most, _LARGEST)),
@@ -104,7 +104,7 @@ def fit(runs: Sequence[ScalingRun], near: Law | None = None) -> Law:
         )
         for start in starts
     ]
-    alpha_n, n_c, alpha_d, d_c = (float(value) for value in min(found, key=lambda one: float(one.cost)).x)
+    alpha_n, n_c, alpha_d, d_c = (float(value) for value in min(fits, key=lambda one: float(one.cost)).x)
     return Law(alpha_n, math.exp(n_c), alpha_d, math.exp(d_c))
 
 
@@ -143,7 +143,7 @@ def run(laboratory: Laboratory) -> Findings:
     forecasts = [
         fit([other for other in runs if other is not one], near=law).loss(one.size, one.tokens) for one in runs
     ]
-    missed = Measured(CLOSE - abs(found / one.loss - 1) for found, one in zip(forecasts, runs, strict=True))
+    missed = Measured(CLOSE - abs(forecast / one.loss - 1) for forecast, one in zip(forecasts, runs, strict=True))
     error = CLOSE - statistics.fmean(missed)
     rate = statistics.median(one.rate for one in runs)
     rows = [Row(one.name, "held-out loss, nats a token", [one.loss]) for one in runs]

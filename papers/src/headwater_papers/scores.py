@@ -42,15 +42,15 @@ class ScoreTable:
             if entry.examples is None
         }
         for column in self._columns:
-            found = result_of(results, *column)
-            if found is not None:
-                one = better(found, folder)
+            result = result_of(results, *column)
+            if result is not None:
+                one = better(result, folder)
                 for table, value, error, items in (
-                    (self.values, found.value, found.stderr, one.items if found.higher_is_better else None),
+                    (self.values, result.value, result.stderr, one.items if result.higher_is_better else None),
                     (self.better, one[0], one.errors[0], one.items),
                 ):
                     table.setdefault(column, {}).setdefault(model, Measured()).add(value, error, items)
-                self.counts[column] = found.count
+                self.counts[column] = result.count
 
     def rows(
         self,

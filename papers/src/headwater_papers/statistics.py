@@ -68,8 +68,8 @@ class Measured(list[float]):
     @classmethod
     def of(cls, figures: Iterable[Figure]) -> Measured:
         """Return the values of one figure a seed, with their errors."""
-        found = list(figures)
-        return cls((figure.value for figure in found), (figure.stderr for figure in found))
+        known = list(figures)
+        return cls((figure.value for figure in known), (figure.stderr for figure in known))
 
     def add(self, value: float, error: float | None, items: Items | None = None) -> None:
         """Append the value of the next seed; `items` are its values by item."""

@@ -79,7 +79,7 @@ def run_sets(
 
 def run_one(
     config: FinetuneConfig,
-    found: Found,
+    located: Found,
     *,
     model: Path,
     tokenizer: str | Path | None = None,
@@ -87,14 +87,14 @@ def run_one(
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Fine-tune on one set; return its metrics."""
-    benchmark = found.benchmark
+    benchmark = located.benchmark
     settings = config.with_keys(**benchmark.fine_tuning)
-    parts = {"train": found.train, **found.tests}
-    if found.validation is not None:
-        parts["validation"] = found.validation
+    parts = {"train": located.train, **located.tests}
+    if located.validation is not None:
+        parts["validation"] = located.validation
     tables = {part: (f"{benchmark.name} {part}", rows[: config.limit]) for part, rows in parts.items()}
     return run_stage(
-        settings, out, tables, model=model, tokenizer=tokenizer, inputs=found.paths, progress=progress
+        settings, out, tables, model=model, tokenizer=tokenizer, inputs=located.paths, progress=progress
     )
 
 
@@ -123,9 +123,9 @@ def table_rows(benchmark: Benchmark, remarks: Sequence[str], metrics: Mapping[st
     return rows
 
 
-def write_glue_files(found: Found, folder: Path, out: Path, metrics: Mapping[str, Any]) -> None:
+def write_glue_files(located: Found, folder: Path, out: Path, metrics: Mapping[str, Any]) -> None:
     """Write the GLUE server's files for test parts with hidden labels."""
-    for name, test in found.benchmark.tests.items():
+    for name, test in located.benchmark.tests.items():
         measured = metrics["tests"].get(name)
         if not test.glue_file or measured is None or measured["labelled"]:
             continue

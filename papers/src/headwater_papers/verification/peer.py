@@ -81,18 +81,18 @@ class Peer:
     def split(self, context: str, continuation: str, *, own: bool = False) -> tuple[list[int], list[int]]:
         """Encode both as one text, split after the context's last letter or, with `own`, last character."""
         border = len(context) if own else len(context.rstrip())
-        found = self.tokenizer(context + continuation, return_offsets_mapping=True)
-        first = next(i for i, (_, end) in enumerate(found["offset_mapping"]) if end > border)
-        return found["input_ids"][:first], found["input_ids"][first:]
+        encoded = self.tokenizer(context + continuation, return_offsets_mapping=True)
+        first = next(i for i, (_, end) in enumerate(encoded["offset_mapping"]) if end > border)
+        return encoded["input_ids"][:first], encoded["input_ids"][first:]
 
     def windows(self, ids: Sequence[int], count: int) -> list[list[PeerAnswer]]:
         """Return the first windows of a text: a whole context, then half a context at a time."""
-        found: list[list[PeerAnswer]] = []
+        answered: list[list[PeerAnswer]] = []
         whole, end = [self.end, *ids], 1
-        while end < len(whole) and len(found) < count:
+        while end < len(whole) and len(answered) < count:
             start, end = end, min(len(whole), end + (self.context if end == 1 else self.context // 2))
-            found.append([self.after(whole[max(0, end - 1 - self.context) : start], whole[start:end])])
-        return found
+            answered.append([self.after(whole[max(0, end - 1 - self.context) : start], whole[start:end])])
+        return answered
 
     def likely(self, prompt: Sequence[int]) -> Generator[torch.Tensor, int, None]:
         """Yield the log-probabilities of the token after `prompt`, then after each token that is sent in."""
@@ -127,10 +127,10 @@ class Files:
 
     def __call__(self, name: str) -> Path:
         """Return the file whose path ends with `name`. Raise FileNotFoundError if there is none."""
-        found = next((path for path in self._paths if path.as_posix().endswith(f"/{name}")), None)
-        if found is None:
+        match = next((path for path in self._paths if path.as_posix().endswith(f"/{name}")), None)
+        if match is None:
             raise FileNotFoundError(f"{name} is in none of the folders given as --data")
-        return found
+        return match
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a file, without the last line end."""

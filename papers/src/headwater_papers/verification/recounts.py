@@ -171,7 +171,7 @@ def pronouns(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
             if (
                 before and before[-1] not in ".!?:"
             ):  # only the capital at a beginning is changed, not that of a name
-                who = re.sub(r"^(The|A|An|His|Her|My|Their)\b", lambda found: found[0].lower(), who)
+                who = re.sub(r"^(The|A|An|His|Her|My|Their)\b", lambda article: article[0].lower(), who)
             else:
                 who = who[0].upper() + who[1:]
             if pronoun == "his" or (pronoun in {"[MASK]", "her"} and _follows_possessive(after)):
@@ -302,8 +302,8 @@ def held_out(protocol: str, files: Files, peer: Peer, count: int) -> Iterator[li
     documents = np.split(ids, starts[1:])
     chosen = min(count, len(documents))
     for document in (documents[number * len(documents) // chosen] for number in range(chosen)):
-        found = peer.windows(document.tolist(), len(document))
-        yield [window[0] for window in found]
+        scored = peer.windows(document.tolist(), len(document))
+        yield [window[0] for window in scored]
 
 
 @recounts(*(f"{name}.{how}" for name in ("signature.docstring", "continuation.four") for how in ("mean", "gain")))

@@ -131,7 +131,7 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
     substitutes(Files(data), work, tokenizer, 4)
     readers = {masked: Reader(tokenizer, 1_024, masked=masked) for masked in (False, True)}
     listing = DataFiles([*data, work])
-    found = {}
+    by_protocol = {}
     for protocol, task in TASKS.items():
         asked: list[Any] = []
         records = []
@@ -144,8 +144,8 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
                 wanted = list(task.further(example, answers, reader))
             records.append({"id": example.id} | task.score(example, answers, reader))
         kept = [asked, records, task.summarise(records)]
-        found[protocol] = hashlib.sha256(json.dumps(_rounded(kept)).encode()).hexdigest()[:12]
-    return found
+        by_protocol[protocol] = hashlib.sha256(json.dumps(_rounded(kept)).encode()).hexdigest()[:12]
+    return by_protocol
 
 
 def _answer(request: Any, tokenizer: Any) -> Any:
@@ -171,16 +171,16 @@ def _rounded(value: Any) -> Any:
     return _rounded(vars(value)) if hasattr(value, "__dict__") else str(value)
 
 
-def difference(expected: PeerAnswer, found: dict[str, Any], peer: Peer) -> float:
+def difference(expected: PeerAnswer, measured: dict[str, Any], peer: Peer) -> float:
     """Return the largest difference of a log-probability; infinite if the texts or their number differ.
 
     The engine leaves out the bytes of an incomplete character at the end of a text.
     """
-    scores = found["log_probabilities"]
+    scores = measured["log_probabilities"]
     if isinstance(expected, Drawn):
-        return followed(expected.prompt, scores, found["text"], peer)
+        return followed(expected.prompt, scores, measured["text"], peer)
     mine = expected.scores if isinstance(expected, Written) else expected
-    if isinstance(expected, Written) and expected.text.rstrip(_INCOMPLETE) != found["text"].rstrip(_INCOMPLETE):
+    if isinstance(expected, Written) and expected.text.rstrip(_INCOMPLETE) != measured["text"].rstrip(_INCOMPLETE):
         return float("inf")
     if len(mine) != len(scores):
         return float("inf")
@@ -221,8 +221,8 @@ def main() -> int:
             from headwater.evaluation import VERSION
             from headwater.storage import write_json
 
-            found = digests(arguments.data, Path(folder) / "substitutes")
-            write_json(arguments.digests, {"version": VERSION, "digests": found})
+            own_digests = digests(arguments.data, Path(folder) / "substitutes")
+            write_json(arguments.digests, {"version": VERSION, "digests": own_digests})
             return 0
         model = arguments.model or random_model(arguments.random or "gpt2-small", Path(folder) / "model")
         named = str(arguments.model or f"random {arguments.random or 'gpt2-small'}")
