@@ -20,6 +20,7 @@ from typer.main import get_command
 
 from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
+from headwater.cli.torchrun import hand_over
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
 from headwater.plugins import OPTIONAL, not_installed, plugins
 from headwater.storage import say
@@ -230,5 +231,6 @@ def _discard_unread(stream: Any) -> None:
 def _fail(message: str, status: int) -> int:
     if os.environ.get("HEADWATER_DEBUG") and sys.exc_info()[0]:
         raise  # the exception being handled, with its traceback
-    say(message)
+    if not hand_over(message):
+        say(message)
     return status
