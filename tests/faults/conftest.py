@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ pytest.importorskip("zstandard")
 pytest.importorskip("aiohttp")
 
 import zstandard
+
+from headwater.storage import read_manifest, write_json
 
 HERE = Path(__file__).parent
 SEED = int(os.environ.get("HEADWATER_FAULTS_SEED", "20180611"))
@@ -103,6 +106,14 @@ COMMANDS: dict[str, list[str]] = {
         *("finetune", "--model", "../world/model", "--task", "classify", "--train", "../world/table.csv"),
         *("--out", "out", "--set=steps=6", "--set=batch_size=4", "--set=checkpoint_every=1", *_FIXED),
     ],
+    "branch": [
+        *("pretrain", "--from", "../world/run@16", "--tokens", "../world/tokens", "--out", "out", "--set=steps=8"),
+        *("--set=learning_rate=1e-4", "--set=init_optimizer=true", *_SHORT),
+    ],
+    "further": [
+        *("finetune", "--from", "../world/tuned", "--train", "../world/more.csv", "--out", "out"),
+        *("--set=steps=6", "--set=batch_size=4", "--set=checkpoint_every=1", *_FIXED),
+    ],
     "predict": ["predict", "--model", "../world/tuned", "../world/table.csv", "--out", "out.jsonl"],
     "evaluate": [
         *("evaluate", "--model", "../world/model", "--tasks", "heldout", "--data", "../world/tokens"),
@@ -114,6 +125,14 @@ COMMANDS: dict[str, list[str]] = {
     "convert": ["convert", "../world/model", "out", "--precision", "bf16"],
     "gguf": ["convert", "../world/model", "out.gguf"],
     "report": ["report", "../world/tokens", "../world/model", "../world/results", "--out", "out.html"],
+}
+
+# Commands that change a folder: the folder of the world that a trial copies to `out`, and the command.
+IN_PLACE: dict[str, tuple[str, list[str]]] = {
+    "lengthen": ("run", [*COMMANDS["pretrain"], "--set=steps=24"]),
+    "shorten": ("stopped", [*COMMANDS["pretrain"], "--set=steps=15"]),
+    "prune": ("run", ["prune", "out", "--keep", "1"]),
+    "epochs": ("tuned", [*COMMANDS["finetune"], "--set=steps=12"]),
 }
 
 
@@ -195,13 +214,16 @@ class Campaign:
 
     def run(self, name: str, folder: Path, **faults: Any) -> Ended:
         """One of COMMANDS, or a command line, in a trial's folder."""
-        return self.warm.wait(self.warm.start(COMMANDS[name], folder, **faults))
+        arguments = IN_PLACE[name][1] if name in IN_PLACE else COMMANDS[name]
+        return self.warm.wait(self.warm.start(arguments, folder, **faults))
 
     def trial(self, name: str) -> Path:
         """A new folder next to the world."""
         self.number += 1
         folder = self.root / f"{self.number:04d}-{name}"
         folder.mkdir()
+        if name in IN_PLACE:
+            shutil.copytree(self.root / "world" / IN_PLACE[name][0], folder / "out")
         return folder
 
     def reference(self, name: str) -> tuple[dict[str, bytes], float]:
@@ -314,6 +336,12 @@ def commands() -> dict[str, list[str]]:
     return COMMANDS
 
 
+@pytest.fixture
+def in_place() -> dict[str, tuple[str, list[str]]]:
+    """The commands that change a folder, by name."""
+    return IN_PLACE
+
+
 @pytest.fixture(scope="session")
 def chosen() -> random.Random:
     """Random choices of tests that need no world."""
@@ -354,6 +382,8 @@ def make_world(campaign: Campaign, sample_text: str, web: str) -> None:
     words = sample_text.split()
     rows = "".join(f"{' '.join(chosen.choices(words, k=8))},{chosen.choice(['sea', 'land'])}\n" for _ in range(60))
     (world / "table.csv").write_text("text,label\n" + rows.replace('"', ""))
+    new = "".join(f"{' '.join(chosen.choices(words, k=8))},{chosen.choice(['sea', 'sky'])}\n" for _ in range(20))
+    (world / "more.csv").write_text("text,label\n" + (rows + new).replace('"', ""))
     post = {"created_utc": 1_400_000_000, "subreddit": "rivers", "over_18": False}
     lines = [
         json.dumps(post | {"url": f"http://h{i % 97}.org/{i % 1500}", "score": i % 9}) + "\n" for i in range(4000)
@@ -381,6 +411,14 @@ def make_world(campaign: Campaign, sample_text: str, web: str) -> None:
         command = [*local, name] if name == "model" else [*local, "--out", name]
         ended = campaign.warm.wait(campaign.warm.start(command, world))
         assert ended.status == 0, f"{name}: {ended.output}"
+    stop_run(world / "run", world / "stopped")
+
+
+def stop_run(run: Path, stopped: Path) -> None:
+    """Copy a run as it was before its last checkpoint."""
+    shutil.copytree(run, stopped, ignore=shutil.ignore_patterns("model", "step-00000016"))
+    manifest = read_manifest(stopped).model_copy(update={"complete": False, "files": {}, "identity": ""})
+    write_json(stopped / "headwater.json", manifest.sealed().to_dict())
 
 
 def _warc_record(url: str, text: str) -> bytes:

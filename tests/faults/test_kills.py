@@ -24,7 +24,13 @@ KILLS = {
     "tokenizer": 14,
     "pack": 14,
     "pretrain": 28,
+    "branch": 14,
+    "lengthen": 16,
+    "shorten": 14,
+    "prune": 14,
     "finetune": 16,
+    "further": 16,
+    "epochs": 16,
     "predict": 14,
     "evaluate": 16,
     "reproduce": 14,
@@ -95,15 +101,29 @@ def is_complete(manifest: Path) -> bool:
     return b'"complete": true' in manifest.read_bytes()
 
 
-def test_every_command_that_writes_is_killed(commands: dict[str, list[str]]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lengthen", "prune", "epochs"])
+def test_a_full_disk_loses_nothing_of_a_folder(campaign: Any, counted: Counted, name: str) -> None:
+    largest = max(map(len, campaign.reference(name)[0].values()))
+    folder = campaign.trial(name)
+    for limit in (0, campaign.random.randrange(1, largest), largest - 1):
+        ended = campaign.run(name, folder, file_bytes=limit)
+        assert ended.status == 0 or ended.is_told(), ended.output
+    campaign.finish(name, folder)
+    counted("full disks", 3)
+
+
+def test_every_command_that_writes_is_killed(
+    commands: dict[str, list[str]], in_place: dict[str, tuple[str, list[str]]]
+) -> None:
     from typer.main import get_command
 
     from headwater.cli.main import app
 
-    killed = {
-        " ".join(commands[name][: 2 if commands[name][0] in {"corpus", "tokenizer"} else 1]) for name in KILLS
-    }
-    assert {*killed, "quickstart"} == {name for name, given in leaves(get_command(app), "") if given & WRITES}
+    lines = commands | {name: arguments for name, (_, arguments) in in_place.items()}
+    killed = {" ".join(lines[name][: 2 if lines[name][0] in {"corpus", "tokenizer"} else 1]) for name in KILLS}
+    writing = {name for name, given in leaves(get_command(app), "") if given & WRITES}
+    assert {*killed, "quickstart"} == {*writing, "prune"}
 
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, set[str]]]:
