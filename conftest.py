@@ -6,16 +6,20 @@ import ast
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # A busy machine must not fail a test.
 settings.register_profile("headwater", deadline=None)
@@ -180,6 +184,20 @@ def tokens(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     train_tokenizer([folder / "corpus"], folder / "tokenizer", vocab_size=300)
     pack(folder / "corpus", folder / "tokenizer", folder / "tokens", 0.1)
     return folder / "tokens"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium without a screen."""
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next((path for name in names if (path := shutil.which(name))), None)
+    if chromium is None:
+        pytest.skip("needs Chromium: install Debian's package chromium")
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        yield playwright.chromium.launch(executable_path=chromium, args=arguments)
 
 
 @pytest.fixture

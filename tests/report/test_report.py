@@ -439,3 +439,25 @@ def test_the_papers_models_are_listed_from_small_to_xl() -> None:
         ScoreRow("a", "f1", 0.5, None, None, 9, published=one) for one in ({"gpt2-xl": 1.0}, {"paper": 1.0}, sizes)
     ]
     assert published_models(scores) == [*sizes, "paper"]
+
+
+def test_a_report_fits_the_screen_and_shows_every_column(world: Path, browser: Any) -> None:
+    sizes = {f"gpt2-{size}": 35.13 for size in ("small", "medium", "large", "xl")}
+    score = {"task": "lambada", "metric": "perplexity", "value": 1234.5, "stderr": 60.2, "count": 5153}
+    score |= {"seconds": 1.0, "published": sizes, "chance": 0.25, "details": {}}
+    names = ("lambada.openai.whole-word.stop-words", "cbt.named-entities.detokenized")
+    results = {"model": "gpt2-mini-ko", "results": [score | {"protocol": name} for name in names], "skipped": []}
+    fill(world / "published", "results", {"results.json": json.dumps(results)}, {"model": world / "run"})
+    folders = [
+        [world / "published"],
+        [world / name for name in ("run", "zero-shot", "published", "samples", "tuned")],
+    ]
+    page = browser.new_page()
+    inside = "e => e.scrollWidth <= e.parentElement.clientWidth + 1"
+    for number, one in enumerate(folders):  # one model, and a matrix of two
+        page.goto(report(one, world / f"page-{number}.html").as_uri())
+        for width in (390, 1200, 1600):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert width == 390 or page.evaluate(f"[...document.querySelectorAll('table, pre')].every({inside})")
+    page.close()
