@@ -12,7 +12,7 @@ from evaluation import gain, gpt1_ahead, gpt2_ahead
 from headwater.config import read_toml
 from headwater.finetuning import FinetuneConfig
 from headwater.model import ModelConfig
-from headwater_papers.paper_tables import TABLES, filled, number
+from headwater_papers.paper_tables import TABLES, filled, markdown, number
 from headwater_papers.scale import load_scale
 
 
@@ -40,7 +40,7 @@ def test_every_table_has_a_source_and_whole_rows() -> None:
 
 
 def test_numbers_of_a_table_are_printed_in_full() -> None:
-    table = "\n".join(TABLES["sizes"].markdown())
+    table = "\n".join(markdown(TABLES["sizes"]))
     assert "116,534,784" in table
     assert "1,557,611,200" in table
 

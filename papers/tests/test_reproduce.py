@@ -28,7 +28,7 @@ from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.items import ItemValues
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.page import CHANGES, VERSION, outdated
-from headwater_papers.paper_tables import TABLES
+from headwater_papers.paper_tables import TABLES, markdown
 from headwater_papers.scale import ModelPlan, Rows, Scale, check_machine, cost_of, load_scale, scale_names
 from headwater_papers.setup import describe_work
 from headwater_papers.statistics import (
@@ -386,4 +386,4 @@ def test_a_page_of_earlier_numbers_names_what_has_changed() -> None:
 def test_a_page_shows_the_papers_tables_with_the_earlier_systems() -> None:
     for experiment in EXPERIMENTS.values():
         assert set(experiment.paper_tables) <= set(TABLES)
-    assert "BiAttention MRU (9×)" in "".join(TABLES[EXPERIMENTS["gpt1_tables"].paper_tables[1]].markdown())
+    assert "BiAttention MRU (9×)" in "".join(markdown(TABLES[EXPERIMENTS["gpt1_tables"].paper_tables[1]]))

@@ -27,7 +27,7 @@ from headwater_papers.claims import correct_family
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.paper_tables import TABLES, number
+from headwater_papers.paper_tables import TABLES, markdown, number
 from headwater_papers.scale import Scale, shipped_scale
 from headwater_papers.statistics import RULE
 
@@ -141,7 +141,7 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     lines += ["", "## Numbers", "", *rows_table(results["rows"])]
     if results.get("paper_tables"):
         lines += ["", "## The paper's tables"]
-        lines += [line for name in results["paper_tables"] for line in ("", *TABLES[name].markdown())]
+        lines += [line for name in results["paper_tables"] for line in ("", *markdown(TABLES[name]))]
     lines += ["", "## Set-up", "", *(f"- **{name}**: {value}" for name, value in results["setup"])]
     lines += ["", *(f"- {note}" for note in results["notes"])] if results["notes"] else []
     lines += ["", f"The rule: {results['rule']}", "", "## Made with", "", "```sh", made["command"], "```", ""]

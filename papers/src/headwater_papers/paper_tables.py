@@ -16,6 +16,14 @@ GPT1 = "GPT-1"
 SIZES = ("117M", "345M", "762M", "1542M")
 MODELS = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")  # of these sizes
 
+# What a table's tag means.
+TAGS: Mapping[str, str] = {
+    "printed": "printed in the paper, or in the authors' code or model card",
+    "derived": "computed from printed numbers or released shapes",
+    "read off": "read off a figure by others: approximate",
+    "others": "reported by others",
+    "unverified": "from memory, not verified",
+}
 
 # GPT-1's, then GPT-2's, then those of its relatives.
 _OWN = PaperTable.read(Path(__file__).with_suffix(".toml"))
@@ -43,6 +51,16 @@ GPT1_COLUMNS: Mapping[str, tuple[str, str]] = {
 
 
 _REFERENCE = re.compile(r"<([^<>|]+\|[^<>]+)>")
+
+
+def markdown(table: PaperTable) -> list[str]:
+    """Return the table as lines of Markdown, its source and tag below it."""
+    lines = [f"| {table.title} | {' | '.join(table.columns)} |", "|---" * (len(table.columns) + 1) + "|"]
+    for name, row in table.rows.items():
+        cells = (cell if isinstance(cell, str) else f"{cell:,}" for cell in row)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    note = f" {table.note}" if table.note else ""
+    return [*lines, "", f"Source: {table.source}; {TAGS[table.tag]}.{note}"]
 
 
 def number(reference: str) -> float:

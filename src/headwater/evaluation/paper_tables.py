@@ -1,4 +1,4 @@
-"""A table of a paper's numbers, with its source and a tag of how its numbers are known (`TAGS`).
+"""A table of a paper's numbers, with its source and a tag of how its numbers are known (`Tag`).
 
 Scores are as printed: per cent, BLEU, perplexity.
 """
@@ -8,18 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from headwater.config import read_toml
 
 Tag = Literal["printed", "derived", "read off", "others", "unverified"]
-TAGS: Mapping[Tag, str] = {
-    "printed": "printed in the paper, or in the authors' code or model card",
-    "derived": "computed from printed numbers or released shapes",
-    "read off": "read off a figure by others: approximate",
-    "others": "reported by others",
-    "unverified": "from memory, not verified",
-}
 
 
 @dataclass(frozen=True)
@@ -34,7 +27,7 @@ class PaperTable:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if self.tag not in TAGS:
+        if self.tag not in get_args(Tag):
             raise ValueError(f"{self.title} has the tag {self.tag!r}")
 
     @classmethod
@@ -48,12 +41,3 @@ class PaperTable:
         if not isinstance(value, int | float):
             raise KeyError(f"{self.title}: {row} has no {column}")
         return float(value)
-
-    def markdown(self) -> list[str]:
-        """Return the table as lines of Markdown, its source and tag below it."""
-        lines = [f"| {self.title} | {' | '.join(self.columns)} |", "|---" * (len(self.columns) + 1) + "|"]
-        for name, row in self.rows.items():
-            cells = (cell if isinstance(cell, str) else f"{cell:,}" for cell in row)
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        note = f" {self.note}" if self.note else ""
-        return [*lines, "", f"Source: {self.source}; {TAGS[self.tag]}.{note}"]
