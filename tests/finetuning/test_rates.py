@@ -63,6 +63,7 @@ def test_a_search_keeps_the_best_rate_and_reports_all(foreign: Path, tmp_path: P
     best = max(used["tried"], key=lambda one: (one["accuracy"], -one["validation_loss"]))
     assert used["value"] == best["learning_rate"]
     assert metrics["accuracy"] == best["accuracy"]
-    assert "the best of the search" in (tmp_path / "out/report.html").read_text()
+    for page in ("out/report.html", "out/README.md"):
+        assert "the best of the search" in (tmp_path / page).read_text()
     fitted = hw.Classifier(foreign, learning_rate="search", epochs=1, device="cpu").fit(TEXTS, LABELS)
     assert fitted.learning_rate_ in [one["learning_rate"] for one in fitted.learning_rates_]

@@ -75,6 +75,22 @@ def _mistake(case: Mapping[str, Any]) -> dict[str, Any]:
     return {key: case[key] for key in ("row", "label", "predicted")} | {"text": text}
 
 
+def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
+    """Return the folder's README.md: task, base, rate and why, and the score on the validation rows."""
+    rate, counts, (low, high) = metrics["learning_rate"], metrics["counts"], metrics["interval"]
+    outputs = fine_tuned.labels.output_names
+    labels = f"- Labels: {', '.join(outputs[:20])}{', …' if len(outputs) > 20 else ''}\n" if outputs else ""
+    return (
+        f"# {base}, fine-tuned\n\nFor the task {fine_tuned.task}, by Headwater.\n\n{labels}"
+        f"- Rows: {counts['train']:,} to train on, {counts['validation']:,} to validate on\n"
+        f"- Learning rate: {rate['value']:g}, {rate['reason']}; {metrics['curve'][-1]['epoch']:g} epochs\n"
+        f"- Validation {metrics['metric']}: {metrics['value']:.3f} [{low:.3f}, {high:.3f}]\n"
+        f"- {baseline_sentence(metrics)}\n\n"
+        "    headwater predict --model FOLDER FILE --out predictions.csv\n\n"
+        "`report.html` shows curves and mistakes, `metrics.json` every figure.\n"
+    )
+
+
 def baseline_sentence(metrics: Mapping[str, Any]) -> str:
     """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
     baseline = metrics["baseline"]

@@ -38,7 +38,7 @@ from headwater.finetuning.further import (
 )
 from headwater.finetuning.inputs import Encoded, encode, truncation
 from headwater.finetuning.metrics import by_class, confusion_matrix
-from headwater.finetuning.page import page
+from headwater.finetuning.page import card, page
 from headwater.finetuning.parts import Parts, Tables, arrange_parts
 from headwater.finetuning.rows import Raw, balance, report
 from headwater.finetuning.search import search_rate
@@ -262,6 +262,7 @@ def run_stage(
                 outcome.fine_tuned, metrics, parts.validation.rows, validation, shares
             )
             write_text(work / "report.html", written)
+            write_text(work / "README.md", card(model.name, outcome.fine_tuned, metrics))
             outcome.fine_tuned.save(work)
             write_json(work / METRICS_FILE, metrics)
             made = {path.name for path in work.iterdir()}
