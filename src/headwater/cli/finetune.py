@@ -163,9 +163,9 @@ def finetune(
         raise not_installed("--task-set")
     if find_lr and learning_rate is not None:
         raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
-    model = local_model(init_from or model or DEFAULT, download)
-    kept = _kept_keys(model) if init_from is not None else {}
-    config = _configuration(task, seed, columns, kept, keys, settings)
+    further = None if init_from is None else local_model(init_from, download)
+    config = _configuration(task, seed, columns, _kept_keys(further) if further else {}, keys, settings)
+    model = further or local_model(model or DEFAULT, download)
     fetch_tokenizer(tokenizer, download)
     if show is not None:
         from headwater.finetuning import show_examples
