@@ -97,7 +97,8 @@ JOURNEYS = {
     ),
     "own-labels": Journey(
         (
-            *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "freeze", "predict", "table")),
+            *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "freeze", "predict")),
+            *(f"own-labels/{name}.sh" for name in ("table", "further", "longer")),
             *(f"own-labels/{name}.py" for name in ("classifier", "scikit", "other_inputs")),
         ),
         {
@@ -105,6 +106,9 @@ JOURNEYS = {
             **SOURCE,
             'run/model").fit': 'run/model", batch_size=64).fit',
             " --set epochs=10": "",
+            " --epochs 6": "",
+            "--from reviews": "--from reviews --set steps=3",
+            "all-reviews.csv": "reviews.csv",
         },
         needs=("sklearn",),
     ),

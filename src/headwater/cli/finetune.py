@@ -305,8 +305,10 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
             f"  {one['count']:6,}  {one['predicted']:9,}"
             for one in classes
         ]
+    if metrics.get("mistakes"):
+        lines.append("The most confident mistakes:")
     for one in metrics.get("mistakes", []):
-        lines.append(f"row {one['row']:,}: {one['predicted']}, labelled {one['label']}: {one['text']}")
+        lines.append(f"  row {one['row']:,}: {one['predicted']}, labelled {one['label']}: {one['text']}")
     lines += [f"Warning: {warning}." for warning in metrics["warnings"]]
     for name, test in metrics["tests"].items():
         if metrics["metric"] in test:

@@ -1,0 +1,1 @@
+headwater finetune --from reviews --train all-reviews.csv --out reviews-2
