@@ -17,6 +17,7 @@ from headwater.serve.limits import Limits
 from headwater.serve.opening import open_models
 
 
+@pytest.mark.slow
 def test_a_served_run_is_followed_and_its_model_replaced(
     train_run: Callable[[int | None], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
