@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -25,6 +26,14 @@ from headwater.storage import write_text
 
 # Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
 _NOT_TOML = (ValueError, RecursionError)
+# `tomllib` needs memory that grows with the square of a key's parts.
+_TOML_BYTES, _KEY_PARTS = 1 << 20, 32
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
+# Comments, long strings, keys of too many parts, and other keys and values; each is matched in linear time.
+_TOML_KEYS = re.compile(
+    r"""#.*|\"{3}(?:[^"\\]|\\[\s\S]|"(?!""))*+(?:\"{3}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3}|\Z)"""
+    rf"|(?P<parts>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_KEY_PARTS},}}+)|{_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+"
+)
 _SHOWN = 200  # characters of a wrong value
 MOST_ROWS = 1 << 53  # the largest `limit`: more than any file has; numbers beyond 63 bits overflow later
 
@@ -153,9 +162,18 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; raise UsageError naming the line if it is not TOML."""
+    """Read a TOML file; raise UsageError naming the line if it is not TOML, or its size if it is too large."""
+    size = path.stat().st_size if path.is_file() else 0  # `read_text` says why it cannot be read
+    text = read_text(path) if size <= _TOML_BYTES else ""
+    keys = (found["parts"] for found in _TOML_KEYS.finditer(text))
+    key = next(filter(None, keys), "")
+    if key or size > _TOML_BYTES:
+        raise UsageError(
+            f"{path} has " + (f"a key of more than {_KEY_PARTS} parts: {key[:40]}…" if key else f"{size:,} bytes"),
+            expected=f"at most {_TOML_BYTES:,} bytes and {_KEY_PARTS} parts in a key",
+        )
     try:
-        return tomllib.loads(read_text(path))
+        return tomllib.loads(text)
     except _NOT_TOML as error:
         raise UsageError(f"{path} is not valid TOML: {error}", repair="Correct that line") from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import select
 import sys
 from contextlib import suppress
@@ -49,6 +50,9 @@ COMMANDS = {
     "lineage": "Print what a folder was made from, back to its sources.",
     "doctor": "Describe this machine, or a model.",
 }
+
+# What PyTorch's allocators say, in a RuntimeError.
+_TORCH_MEMORY = re.compile("can't allocate memory|out of memory")
 
 
 class _Stopped(Exception):
@@ -203,6 +207,14 @@ def _run(arguments: list[str]) -> int:
         return _fail(f"\n{stopped}", 130)  # on a new line, after the output and ^C
     except (KeyboardInterrupt, typer.Abort):
         return _fail("\nInterrupted.", 130)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _TORCH_MEMORY.search(str(error)):
+            raise
+        return _fail(
+            "Error: the memory is too small for this command. Close other programs, or use smaller files or a "
+            "smaller model; --debug shows where it ran out.",
+            1,
+        )
     except OSError as error:  # of the operating system, and no command handles it
         if error.strerror is None:
             raise

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, FolderError
-from headwater.reading import AnyFile, open_parquet
+from headwater.reading import AnyFile, ParquetTable
 from headwater.storage import folder_files, storage_errors
 
 COLUMNS = ("id", "text", "source", "url", "date", "language")
@@ -91,10 +91,9 @@ def read_documents(corpus: str | Path) -> Iterator[Document]:
 
 def read_shard(path: AnyFile) -> Iterator[Document]:
     """Stream the documents of one Parquet file that `write_documents` wrote."""
-    with open_parquet(path) as file:
+    with ParquetTable(path) as file:
         labels = _labels(file)
-        groups = range(file.num_row_groups)  # one at a time: a batch may span several
-        for batch in (b for group in groups for b in file.iter_batches(_BATCH_DOCUMENTS, [group])):
+        for batch in file.batches(_BATCH_DOCUMENTS):
             fields = [batch.column(name).to_pylist() for name in COLUMNS]
             values = [batch.column(name).to_pylist() for name in labels]
             for number, (identity, text, source, url, date, language) in enumerate(zip(*fields, strict=True)):
@@ -110,9 +109,9 @@ def measure(corpus: Path) -> CorpusSize:
     count = total = largest = 0
     labels: tuple[str, ...] = ()
     for path in shard_paths(corpus):
-        with open_parquet(path) as file:
+        with ParquetTable(path) as file:
             labels = _labels(file)
-            for batch in file.iter_batches(batch_size=_BATCH_DOCUMENTS, columns=["text"]):
+            for batch in file.batches(_BATCH_DOCUMENTS, ["text"]):
                 lengths = pyarrow.compute.binary_length(batch.column(0))
                 count += len(lengths)
                 total += pyarrow.compute.sum(lengths).as_py() or 0
@@ -120,8 +119,8 @@ def measure(corpus: Path) -> CorpusSize:
     return CorpusSize(count, total, largest, labels)
 
 
-def _labels(file: Any) -> tuple[str, ...]:
-    return tuple(name for name in file.schema_arrow.names if name not in COLUMNS)
+def _labels(file: ParquetTable) -> tuple[str, ...]:
+    return tuple(name for name in file.schema.names if name not in COLUMNS)
 
 
 def shard_paths(corpus: str | Path) -> list[AnyFile]:

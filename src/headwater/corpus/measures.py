@@ -11,7 +11,7 @@ import numpy
 from headwater.corpus.folder import COLUMNS, shard_paths
 from headwater.corpus.web.urls import domain_name
 from headwater.errors import ResourceError
-from headwater.reading import open_parquet
+from headwater.reading import ParquetTable
 from headwater.storage import find_resource
 
 PERCENTILES = (1, 10, 50, 90, 99)
@@ -41,9 +41,9 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
     vocabulary = _Vocabulary()
     counters: dict[str, Counter[str] | None] = {}
     for path in shard_paths(corpus):
-        with open_parquet(path) as file:
-            names = [n for n in file.schema_arrow.names if n not in COLUMNS or n in {"source", "language"}]
-            for batch in file.iter_batches(batch_size=1024, columns=["text", "url", *names]):
+        with ParquetTable(path) as file:
+            names = [n for n in file.schema.names if n not in COLUMNS or n in {"source", "language"}]
+            for batch in file.batches(1024, ["text", "url", *names]):
                 text = batch.column("text")
                 total_bytes += pyarrow.compute.sum(pyarrow.compute.binary_length(text)).as_py() or 0
                 lengths.append(pyarrow.compute.utf8_length(text).to_numpy())

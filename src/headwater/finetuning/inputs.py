@@ -14,9 +14,8 @@ tables, `batches` makes batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,8 +27,10 @@ from headwater.finetuning.rows import Raw, TaskName
 if TYPE_CHECKING:
     from headwater.tokenizer import TaskTokens, Template, Tokenizer
 
-# Rows that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
-_CHUNK = 1_024
+# Rows and characters that are tokenized at a time: enough for the tokenizer's threads, few enough to stream.
+_CHUNK, _CHUNK_CHARACTERS = 1_024, 1 << 23
+# A text is cut to this many characters before it is tokenized, or to this many for each token of the context.
+_TEXT_CHARACTERS, _TOKEN_CHARACTERS = 1 << 20, 256
 
 
 class Arranged(NamedTuple):
@@ -169,7 +170,8 @@ def encode(
     lengths, candidates = [0], [0]
     cut: list[int] = []
     iterator = iter(rows)
-    while chunk := list(islice(iterator, _CHUNK)):
+    characters = max(_TEXT_CHARACTERS, _TOKEN_CHARACTERS * context)
+    while chunk := _chunk(iterator, characters):
         encoded = iter(_tokenized(chunk, task, tokenizer, name))
         flat: list[int] = []
         for row in chunk:
@@ -194,6 +196,17 @@ def encode(
         targets=np.full(len(cut), np.nan) if targets is None else targets,
         cut=np.array(cut, dtype=np.int32),
     )
+
+
+def _chunk(rows: Iterator[Raw], characters: int) -> list[Raw]:
+    """Return the next rows to tokenize, with texts of at most so many characters; empty at the end."""
+    chunk: list[Raw] = []
+    size = 0
+    while len(chunk) < _CHUNK and size < _CHUNK_CHARACTERS and (row := next(rows, None)) is not None:
+        cut = tuple(text[:characters] for text in row.segments)
+        chunk.append(row if cut == row.segments else replace(row, segments=cut))
+        size += sum(map(len, cut))
+    return chunk
 
 
 def _tokenized(chunk: list[Raw], task: TaskName, tokenizer: Tokenizer, name: str) -> list[list[int]]:

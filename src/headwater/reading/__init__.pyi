@@ -11,7 +11,8 @@ from .files import (
     read_text,
     sha256_of,
 )
-from .remote import AnyFile, file_at, is_remote, open_parquet, open_store, remote_size
+from .parquet import ParquetTable
+from .remote import AnyFile, file_at, is_remote, open_store, remote_size
 from .tables import OpenTable, is_table, open_table
 from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_suffix
 
@@ -19,6 +20,7 @@ __all__ = [
     "AnyFile",
     "CompressedFile",
     "OpenTable",
+    "ParquetTable",
     "byte_blocks",
     "check_name",
     "compose",
@@ -31,7 +33,6 @@ __all__ = [
     "is_compressed",
     "is_remote",
     "is_table",
-    "open_parquet",
     "open_store",
     "open_table",
     "parse_json",

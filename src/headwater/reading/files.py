@@ -14,6 +14,8 @@ from headwater.errors import DataError, FolderError
 from headwater.reading.encoding import decode_text, without_surrogates
 from headwater.reading.remote import AnyFile
 
+JSON_BYTES = 1 << 27
+
 
 def read_text(path: AnyFile) -> str:
     """Read UTF-8 text, dropping a byte-order mark.
@@ -31,6 +33,15 @@ def read_bytes(path: AnyFile) -> bytes:
         raise file_error(path, error) from None
 
 
+def large_json(path: AnyFile) -> DataError:
+    """Return the DataError for a JSON file of more than JSON_BYTES, which is read whole."""
+    return DataError(
+        f"{path} is a JSON value of more than {JSON_BYTES >> 20} MiB",
+        expected="a smaller one",
+        repair="Save a table as JSON Lines (.jsonl), which is read line by line",
+    )
+
+
 def file_error(path: AnyFile, error: OSError) -> DataError:
     """Return the DataError that says why the file at `path` cannot be read."""
     if isinstance(error, FileNotFoundError):
@@ -42,7 +53,12 @@ def file_error(path: AnyFile, error: OSError) -> DataError:
 
 
 def read_json(path: AnyFile) -> Any:
-    """Read a JSON file; raises FolderError when it was cut short or altered."""
+    """Read a JSON file; raises FolderError when it was cut short or altered, DataError if it is too large."""
+    try:
+        if path.stat().st_size > JSON_BYTES:
+            raise large_json(path)
+    except OSError as error:
+        raise file_error(path, error) from None
     try:
         return parse_json(read_text(path))
     except json.JSONDecodeError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headwater.errors import DataError, counted
-from headwater.reading.files import parse_json
+from headwater.reading.files import JSON_BYTES, large_json, parse_json
 from headwater.reading.remote import AnyFile
 from headwater.reading.text import check_unpacked, read_lines, text_blocks
 
@@ -39,6 +39,11 @@ def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tup
         blocks.append(block)
         size += len(block)
         check_unpacked(path, size)
+        if size > JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
+            raise large_json(path)
+        if size > JSON_BYTES:
+            yield from json_lines(path, encoding)
+            return
     try:
         content = parse_json("".join(blocks))
     except json.JSONDecodeError as error:
@@ -50,6 +55,14 @@ def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tup
         ) from None
     for number, item in enumerate(_rows(content, path), 1):
         yield f"item {number:,}", {column: item} if isinstance(item, str) else item
+
+
+def _is_json(line: str) -> bool:
+    try:
+        parse_json(line)
+    except json.JSONDecodeError:
+        return False
+    return True
 
 
 def _rows(content: Any, path: AnyFile) -> list[Any]:

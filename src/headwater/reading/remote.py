@@ -67,13 +67,6 @@ def file_at(root: str | Path, name: str) -> AnyFile:
     return Path(root, name)
 
 
-def open_parquet(path: AnyFile) -> Any:
-    """Return pyarrow's ParquetFile for a local or remote file. Use it as a context manager."""
-    import pyarrow.parquet
-
-    return pyarrow.parquet.ParquetFile(path.open("rb") if isinstance(path, RemoteFile) else path)
-
-
 def remote_size(url: str, info: dict[str, Any]) -> int:
     """Return the bytes of a file from its description by the store; raises DataError if it does not say."""
     if info.get("size") is None:

@@ -14,19 +14,21 @@ from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 from headwater.errors import DataError, ResourceError, counted
-from headwater.reading.files import file_error, read_bytes
+from headwater.reading.files import read_bytes
 from headwater.reading.json_items import json_items, json_lines
-from headwater.reading.remote import AnyFile, open_parquet
+from headwater.reading.parquet import ParquetTable, check_columns
+from headwater.reading.remote import AnyFile
 from headwater.reading.separated import csv_records, distinct, is_row, tab_records
-from headwater.reading.text import unpacked_suffix
+from headwater.reading.text import check_unpacked, unpacked_suffix
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _SEPARATED = (".csv", ".tsv", ".tab", ".xlsx")
 FORMATS = ".csv, .tsv, .xlsx, .jsonl (or .ndjson), .json or .parquet"
 _BATCH_ROWS = 256
+_WORKBOOK_ROWS = 1 << 20
 
 
 def is_table(path: AnyFile) -> bool:
@@ -51,7 +53,11 @@ class OpenTable(NamedTuple):
         """Return the names of the columns, the first row's first; of JSON, read all rows or the first `limit`."""
         if self.uniform:
             return self.columns
-        return list(dict.fromkeys(name for _, row in islice(self.rows, limit) for name in row))
+        names: dict[str, None] = {}
+        for number, row in islice(self.rows, limit):
+            names.update(dict.fromkeys(row))
+            check_columns(f"the table's first {counted(number, 'row')}", len(names))
+        return list(names)
 
 
 def open_table(
@@ -99,6 +105,7 @@ def _records(path: AnyFile, encoding: str | None) -> Iterator[list[Any]]:
 def _separated(path: AnyFile, encoding: str | None, named: Sequence[str]) -> OpenTable:
     records = _records(path, encoding)
     first = next(filter(None, records), [])
+    check_columns(path, len(first))
     names = ["" if name is None else str(name).strip() for name in first]
     numbers = [str(number) for number in range(1, len(first) + 1)]
     header = not ({*named} & {*numbers}) - {*names}
@@ -145,14 +152,21 @@ def _workbook_records(path: AnyFile) -> Iterator[list[Any]]:
             repair="Install it: pip install 'headwater[spreadsheet]'; or save the table as CSV",
         ) from None
     try:
-        book = openpyxl.load_workbook(BytesIO(read_bytes(path)), read_only=True, data_only=True)
+        content = BytesIO(read_bytes(path))
+        with ZipFile(content) as archive:
+            check_unpacked(path, sum(part.file_size for part in archive.infolist()), is_packed=True)
+        book = openpyxl.load_workbook(content, read_only=True, data_only=True)
         width = 0
-        for cells in book.worksheets[0].iter_rows(values_only=True):
+        for number, cells in enumerate(book.worksheets[0].iter_rows(values_only=True)):
+            if number == _WORKBOOK_ROWS:
+                raise DataError(f"{path} has more than {number:,} rows", expected="at most so many, as in Excel")
             row = [value.isoformat() if hasattr(value, "isoformat") else value for value in cells]
             filled = next((count for count in range(len(row), 0, -1) if row[count - 1] not in (None, "")), 0)
             width = width or filled  # of the header; rows end at their last filled cell
             yield (row[: max(width, filled)] + [None] * (width - len(row))) if filled else []
     except (OSError, KeyError, ValueError, IndexError, BadZipFile) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(
             f"{path} cannot be read as a workbook: {error}", repair="Save the table again, as .xlsx or CSV"
         ) from None
@@ -163,6 +177,7 @@ def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
         for number, (where, item) in enumerate(items, 1):
             if not isinstance(item, dict):
                 raise DataError(f"{path} {where} is {json.dumps(item)[:40]}", expected="a JSON object")
+            check_columns(f"{path} {where}", len(item))
             yield number, item
 
     iterator = rows()
@@ -174,31 +189,11 @@ def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
 
 
 def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:
-    import pyarrow
-
-    def unreadable(error: Exception, after: int) -> DataError:
-        reason = str(error).partition("\n")[0]
-        where = f" after row {after:,}" if after else ""
-        return DataError(f"{path} cannot be read as Parquet{where}: {reason}", repair="Make the file again")
-
-    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
-        number = 0
-        try:
-            for batch in file.iter_batches(_BATCH_ROWS, columns=[n for n in columns if n in texts] or None):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise unreadable(error, number) from None
-
-    try:
-        file = open_parquet(path)
-    except FileNotFoundError as error:
-        raise file_error(path, error) from None
-    except (pyarrow.ArrowException, OSError) as error:
-        raise unreadable(error, 0) from None
-    texts = [column.name for column in file.schema_arrow if _is_text(column.type)]
-    return OpenTable(file.schema_arrow.names, texts, rows())
+    file = ParquetTable(path)
+    texts = [column.name for column in file.schema if _is_text(column.type)]
+    batches = file.batches(_BATCH_ROWS, [name for name in columns if name in texts] or None)
+    rows = enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+    return OpenTable(file.schema.names, texts, rows)
 
 
 def _is_text(kind: Any) -> bool:

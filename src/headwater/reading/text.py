@@ -21,7 +21,7 @@ _BLOCK_BYTES = 4 * 1024**2
 
 # Limit on one text, line or JSON file that is compressed: this many characters, or this many for each packed byte.
 # Text packs to about a tenth of its size; a megabyte of a compression bomb unpacks to a gigabyte.
-_UNPACKED_CHARACTERS = 1 << 28
+_UNPACKED_CHARACTERS = 1 << 26
 
 
 _UNPACKED_RATIO = 100
@@ -63,9 +63,12 @@ def split_text(path: AnyFile, separator: str, encoding: str | None = None) -> It
     yield "".join(pending) + tail
 
 
-def check_unpacked(path: AnyFile, size: int) -> None:
-    """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to."""
-    if size <= _UNPACKED_CHARACTERS or not is_compressed(path):
+def check_unpacked(path: AnyFile, size: int, *, is_packed: bool | None = None) -> None:
+    """Raise DataError if a text of `size` characters is longer than a compressed file may unpack to.
+
+    is_packed: whether the file is compressed; None to decide it by its name.
+    """
+    if size <= _UNPACKED_CHARACTERS or not (is_compressed(path) if is_packed is None else is_packed):
         return
     most = max(_UNPACKED_CHARACTERS, _UNPACKED_RATIO * path.stat().st_size)
     if size > most:

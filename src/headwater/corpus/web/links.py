@@ -27,7 +27,7 @@ from headwater.config import Config
 from headwater.corpus.ordering import rank
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
-from headwater.reading import AnyFile, CompressedFile, is_remote, open_parquet, parse_json
+from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json
 from headwater.storage import SILENT, Destination, Progress, Stage, folder_files, list_source, write_json
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
@@ -244,8 +244,8 @@ def _merged(partitions: Path) -> Iterator[dict[str, Any]]:
 def read_links(folder: str | Path) -> Iterator[dict[str, Any]]:
     """Stream the rows of a links folder, local or remote."""
     for path in folder_files(folder, "links", ".parquet"):
-        with open_parquet(path) as file:
-            for batch in file.iter_batches(batch_size=8192):
+        with ParquetTable(path) as file:
+            for batch in file.batches(8192):
                 yield from batch.to_pylist()
 
 

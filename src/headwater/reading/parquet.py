@@ -1,0 +1,172 @@
+"""Read Parquet files in batches of bounded memory, also where a few bytes of the file stand for gigabytes.
+
+A page may repeat one long value, or extend the value before it (the encoding DELTA_BYTE_ARRAY). The sizes in the
+metadata and in the header of a dictionary page bound what a batch needs before it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from headwater.errors import DataError
+from headwater.reading.files import file_error
+from headwater.reading.remote import AnyFile, RemoteFile
+
+MOST_COLUMNS = 10_000
+_BATCH_BYTES = 1 << 26
+_COLUMN_BYTES = 1 << 30  # of one column in one row group, or `_RATIO` for each packed byte
+_DICTIONARY_BYTES, _REPEATED_BYTES = (
+    1 << 24,
+    1 << 28,
+)  # of a dictionary whose values may come to more than the second
+_TABLE_BYTES = 1 << 30  # of all values, or `_RATIO` for each byte of the file
+_ROWS = 1 << 20  # or `_RATIO` for each byte of the file
+_NESTED_VALUES = 1 << 27  # in the lists of one row group
+_RATIO = 256
+# How the header of a page begins: its type, then its unpacked size, as integers in Thrift's compact form.
+_DICTIONARY_PAGE, _DATA_PAGES, _VARINT_BYTES = b"\x15\x04\x15", (b"\x15\x00\x15", b"\x15\x06\x15"), 5
+
+
+class ParquetTable:
+    """An open Parquet file; use it as a context manager.
+
+    schema: pyarrow's, with the names and types of the columns.
+    """
+
+    def __init__(self, path: AnyFile) -> None:
+        """Open the file; raises DataError if it cannot be read, or has more columns or rows than are accepted."""
+        import pyarrow.parquet
+
+        self.path, self._rows = path, 0
+        try:
+            self._source = path.open("rb") if isinstance(path, RemoteFile) else path
+            self._file = pyarrow.parquet.ParquetFile(self._source)
+            self._bytes = path.stat().st_size
+        except FileNotFoundError as error:
+            raise file_error(path, error) from None
+        except (pyarrow.ArrowException, OSError) as error:
+            raise self._unreadable(error) from None
+        self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
+        check_columns(path, self._metadata.num_columns)
+        self._limit("rows", self._metadata.num_rows, _ROWS, self._bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Yield pyarrow's record batches of at most `rows` rows of one row group, of all or the named columns.
+
+        Raises DataError for what cannot be read, and for a file that unpacks to far more than its size.
+        """
+        import pyarrow.parquet
+
+        total = 0
+        try:
+            for group in range(self._metadata.num_row_groups):
+                most, nested = self._bounds(group, columns)
+                file = self._file
+                if nested:
+                    file = pyarrow.parquet.ParquetFile(self._source, read_dictionary=nested)
+                for batch in file.iter_batches(min(rows, most), [group], columns):
+                    size = sum(map(_value_bytes, batch.columns))
+                    if nested:
+                        self._limit("bytes in the lists of a few rows", size, _BATCH_BYTES, 0)
+                    total += size
+                    self._limit("bytes", total, _TABLE_BYTES, self._bytes)
+                    self._rows += batch.num_rows
+                    yield batch
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+
+    def _bounds(self, group: int, columns: Sequence[str] | None) -> tuple[int, list[str]]:
+        """Return the most rows of a batch, and the lists of texts whose places in a dictionary are read first."""
+        most, nested = _BATCH_BYTES, []
+        metadata = self._metadata.row_group(group)
+        for number in range(self._metadata.num_columns):
+            chunk, column = metadata.column(number), self._metadata.schema.column(number)
+            if columns is not None and column.path.partition(".")[0] not in columns:
+                continue
+            name = repr(column.path[:40])
+            packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
+            self._limit(f"bytes in the column {name}", unpacked, _COLUMN_BYTES, packed)
+            has_bytes = column.physical_type in {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
+            value = self._longest(chunk) if has_bytes else 0
+            if value * chunk.num_values > _REPEATED_BYTES:
+                self._limit(f"bytes that repeat in the column {name}", value, _DICTIONARY_BYTES, packed)
+            if column.max_repetition_level:
+                self._limit(f"values in the lists of {name}", chunk.num_values, _NESTED_VALUES, packed)
+                if value * chunk.num_values > _BATCH_BYTES:
+                    nested.append(column.path)
+            elif value:
+                most = max(1, min(most, _BATCH_BYTES // value))
+        return most, nested
+
+    def _longest(self, chunk: Any) -> int:
+        """Return a limit on the bytes of a value that takes less than its bytes in the file; 0 if none does."""
+        if "DELTA_BYTE_ARRAY" in chunk.encodings:
+            return int(chunk.total_uncompressed_size)
+        start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at is not None)
+        handle = self.path.open("rb") if isinstance(self._source, Path) else self._source
+        try:
+            handle.seek(start)
+            header = handle.read(len(_DICTIONARY_PAGE) + _VARINT_BYTES)
+        finally:
+            if handle is not self._source:
+                handle.close()
+        if not header.startswith(_DICTIONARY_PAGE):
+            return 0 if header.startswith(_DATA_PAGES) else int(chunk.total_uncompressed_size)
+        size = 0
+        for place, byte in enumerate(header[len(_DICTIONARY_PAGE) :]):
+            size |= (byte & 0x7F) << 7 * place
+            if byte < 0x80:
+                break
+        return size >> 1
+
+    def _limit(self, what: str, seen: int, most: int, packed: int) -> None:
+        most = max(most, _RATIO * packed)
+        if seen > most:
+            raise DataError(
+                f"{self.path} has {seen:,} {what}",
+                expected=f"at most {most:,} in a file of {self._bytes:,} bytes",
+                repair="If it is not a compression bomb, save it again in several files",
+            )
+
+    def _unreadable(self, error: Exception) -> DataError:
+        reason = str(error).partition("\n")[0]
+        where = f" after row {self._rows:,}" if self._rows else ""
+        return DataError(f"{self.path} cannot be read as Parquet{where}: {reason}", repair="Make the file again")
+
+
+def check_columns(table: object, number: int) -> None:
+    """Raise DataError if a table, or one row of it, has more than MOST_COLUMNS columns."""
+    if number > MOST_COLUMNS:
+        raise DataError(
+            f"{table} has {number:,} columns",
+            expected=f"at most {MOST_COLUMNS:,}",
+            repair="Keep those that are read",
+        )
+
+
+def _value_bytes(array: Any) -> int:
+    """Return the bytes of an array's values, where a dictionary is used once for each value."""
+    import pyarrow
+    import pyarrow.compute
+
+    if isinstance(array, pyarrow.DictionaryArray):
+        try:
+            lengths = pyarrow.compute.binary_length(array.dictionary)
+        except pyarrow.ArrowNotImplementedError:  # its values have one size
+            return int(array.nbytes)
+        return int(pyarrow.compute.sum(lengths.take(array.indices)).as_py() or 0)
+    if isinstance(array, pyarrow.MapArray):
+        return _value_bytes(array.keys) + _value_bytes(array.items)
+    if isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray | pyarrow.FixedSizeListArray):
+        return _value_bytes(array.flatten())
+    if isinstance(array, pyarrow.StructArray):
+        return sum(map(_value_bytes, array.flatten()))
+    return int(array.nbytes)

@@ -1,0 +1,237 @@
+"""Small files that stand for gigabytes: each is refused, or read in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.config import read_toml
+from headwater.corpus.folder import Document, read_shard, write_documents
+from headwater.errors import DataError, UsageError
+from headwater.finetuning.inputs import encode
+from headwater.finetuning.rows import Raw
+from headwater.reading import ParquetTable, open_table, read_json
+from headwater.tokenizer import Tokenizer
+
+MEBI = 1 << 20
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory as Linux does")
+# Runs commands, each with arguments separated by tabs, in a process with bounded memory beyond its imports.
+WITHIN = """
+import resource, sys
+import numpy, pyarrow.parquet, torch
+import headwater.corpus.build, headwater.finetuning.stage, headwater.tokenizer
+from headwater.cli.main import main
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 700 * 2**20,) * 2)
+for line in sys.argv[1:]:
+    print("status", main(line.split("\\t")), flush=True)
+"""
+
+
+def repeated(path: Path, size: int, rows: int, form: str = "text") -> Path:
+    """Write a Parquet file of one long value in each row: as text, in lists, or extended from row to row."""
+    places = pa.array([0] * rows, pa.int32())
+    values: Any = pa.DictionaryArray.from_arrays(places, pa.array(["0" * size]))
+    options: dict[str, Any] = {}
+    if form == "lists":
+        values = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), values)
+    elif form == "prefixes":
+        values = pa.array(["0" * size] * rows)
+        options = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    labels = pa.array(["good", "bad"] * (rows // 2) + ["bad"] * (rows % 2))
+    pq.write_table(pa.table({"text": values, "label": labels}), path, compression="zstd", **options)
+    return path
+
+
+@LINUX
+def test_every_command_refuses_a_parquet_bomb_in_one_line(tmp_path: Path) -> None:
+    bomb = repeated(tmp_path / "bomb.parquet", 26 * MEBI, 400)
+    assert bomb.stat().st_size < 3_000
+    commands = [
+        f"corpus\tbuild\t{bomb}\t--out\t{tmp_path / 'corpus'}\t--workers\t1",
+        f"finetune\t--task\tclassify\t--train\t{bomb}\t--out\t{tmp_path / 'labels'}",
+    ]
+    found = subprocess.run([sys.executable, "-c", WITHIN, *commands], capture_output=True, text=True, check=False)
+    assert found.stdout.split() == ["status", "1"] * len(commands), found.stderr
+    assert found.stderr.count("bytes that repeat in the column 'text'; expected at most") == len(commands), (
+        found.stderr
+    )
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "prefixes"])
+def test_batches_of_long_values_have_few_rows(tmp_path: Path, form: str) -> None:
+    path = repeated(tmp_path / "a.parquet", 8 * MEBI, 20, form)
+    with ParquetTable(path) as table:
+        batches = [batch.num_rows for batch in table.batches(256)]
+    assert sum(batches) == 20
+    assert max(batches) * 8 * MEBI <= 64 * MEBI
+
+
+def test_lists_that_repeat_a_long_text_are_refused(tmp_path: Path) -> None:
+    path = repeated(tmp_path / "a.parquet", 2 * MEBI, 100, "lists")
+    with pytest.raises(DataError, match="bytes in the lists of a few rows"):
+        list(open_table(path).rows)
+
+
+def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 8 * MEBI), ["a"])}), path)
+    with pytest.raises(DataError, match=r"has 8,388,608 rows; expected at most [\d,]+ in a file of"):
+        open_table(path)
+
+
+def test_large_documents_are_read_back(tmp_path: Path) -> None:
+    texts = [f"{number} " + "river " * MEBI for number in range(12)]
+    write_documents((Document(str(number), text) for number, text in enumerate(texts)), tmp_path)
+    assert [document.text for document in read_shard(tmp_path / "documents-00000.parquet")] == texts
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.tsv"])
+def test_tables_of_more_than_ten_thousand_columns_are_refused(tmp_path: Path, name: str) -> None:
+    names = [f"c{number}" for number in range(10_001)]
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.table({one: ["x"] for one in names}), path)
+    elif name in {"a.csv", "a.tsv"}:
+        path.write_text(("," if name == "a.csv" else "\t").join(names) + "\n")
+    else:
+        path.write_text("{" + ", ".join(f'"{one}": "x"' for one in names) + "}\n")
+    with pytest.raises(DataError, match=r"has 10,001 columns; expected at most 10,000"):
+        list(open_table(path).rows)
+
+
+def test_rows_that_each_add_columns_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"c{number}": "x"}}\n' for number in range(10_001)))
+    with pytest.raises(DataError, match="columns; expected at most 10,000"):
+        open_table(path).all_columns()
+
+
+def workbook(path: Path, change: Any) -> Path:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], ["a", "b"], ["c", "d"]):
+        book.active.append(row)
+    book.save(path.with_suffix(".base"))
+    with (
+        zipfile.ZipFile(path.with_suffix(".base")) as base,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for name in base.namelist():
+            new.writestr(name, change(base.read(name)))
+    return path
+
+
+def test_workbooks_that_grow_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"<t>" + b" " * 68 * MEBI + b"</t>"
+    long = workbook(tmp_path / "long.xlsx", lambda part: part.replace(b"<t>a</t>", text))
+    with pytest.raises(DataError, match="unpacks to a text of more than"):
+        open_table(long)
+    monkeypatch.setattr("headwater.reading.tables._WORKBOOK_ROWS", 1_000)
+    far = workbook(tmp_path / "far.xlsx", lambda part: re.sub(b'(["AB])3"', rb'\g<1>99999999999"', part))
+    with pytest.raises(DataError, match="has more than 1,000 rows"):
+        list(open_table(far).rows)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "csv"])
+def test_a_packed_line_of_200_megabytes_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}.gz"
+    member = gzip.compress(b"0" * 8 * MEBI, 6)
+    path.write_bytes(gzip.compress(b"text\n" if suffix == "csv" else b"0") + 24 * member)
+    from headwater.corpus.sources.text import read_text_file
+
+    with pytest.raises(DataError, match="unpacks to a text of more than 67,108,864 characters"):
+        list(read_text_file(path, "text"))
+
+
+def keys(*parts: str) -> Iterator[str]:
+    for part in parts:
+        yield ".".join([part] * 33) + " = 1"
+        yield f"[{' . '.join([part] * 33)}]"
+        yield "x = {" + ".".join([part] * 33) + " = 1}"
+
+
+def test_keys_of_many_parts_are_refused_before_they_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.toml"
+    with monkeypatch.context() as patched:
+        patched.setattr("tomllib.loads", lambda _: pytest.fail("it was parsed"))
+        for text in [*keys("a", '"a"', "'a'", '"\\""'), ".".join("a" * 100_000) + " = 1"]:
+            path.write_text(text)
+            with pytest.raises(UsageError, match="has a key of more than 32 parts"):
+                read_toml(path)
+        path.write_text("#" * (MEBI + 1))
+        with pytest.raises(UsageError, match="has 1,048,577 bytes"):
+            read_toml(path)
+    dots = ".".join("a" * 99)
+    path.write_text(
+        f'# {dots}\na = "{dots}"\nb = """\n{dots}"""\nc = \'\'\'{dots}\'\'\'\n{".".join("d" * 32)} = 1'
+    )
+    assert read_toml(path)["b"] == dots
+
+
+def test_scanning_keys_takes_linear_time(tmp_path: Path) -> None:
+    """A second attempt at each quotation mark of these would take hours."""
+    path = tmp_path / "config.toml"
+    for text in ('x = """' + '\\"""' * 200_000, '"' + '\\"' * 500_000, "'''" * 300_000 + "'", 'a."' * 300_000):
+        path.write_text(text)
+        with pytest.raises(UsageError):
+            read_toml(path)
+
+
+def test_json_above_its_limit_is_read_by_lines_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.reading.files.JSON_BYTES", 1_000)
+    monkeypatch.setattr("headwater.reading.json_items.JSON_BYTES", 1_000)
+    path = tmp_path / "a.json"
+    path.write_text('{"text": "a"}\n' * 200)
+    assert len(list(open_table(path).rows)) == 200
+    path.write_text("[" + '{"text": "a"},\n' * 200 + "{}]")
+    for read in (read_json, lambda path: list(open_table(path).rows)):
+        with pytest.raises(DataError, match="is a JSON value of more than"):
+            read(path)
+
+
+def test_a_long_text_is_cut_before_it_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.train(["the river runs"], vocab_size=270).with_task_tokens()
+    rows = [Raw(("the river runs " * 100_000,), "a", number) for number in range(12)]
+    before = encode(rows[:1], "classify", tokenizer, 64)
+    longest: list[int] = []
+    whole = Tokenizer.encode_batch
+
+    def watched(self: Tokenizer, texts: Any, *rest: Any) -> Any:
+        longest.append(sum(map(len, texts)))
+        return whole(self, texts, *rest)
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", watched)
+    after = encode(rows, "classify", tokenizer, 64)
+    assert max(longest) <= 9 * MEBI
+    assert after.ids[:64].tolist() == before.ids.tolist()
+    assert all(after.cut > 0)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")]
+)
+def test_too_little_memory_is_one_message(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from headwater.cli import main as module
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "get_command", fails)
+    assert module.main(["doctor"]) == 1
+    assert capsys.readouterr().err.startswith("Error: the memory is too small for this command.")
