@@ -158,15 +158,21 @@ def test_a_configuration_of_a_giant_is_refused_at_once(tmp_path: Path, key: str,
         load_model(tmp_path)
 
 
-def test_an_index_names_no_file_outside_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "secret.safetensors").write_bytes(b"")
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "pytorch_model.bin.index.json"])
+def test_an_index_names_no_file_outside_its_folder(tmp_path: Path, index: str) -> None:
+    secret = tmp_path / "secret.safetensors"
+    secret.write_bytes(b"")
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text(json.dumps(CONFIG))
-    for name in ("../secret.safetensors", str(tmp_path / "secret.safetensors")):
-        index = {"weight_map": {"transformer.wte.weight": name}}
-        (model / "model.safetensors.index.json").write_text(json.dumps(index))
-        with pytest.raises(FolderError, match="not there"):
+    (model / "link").symlink_to(secret)
+    for name, reason in (
+        ("../secret.safetensors", "not there"),
+        (str(secret), "not there"),
+        ("link", "is a link"),
+    ):
+        (model / index).write_text(json.dumps({"weight_map": {"transformer.wte.weight": name}}))
+        with pytest.raises(FolderError, match=reason):
             load_model(model)
 
 

@@ -9,7 +9,7 @@ import pytest
 from headwater.errors import FolderError
 from headwater.reading import read_json
 from headwater.storage.files import write_json
-from headwater.storage.provenance import MANIFEST, Manifest, read_manifest
+from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_manifest
 from headwater.storage.stage import Stage
 
 
@@ -25,3 +25,35 @@ def test_a_file_outside_of_the_folder_is_refused(name: str, tmp_path: Path) -> N
     write_json(path, manifest.model_copy(update={"files": {name: record}}).sealed().to_dict())
     with pytest.raises(FolderError, match="names a file outside of its folder"):
         read_manifest(tmp_path / "corpus")
+
+
+@pytest.mark.parametrize("kind", ["corpus", "tokens", "checkpoint", "model"])
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_a_link_out_of_the_folder_is_refused(kind: str, linked: str, tmp_path: Path) -> None:
+    folder, private = tmp_path / "given", tmp_path / "private"
+    with Stage(folder, kind=kind, config={}, inputs={}).write() as work:
+        (work / "inner").mkdir()
+        (work / "inner" / "part.txt").write_text("mine")
+    (folder / "inner").rename(private)
+    if linked == "folder":
+        (folder / "inner").symlink_to(private)
+    else:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "part.txt").symlink_to(private / "part.txt")
+    with pytest.raises(FolderError, match="is a link to a file outside of"):
+        open_folder(folder)
+
+
+def test_links_in_the_folder_and_to_the_hubs_cache_are_read(tmp_path: Path) -> None:
+    cache = tmp_path / "models--one--name"
+    folder, blobs = cache / "snapshots" / "1", cache / "blobs"
+    with Stage(folder, kind="model", config={}, inputs={}).write() as work:
+        (work / "a.txt").write_text("a")
+        (work / "b.txt").write_text("b")
+    blobs.mkdir()
+    (folder / "a.txt").rename(blobs / "0")
+    (folder / "a.txt").symlink_to("../../blobs/0")
+    (folder / "b.txt").rename(folder / "c.txt")
+    (folder / "b.txt").symlink_to("c.txt")
+    (tmp_path / "latest").symlink_to(folder)
+    assert {*open_folder(tmp_path / "latest").files} == {"a.txt", "b.txt"}

@@ -160,9 +160,10 @@ def open_folder(folder: Path, kind: str | None = None, *, hashes: bool | None = 
 
 
 def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None) -> None:
-    """Compare the files of `folder` with its manifest; raises FolderError naming the first that differs.
+    """Compare the files of `folder` with its manifest; raise FolderError naming the first that differs.
 
-    `hashes` None compares hashes when all files together are below HASH_WHEN_BELOW bytes.
+    A link out of the folder differs. `hashes` None compares hashes when all files together are below
+    HASH_WHEN_BELOW bytes.
     """
     if hashes is None:
         hashes = sum(record.bytes for record in manifest.files.values()) < HASH_WHEN_BELOW
@@ -171,6 +172,7 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
         path = folder / name
         if not path.is_file():
             raise FolderError(f"{path} is missing", repair=repair)
+        check_name(path, folder)
         size = path.stat().st_size
         if size != record.bytes:
             raise FolderError(f"{path} has {size:,} bytes", expected=f"{record.bytes:,}", repair=repair)

@@ -21,7 +21,7 @@ from torch import Tensor
 from headwater.errors import DataError, FolderError
 from headwater.model.io.huggingface import plain_name
 from headwater.model.io.pickled import read_pickled
-from headwater.reading import parse_json, read_json
+from headwater.reading import check_name, parse_json, read_json
 from headwater.shipped import refuse_pointer
 from headwater.storage import atomic_path
 
@@ -188,6 +188,7 @@ def _shards(index: Path) -> list[Path]:
     for name in names:
         if Path(name).name != name or not (index.parent / name).is_file():
             raise FolderError(f"{index} names {name}, which is not there", repair="Copy the folder again")
+        check_name(index.parent / name, index.parent)
     return [index.parent / name for name in names]
 
 
