@@ -12,6 +12,7 @@ from typing import Any
 from headwater.errors import FolderError, require_extra
 
 GGUF, CHECKPOINT = ".gguf", "ckpt.pt"
+_GGUF_VALUES = 1 << 21  # a vocabulary of 256,000 tokens has 1.3 million
 _PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 _POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -34,9 +35,24 @@ def open_gguf(path: Path) -> Any:
     with require_extra("export", "reading GGUF"):
         import gguf
     refuse_pointer(path)
+
+    class Reader(gguf.GGUFReader):
+        """The library's reader goes on behind the end of the file, as often as a count in the file says."""
+
+        _values = 0
+
+        def _get(self, offset: int, dtype: Any, count: Any = 1, *rest: Any, **named: Any) -> Any:
+            self._values += 1
+            if self._values > _GGUF_VALUES:
+                raise ValueError(f"its header has more than {_GGUF_VALUES:,} values")
+            found = super()._get(offset, dtype, count, *rest, **named)
+            if len(found) != int(count):
+                raise ValueError("it ends early, or a count in its header is wrong")
+            return found
+
     try:
-        return gguf.GGUFReader(path)
-    except (ValueError, IndexError, KeyError, OverflowError) as error:
+        return Reader(path)
+    except (ValueError, IndexError, KeyError, OverflowError, RecursionError) as error:
         raise FolderError(
             f"{path} is not a whole GGUF file: {str(error)[:100]}", repair="Copy it or make it again"
         ) from None
