@@ -98,7 +98,7 @@ JOURNEYS = {
     "own-labels": Journey(
         (
             *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "freeze", "predict")),
-            *(f"own-labels/{name}.sh" for name in ("table", "further", "longer")),
+            *(f"own-labels/{name}.sh" for name in ("table", "several", "further", "longer")),
             *(f"own-labels/{name}.py" for name in ("classifier", "scikit", "other_inputs")),
         ),
         {
@@ -407,6 +407,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     ]
     (folder / "reviews.csv").write_text("review,stars\n" + "\n".join(row.strip() for row in rows) + "\n", "utf-8")
     (folder / "new-reviews.csv").write_text("review\nA new one\nAnd another\n", "utf-8")
+    topics = [f"Review number {n},{n % 2},{n // 2 % 2},{n // 4 % 2}" for n in range(40)]
+    (folder / "topics.csv").write_text("\n".join(["review,delivery,price,quality", *topics, ""]), "utf-8")
     for name in ("train", "test"):
         table = "\n".join(row.replace(",", "\t").strip() for row in rows)
         (folder / f"{name}.tsv").write_text(f"text\tlabel\n{table}\n", "utf-8")
@@ -529,7 +531,17 @@ def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
         (folder / "quickstart").symlink_to(home / "quickstart")
         return
     folder.mkdir()
-    given = ["my_texts", "quickstart", "reviews.csv", "new-reviews.csv", "train.tsv", "test.tsv", "pages", "runs"]
+    given = [
+        "my_texts",
+        "quickstart",
+        "reviews.csv",
+        "new-reviews.csv",
+        "topics.csv",
+        "train.tsv",
+        "test.tsv",
+        "pages",
+        "runs",
+    ]
     for entry in (*given, "fine-tuned"):
         (folder / entry).symlink_to(home / entry)
     if journey.needs_data:

@@ -123,7 +123,7 @@ def test_predict_reads_a_table_with_a_classifier(
 @pytest.mark.parametrize(
     ("changes", "seen"),
     [
-        ({"problem_type": "multi_label_classification"}, "multi_label_classification"),
+        ({"problem_type": "ranking"}, "ranking"),
         ({"problem_type": "regression"}, "3 outputs"),
         ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "id2label"),
         ({"id2label": {"0": "a", "1": "b"}}, "shape"),

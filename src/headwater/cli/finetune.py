@@ -72,7 +72,10 @@ def finetune(
     answers: Annotated[
         str | None, _column("answers", "List of answers, or several columns: first,second.")
     ] = None,
-    label: Annotated[str | None, _column("label", "Class, score, or number of the right answer.")] = None,
+    label: Annotated[
+        str | None,
+        _column("label", "Class, score, number of the right answer, or with target=labels: a,b,c of 0 and 1."),
+    ] = None,
     epochs: Annotated[float | None, _training("--epochs", "Passes over the training rows.")] = None,
     learning_rate: Annotated[
         float | None,
@@ -137,6 +140,8 @@ def finetune(
         "answers": [name.strip() for name in answers.split(",")] if answers is not None else None,
         "label": label,
     }
+    if label is not None and "," in label and "target=labels" in [one.replace(" ", "") for one in settings or ()]:
+        columns["label"] = [name.strip() for name in label.split(",")]
     keys = {
         "epochs": epochs,
         "learning_rate": "search" if find_lr else learning_rate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from headwater.finetuning.rows import Raw, Target, class_name
 _FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {
     "answer": ("the right answer's number, from 0", lambda y: isinstance(y, int) and y >= 0),
     "score": ("a number", lambda y: number_of(y) is not None),
+    "labels": ("a list of labels", lambda y: all(isinstance(one, str | int | float) and one == one for one in y)),
     "class": ("a class, as text or a number", lambda y: isinstance(y, str | int | float) and y == y),
 }
 
@@ -48,18 +49,46 @@ def as_labels(y: Any) -> list[Any]:
     return as_list(y)
 
 
+def as_label_sets(y: Any, known: Sequence[Any] = ()) -> tuple[list[tuple[Any, ...]], list[Any] | None]:
+    """Return each row's labels, and the labels of the columns if `y` is an indicator matrix, else None.
+
+    An indicator matrix is what scikit-learn's MultiLabelBinarizer returns, (rows, labels) of 0 and 1, dense or
+    sparse, or a table whose columns are named. Any other `y` has a list, tuple or set of labels for each row.
+    Columns without names are those of the labels `known`, or are named by their numbers, from 0.
+    """
+    if y is None:
+        raise UsageError("y is None", expected="the labels of each row")
+    names = list(y.columns) if hasattr(y, "columns") else None
+    rows = as_list(y.toarray() if hasattr(y, "toarray") else y)
+    if names is None and not hasattr(y, "shape"):
+        for number, row in enumerate(rows, 1):
+            if isinstance(row, str) or not np.iterable(row):
+                raise DataError(f"y has {row!r} in row {number}", expected='a list of labels, as ["a", "b"]')
+        return [tuple(sorted(row, key=str) if isinstance(row, set | frozenset) else row) for row in rows], None
+    if rows and not isinstance(rows[0], list | tuple | np.ndarray):
+        return as_label_sets(rows)  # a column of lists
+    width = len(rows[0]) if rows else 0
+    columns = names or ([*known] if len(known) == width else [*range(width)])
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(columns) or any(value not in (0, 1) for value in row):
+            raise DataError(f"y has {list(row)!r} in row {number}", expected="0 or 1 for each label")
+    return [tuple(column for column, has in zip(columns, row, strict=True) if has) for row in rows], columns
+
+
 def require_one_each(rows: int, labels: int) -> None:
     """Raise DataError unless there is a label for each row, and a row."""
     if not rows == labels > 0:
         raise DataError(f"there are {rows:,} rows and {labels:,} labels", expected="one each, and at least one")
 
 
-def checked_labels(y: list[Any], target: Target) -> list[str | int | float]:
+def checked_labels(y: list[Any], target: Target) -> list[Any]:
     """Return labels as rows carry them; raise DataError naming the row of a label that does not fit the target."""
     expected, fits = _FITTING[target]
     for number, label in enumerate(y, 1):
         if not fits(label):
             raise DataError(f"y has {label!r} in row {number}", expected=expected)
+    if target == "labels":
+        return [tuple(map(class_name, label)) for label in y]
     if target != "class":
         return y if target == "answer" else [float(label) for label in y]
     numbers = [label for label in y if isinstance(label, int | float)]

@@ -2,7 +2,7 @@
 
 A fine-tuned model that does not beat it is not worth its cost. The features are TF-IDF of words and character
 n-grams (Salton and Buckley 1988) and, for a pair or for a context and its answer, how much the two texts overlap.
-Logistic regression decides classes and answers; ridge regression decides scores.
+Logistic regression decides classes, answers and each of several labels; ridge regression decides scores.
 
 One text alone decides many pairs (Gururangan et al. 2018) and endings (Schwartz et al. 2017), the overlap decides
 others, and on skewed classes a constant answer can have the highest F1. So sets of features, strengths of the
@@ -21,7 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.finetuning.labels import Labels
-from headwater.finetuning.metrics import OF_CONFUSION, OF_SCORES, confusion_matrix, measure_classes, measure_scores
+from headwater.finetuning.metrics import (
+    OF_CONFUSION,
+    OF_SCORES,
+    confusion_matrix,
+    label_metric,
+    measure_classes,
+    measure_labels,
+    measure_scores,
+)
 from headwater.finetuning.rows import MetricName, TaskName, class_name
 
 # Sets of features by task, the largest last: what is in a set, and its name.
@@ -73,12 +81,14 @@ def compare(
     baseline = Baseline(task, labels, metric=metric, class_weight=class_weight).fit(*train, seed=seed)
     measured: dict[str, dict[str, Any]] = {}
     for name, (segments, targets) in parts.items():
-        known = np.flatnonzero(np.isfinite(targets))
+        known = np.flatnonzero(np.isfinite(targets).reshape(len(targets), -1).all(axis=1))
         if not len(known):
             continue
         truth, decided = targets[known], baseline.decide([segments[int(n)] for n in known])
         if labels.target == "score":
             figures = measure_scores(truth, decided)
+        elif labels.target == "labels":
+            figures = measure_labels(truth, decided)
         else:
             classes = max(labels.outputs, int(max(truth.max(), decided.max())) + 1)
             figures = measure_classes(truth.astype(np.int64), decided.astype(np.int64), classes)
@@ -126,7 +136,8 @@ class Baseline:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         self.task, self.labels, self.class_weight = task, labels, class_weight
-        self.metric: MetricName = metric or ("pearson" if labels.target == "score" else "accuracy")
+        by_target: dict[str, MetricName] = {"score": "pearson", "labels": "micro_f1"}
+        self.metric: MetricName = metric or by_target.get(labels.target, "accuracy")
         self.name = ""
         shared: dict[str, Any] = {"sublinear_tf": True, "max_features": FEATURES, "dtype": np.float32}
         self._vectors = [
@@ -164,7 +175,7 @@ class Baseline:
         """Return the candidate with the best metric over all held-out rows of a cross-validation."""
         sets = list(FEATURE_SETS[self.task])
         candidates = [_Candidate(one, strength) for one in reversed(sets) for strength in STRENGTHS]
-        if self.labels.target != "score":
+        if self.labels.target in ("class", "answer"):
             candidates += [_Candidate(constant=float(one)) for one in np.unique(targets)]
         if len(segments) < 2 * FOLDS:
             return _Candidate(sets[-1], STRENGTHS[1])
@@ -183,7 +194,7 @@ class Baseline:
     ) -> float:
         if candidate.constant is not None:
             return self._measured(targets, np.full(len(targets), candidate.constant))
-        whole, decided = features[candidate.features], np.empty(len(targets))
+        whole, decided = features[candidate.features], np.empty(targets.shape)
         # Rows with the same first text are in one fold. Otherwise the words of a premise that comes with every
         # label are evidence against the label of the row that is held out. A choice may have an empty context.
         first = [next(filter(None, row), "") for row in segments]
@@ -203,6 +214,8 @@ class Baseline:
     def _measured(self, truth: Floats, decided: Floats) -> float:
         if self.metric in OF_SCORES:
             return float(OF_SCORES[self.metric](truth, decided))
+        if self.labels.target == "labels":
+            return float(label_metric(self.metric, truth, decided))
         classes = max(self.labels.outputs, int(max(truth.max(), decided.max())) + 1)
         return float(
             OF_CONFUSION[self.metric](confusion_matrix(truth.astype(np.int64), decided.astype(np.int64), classes))
@@ -215,6 +228,11 @@ class Baseline:
 
         if self.labels.target == "score":
             return Ridge(alpha=1 / strength).fit(features, targets)
+        if self.labels.target == "labels":
+            from sklearn.multiclass import OneVsRestClassifier
+
+            logistic = LogisticRegression(C=strength, max_iter=_STEPS)
+            return OneVsRestClassifier(logistic).fit(features, targets.astype(np.int64))
         if self.task == "choice":
             right = np.concatenate(
                 [

@@ -17,7 +17,7 @@ from typing import Any
 from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
 from headwater.finetuning.labels import listed
-from headwater.finetuning.rows import Raw, TaskName, class_name
+from headwater.finetuning.rows import Label, Raw, TaskName, class_name
 from headwater.reading import OpenTable, compose, open_table, parse_json
 from headwater.storage import SILENT, Progress
 
@@ -44,6 +44,9 @@ _ROLES: dict[TaskName, tuple[str, ...]] = {
     "choice": ("context", "question", "answers"),
 }
 _OPTIONAL = {"context", "question"}  # a story without a question, or a question without a story
+# A label's column in a row, as `class_name` spells its value.
+_YES, _EMPTY = {"1", "true"}, {"", "None", "nan"}
+_NO = {"0", "false", *_EMPTY}
 _NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
 
 
@@ -62,8 +65,8 @@ class Columns(Config):
     """Column of the question."""
     answers: list[str] | None = None
     """Columns of the answers, or one with a list."""
-    label: str | None = None
-    """Column of the label."""
+    label: str | list[str] | None = None
+    """Column of the label, or columns of 0 and 1, one for each of several labels."""
 
 
 def read_table(
@@ -341,8 +344,14 @@ def _answers(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list
     return [str(answer) for answer in answers]
 
 
-def _label(row: Mapping[str, Any], column: str | None, where: str) -> str | int | float | None:
+def _label(row: Mapping[str, Any], column: str | list[str] | None, where: str) -> Label:
+    if isinstance(column, list):
+        return _labels_of_columns(row, column, where)
     value = row.get(column) if column else None
+    if isinstance(value, list):
+        if all(isinstance(one, str | int | float) for one in value):
+            return tuple(map(class_name, value))
+        value = next(one for one in value if not isinstance(one, str | int | float))
     if isinstance(value, str):
         return value.strip() or None
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -352,3 +361,14 @@ def _label(row: Mapping[str, Any], column: str | None, where: str) -> str | int 
     if isinstance(value, int | float):
         return value
     raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
+
+
+def _labels_of_columns(row: Mapping[str, Any], columns: Sequence[str], where: str) -> Label:
+    """Return the names of the columns that have 1 in a row; None if all are empty."""
+    values = [class_name(row.get(column)).strip() for column in columns]
+    for column, value in zip(columns, values, strict=True):
+        if value not in _YES and value not in _NO:
+            raise DataError(f"{where}: column {column!r} has {value!r}", expected="0 or 1 for each label")
+    if all(value in _EMPTY for value in values):
+        return None
+    return tuple(compose(column) for column, value in zip(columns, values, strict=True) if value in _YES)

@@ -29,6 +29,7 @@ ClassName = Annotated[str, BeforeValidator(class_name)]
 # The metrics of each kind of label; the first is the default.
 _METRICS: dict[Target, tuple[MetricName, ...]] = {
     "class": ("accuracy", "f1", "macro_f1", "matthews"),
+    "labels": ("micro_f1", "macro_f1", "accuracy"),
     "score": ("pearson", "spearman"),
     "answer": ("accuracy",),
 }
@@ -50,9 +51,9 @@ class FinetuneConfig(Config):
     task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None
-    """What the labels are; by default inferred from the rows."""
+    """What the labels are; by default inferred from the rows. labels: any number of labels a row."""
     metric: MetricName | None = None
-    """Metric that chooses the best state; by default accuracy, or Pearson's correlation for scores."""
+    """Metric that chooses the best state; by default accuracy, micro_f1 for several labels, pearson for scores."""
     columns: Columns = Columns()
     compose: bool = True
     """Bring texts and labels of tables into Unicode's composed form, NFC, here and in predictions."""

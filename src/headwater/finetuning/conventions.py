@@ -7,10 +7,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 
 from headwater.errors import UsageError, suggest
 from headwater.finetuning.rows import Target
+
+
+class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
+    """An estimator was used before `fit`."""
 
 
 class Conventions(BaseEstimator):  # type: ignore[misc]
@@ -25,8 +30,14 @@ class Conventions(BaseEstimator):  # type: ignore[misc]
 
     @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return (rows, classes) log-probabilities; of two classes (rows,) log-odds of the second."""
+        """Return (rows, classes) log-probabilities; of two classes (rows,) log-odds of the second.
+
+        Of several labels a row, (rows, labels) log-odds of each.
+        """
         scores = self.predict_log_proba(X)
+        if self._target() == "labels":
+            with np.errstate(divide="ignore"):
+                return scores - np.log1p(-np.exp(scores))
         return scores[:, 1] - scores[:, 0] if self._target() == "class" and scores.shape[1] == 2 else scores
 
     def set_params(self, **parameters: Any) -> Self:
@@ -50,7 +61,7 @@ class Conventions(BaseEstimator):  # type: ignore[misc]
 
         tags, scores = super().__sklearn_tags__(), self._target() == "score"
         tags.estimator_type = "regressor" if scores else "classifier"
-        tags.classifier_tags = None if scores else ClassifierTags()
+        tags.classifier_tags = None if scores else ClassifierTags(multi_label=self._target() == "labels")
         tags.regressor_tags = RegressorTags() if scores else None
         tags.target_tags.required = True
         tags.input_tags.two_d_array, tags.input_tags.string = False, True

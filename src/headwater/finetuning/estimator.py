@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
-from sklearn.exceptions import NotFittedError
 
 from headwater import shipped
 from headwater.config import Config
@@ -35,7 +34,7 @@ from headwater.finetuning.arrays import (
 )
 from headwater.finetuning.baseline import ClassWeight
 from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.conventions import Conventions
+from headwater.finetuning.conventions import Conventions, NotFitted
 from headwater.finetuning.explanation import explain
 from headwater.finetuning.fine_tuned import FineTuned, parse_part
 from headwater.finetuning.further import METRICS_FILE, check_start
@@ -54,7 +53,7 @@ from headwater.storage import SILENT, PlainProgress, Stage, write_json
 from headwater.training import OnUpdate, TrainingPrecision
 
 ESTIMATOR_FILE = "estimator.json"
-_OWN = {"base", "verbose", "warm_start"}  # parameters that are not keys of FinetuneConfig
+_OWN = {"base", "verbose", "warm_start", "multi_label"}  # parameters that are not keys of FinetuneConfig
 
 
 class _Saved(Config):
@@ -63,6 +62,7 @@ class _Saved(Config):
     parameters: dict[str, Any] = Field(default_factory=dict)
     classes: list[str | bool | int | float] = Field(default_factory=list)
     comparison: dict[str, Any] | None = None
+    indicator: bool = False
     label_type: str = "str"  # 0.1.0 writes only the type of the classes
 
 
@@ -82,7 +82,7 @@ class Estimator(Conventions):
     """
 
     task: ClassVar[TaskName]
-    fixed_target: ClassVar[Target | None] = "class"  # None: the parameter `target`
+    fixed_target: ClassVar[Target | None] = "class"  # None: a parameter decides it
 
     base: Any = shipped.DEFAULT
     _: KW_ONLY
@@ -112,7 +112,7 @@ class Estimator(Conventions):
 
         Raises DataError, naming the row, for rows that cannot be learned from.
         """
-        config, y = self._config(), as_labels(y)
+        config, y = self._config(), self._labels_of(y)
         progress = PlainProgress() if self.verbose else SILENT
         names, rows = checked_labels(y, self._target()), self._rows(X)
         require_one_each(len(rows), len(names))
@@ -267,7 +267,7 @@ class Estimator(Conventions):
 
         Rows without text, which have no prediction, are not measured.
         """
-        predicted, truth = self.predict(X), checked_labels(as_labels(y), self._target())
+        predicted, truth = self.predict(X), checked_labels(self._labels_of(y), self._target())
         require_one_each(len(predicted), len(truth))
         weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
         measured = [n for n, one in enumerate(predicted.tolist()) if one is not None and one == one]
@@ -295,15 +295,15 @@ class Estimator(Conventions):
             config={"task": self.task, **parameters, "weights": fingerprint(fine_tuned.model).hex()},
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
-            defaults={"task_model": "pooling", "compose": False, "warm_start": False},
+            defaults={"task_model": "pooling", "compose": False, "warm_start": False, "multi_label": False},
         )
         if stage.is_complete():
             return
         with stage.write() as work:
             fine_tuned.save(work)
             classes = [] if self.classes_ is None else self.classes_.tolist()
-            compared = getattr(self, "_comparison", None)
-            known = {} if compared is None else {"comparison": compared}
+            known = {"comparison": vars(self).get("_comparison"), "indicator": vars(self).get("indicator_")}
+            known = {key: value for key, value in known.items() if value}
             write_json(work / ESTIMATOR_FILE, {"parameters": parameters, "classes": classes, **known})
 
     @classmethod
@@ -317,19 +317,20 @@ class Estimator(Conventions):
         folder = Path(folder)
         fine_tuned = FineTuned.load(folder, device=choose_device("auto", training=False)).for_task(cls.task)
         labels = fine_tuned.labels
-        other = fine_tuned.task != cls.task and not fine_tuned.templates
-        if other or cls.fixed_target not in (None, labels.target):
+        parameters = cls._parameters_for(labels.target)
+        if parameters is None or (fine_tuned.task != cls.task and not fine_tuned.templates):
             regress = fine_tuned.task == "classify" and labels.target == "score"
             task = "regress" if regress else fine_tuned.task
             raise MismatchError(f"{folder} was fine-tuned for task {task}", expected=f"that of {cls.__name__}")
         path = folder / ESTIMATOR_FILE
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
-        known = {"compose": fine_tuned.compose} | ({} if cls.fixed_target else {"target": labels.target})
-        estimator = cls(original_base(folder)).set_params(**saved.parameters | known)
+        known = {"compose": fine_tuned.compose} | parameters
+        shared = {k: v for k, v in saved.parameters.items() if k not in {"multi_label", "target"}}
+        estimator = cls(original_base(folder)).set_params(**shared | known)
         estimator.fine_tuned_ = fine_tuned
         classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
         estimator.classes_ = np.array(classes) if classes else None
-        estimator.n_features_in_ = 1
+        estimator.n_features_in_, estimator.indicator_ = 1, saved.indicator
         metrics = folder / METRICS_FILE  # of `headwater finetune`
         estimator._comparison = baseline.recorded(read_json(metrics)) if metrics.is_file() else saved.comparison
         return estimator
@@ -337,8 +338,17 @@ class Estimator(Conventions):
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         raise NotImplementedError
 
+    @classmethod
+    def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
+        """Return the parameters of an estimator of this class for these labels; None if it does not have them."""
+        return {} if target == cls.fixed_target else None
+
     def _target(self) -> Target:
-        return self.fixed_target or getattr(self, "target")  # noqa: B009 - only `Similarity` has the attribute
+        assert self.fixed_target is not None
+        return self.fixed_target
+
+    def _labels_of(self, y: Any) -> list[Any]:
+        return as_labels(y)
 
     def _learn_labels(
         self, rows: list[Raw], y: list[Any], start: FineTuned | None
@@ -398,7 +408,3 @@ class Estimator(Conventions):
 
 
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
-
-
-class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
-    """An estimator was used before `fit`."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from headwater.errors import DataError, counted
+from headwater.finetuning.arrays import as_label_sets, as_list, checked_weights, require_one_each
 from headwater.finetuning.estimator import Estimator
-from headwater.finetuning.rows import TaskName
+from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning.labels import Labels, learn_labels
+from headwater.finetuning.rows import Raw, Target, TaskName
+from headwater.training import OnUpdate
 
 
-class Classifier(Estimator):
-    """Text to class: X is a column of texts."""
-
-    task = "classify"
+class _OneText(Estimator):
+    task: ClassVar[TaskName] = "classify"
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         if isinstance(row, list | tuple) and len(row) == 1:
@@ -24,10 +27,91 @@ class Classifier(Estimator):
         return (_text(row, number),)
 
 
-class Regressor(Classifier):
+class Regressor(_OneText):
     """Text to a score: X is a column of texts, y one of numbers."""
 
     fixed_target = "score"
+
+
+@dataclass(eq=False, repr=False)
+class Classifier(_OneText):
+    """Text to class: X is a column of texts.
+
+    With `multi_label=True` a row has any number of labels: y is a list of lists, or an indicator matrix (rows,
+    labels) of 0 and 1, as scikit-learn's MultiLabelBinarizer returns it, whose columns `classes_` names. `predict`
+    returns the form that `fit` was given: tuples, or such a matrix. A label is predicted if its probability is at
+    least one half.
+    """
+
+    multi_label: bool = False
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, on_update: OnUpdate | None = None) -> Self:
+        """Fine-tune the base on texts X with labels y; see `Estimator.fit`."""
+        self._columns = as_label_sets(y)[1] if self.multi_label else None
+        super().fit(X, y, sample_weight, on_update=on_update)
+        self.indicator_ = self._columns is not None
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return (rows,) classes, as in y; of several labels (rows,) tuples or (rows, labels) of 0 and 1.
+
+        A row without text has no prediction: None, or NaN in a matrix.
+        """
+        if not self.multi_label:
+            return super().predict(X)
+        probabilities = self.predict_proba(X)
+        decided = self._fitted().decide(probabilities)
+        missing = np.asarray(np.isnan(probabilities).all(axis=1))
+        if self.indicator_:
+            decided[missing] = np.nan
+            return decided if missing.any() else decided.astype(np.int64)
+        sets = np.empty(len(decided), dtype=object)
+        for row, has in enumerate(decided):
+            sets[row] = None if missing[row] else tuple(np.asarray(self.classes_)[has == 1].tolist())
+        return sets
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on rows with text. Of several labels all must be right."""
+        if not self.multi_label:
+            return super().score(X, y, sample_weight)
+        truth, predicted = as_label_sets(y, as_list(self.classes_))[0], list(self.predict(X))
+        require_one_each(len(predicted), len(truth))
+        weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
+        if self.indicator_:
+            classes = np.asarray(self.classes_)
+            predicted = [None if row[0] != row[0] else classes[row == 1].tolist() for row in predicted]
+        kept = [row for row, one in enumerate(predicted) if one is not None]
+        if not kept:
+            raise DataError("no row of X has a text", expected="rows to measure on")
+        right = [{*map(self._name, predicted[row])} == {*map(self._name, truth[row])} for row in kept]
+        return float(np.average(right, weights=weights[kept]))
+
+    @classmethod
+    def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
+        return {"multi_label": target == "labels"} if target in ("class", "labels") else None
+
+    def _target(self) -> Target:
+        return "labels" if self.multi_label else "class"
+
+    def _labels_of(self, y: Any) -> list[Any]:
+        return as_label_sets(y)[0] if self.multi_label else super()._labels_of(y)
+
+    def _learn_labels(
+        self, rows: list[Raw], y: list[Any], start: FineTuned | None
+    ) -> tuple[Labels, npt.NDArray[Any] | None]:
+        if not self.multi_label:
+            return super()._learn_labels(rows, y, start)
+        given = [label for one in y for label in one] if self._columns is None else self._columns
+        by_name = {self._name(label): label for label in given}
+        if start is not None:
+            labels = start.labels.extended(rows, "y")
+            new = [by_name[name] for name in labels.names[len(start.labels.names) :]]
+            return labels, np.array([*as_list(self.classes_), *new])
+        if self._columns is None:
+            labels = learn_labels(rows, self.task, "labels", "y")
+        else:
+            labels = Labels(target="labels", names=[*by_name])
+        return labels, np.array([by_name[name] for name in labels.names])
 
 
 class Entailment(Estimator):
@@ -51,6 +135,13 @@ class Similarity(Entailment):
     task = "similarity"
     fixed_target = None
     target: Literal["score", "class"] = "score"
+
+    @classmethod
+    def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
+        return {"target": target}
+
+    def _target(self) -> Target:
+        return self.target
 
 
 class MultipleChoice(Estimator):

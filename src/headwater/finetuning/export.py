@@ -82,11 +82,14 @@ def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:
         one = Template((tokens.start,), (), (tokens.extract,), second)
         two = Template((tokens.start,), (tokens.delimiter,), (tokens.extract,), second, second)
     names = labels.output_names or ["LABEL_0"]
+    problems = {"labels": "multi_label_classification"}
     keys = {
         "architectures": [CLASSES[kind]],
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},
-        "problem_type": "regression" if labels.linear else "single_label_classification",
+        "problem_type": "regression"
+        if labels.linear
+        else problems.get(labels.target, "single_label_classification"),
         "classifier_dropout": task_model.dropout,
     }
     keys |= {} if padding is None else {"pad_token_id": padding}

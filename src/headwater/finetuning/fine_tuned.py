@@ -54,13 +54,13 @@ _WINDOW = 2_048
 class Prediction:
     """The label that a fine-tuned model gives one row.
 
-    label: class name, score, or number of the right answer, counted as in training; None for a row without text,
-    which has no prediction. probabilities: by class name, level or answer; empty for a linear score. cut: tokens
-    of the row that did not fit the context.
+    label: class name, list of labels, score, or number of the right answer, counted as in training; None for a row
+    without text, which has no prediction. probabilities: by class name, level or answer; empty for a linear score.
+    cut: tokens of the row that did not fit the context.
     """
 
     row: int
-    label: str | int | float | None
+    label: str | int | float | list[str] | None
     probabilities: dict[str, float]
     cut: int = 0
 
@@ -125,7 +125,12 @@ class FineTuned:
                 yield Prediction(row.row, None, {}) if empty else replace(prediction, cut=cut)
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        """Return (examples,): the index of the most probable output, or the expected score."""
+        """Return (examples,): the index of the most probable output, or the expected score.
+
+        Of several labels (examples, outputs): 1 for each with a probability of at least one half, else 0.
+        """
+        if self.labels.target == "labels":
+            return (probabilities >= 0.5).astype(np.float64)
         if self.labels.linear:
             return probabilities[:, 0].astype(np.float64)
         if self.labels.target == "score":
@@ -134,8 +139,11 @@ class FineTuned:
 
     def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:
         """Return one row's prediction from its probabilities, (outputs or answers,)."""
-        decided = float(self.decide(share[None])[0])
-        names, first = self.labels.output_names, self.labels.first_answer
+        names, first, decision = self.labels.output_names, self.labels.first_answer, self.decide(share[None])[0]
+        if self.labels.target == "labels":
+            chosen = [name for name, has in zip(names, decision, strict=True) if has]
+            return Prediction(number, chosen, {n: round(float(p), 6) for n, p in zip(names, share, strict=True)})
+        decided = float(decision)
         label: str | int | float = round(decided, 6)
         if self.labels.linear:
             return Prediction(number, label, {})

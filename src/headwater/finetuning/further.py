@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from headwater import shipped
@@ -25,7 +24,7 @@ from headwater.finetuning.fine_tuned import FineTuned, no_head
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import listed
 from headwater.finetuning.parts import Parts
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.rows import Raw, balance
 from headwater.finetuning.seen import Seen
 from headwater.finetuning.training import OUTPUTS, TrainingOutcome, journal_entry, measure_probabilities
 from headwater.reading import read_json
@@ -89,9 +88,9 @@ def continuation(model: Path, start: FineTuned, seen: Seen | None, parts: Parts)
     "without_rows": kept labels that no training row has, "notes": sentences about the labels}.
     """
     names, rows = parts.labels.names, parts.train.rows
-    there = set(parts.targets["train"].astype(np.int64).tolist())
+    there = balance(rows, parts.targets["train"], parts.labels)
     added = names[len(start.labels.names) :]
-    absent = [name for number, name in enumerate(names) if number not in there]
+    absent = [name for name in names if not there[name]]
     notes = []
     if added:
         notes.append(f"{counted(len(added), 'new label')}, after the others: {listed(added)}")

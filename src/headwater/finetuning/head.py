@@ -1,10 +1,10 @@
 """The one layer that fine-tuning adds, the model together with it, and what it is trained on.
 
 P(y | x) = softmax(h W_y), h the last block's output at the extract token (GPT-1 section 3.2, equation 3), with
-a bias as in the authors' code. With full attention h is the output at the first token (BERT, Devlin et al. 2019,
-section 3), and the second text has its own segment row; of a bidirectional LSTM each half is taken at its last
-position. Similarity adds the vectors of both orders before the layer; multiple choice has one output, and its
-softmax runs over the answers (section 3.3).
+a bias as in the authors' code; of several labels a row σ(h W_y), decided here. With full attention h is the
+output at the first token (BERT, Devlin et al. 2019, section 3), and the second text has its own segment row; of a
+bidirectional LSTM each half is taken at its last position. Similarity adds the vectors of both orders before the
+layer; multiple choice has one output, and its softmax runs over the answers (section 3.3).
 
 L2 is the task's loss, and L3 = L2 + λ · L1, with the language model's loss on the same inputs (equations 4 and 5),
 as the authors' code averages them: L2 over examples; L1 over the tokens of a sequence from the second to the
@@ -94,7 +94,7 @@ class TaskModel(nn.Module):
         A linear score has no probabilities, but its value.
         """
         targets = labels.probabilities(encoded)
-        probabilities = np.zeros_like(targets)
+        probabilities = np.zeros_like(targets if labels.target != "labels" else targets[:, : labels.outputs])
         device = self.head.weight.device
         loss = 0.0
         training = self.training
@@ -104,12 +104,11 @@ class TaskModel(nn.Module):
             if labels.linear:
                 probabilities[chosen] = logits.numpy()
                 continue
-            log_probabilities = logits.log_softmax(dim=1)
-            probabilities[chosen] = log_probabilities.exp().numpy()
-            loss -= float((log_probabilities * batch.targets).sum())
+            shares = log_probabilities(logits, batch)
+            probabilities[chosen] = shares.exp().numpy()[:, : probabilities.shape[1]]
+            loss -= float((shares * batch.targets).sum())
         self.train(training)
-        known = int(np.isfinite(encoded.targets).sum())
-        return probabilities, loss / max(1, known)
+        return probabilities, loss / max(1, int(encoded.known.sum()))
 
     def read(self, batch: Batch, **options: Any) -> Tensor:
         """Return the model's hidden states, (sequences, time, width); with padding and segments as needed."""
@@ -149,12 +148,25 @@ class TaskModel(nn.Module):
         return functional.linear(pooled, weight, bias)
 
 
+def log_probabilities(logits: Tensor, batch: Batch) -> Tensor:
+    """Return the logarithms that the batch's targets weigh: logits (examples, outputs) -> float32, of their shape.
+
+    They are of the softmax or, of several labels, of σ(x) for each that is there, then of σ(−x) for each that is
+    not.
+    """
+    logits = logits.float()
+    if batch.targets.shape[1] == 2 * logits.shape[1]:
+        return functional.logsigmoid(torch.cat([logits, -logits], dim=1))
+    return logits.log_softmax(dim=1)
+
+
 def class_loss(logits: Tensor, batch: Batch) -> Tensor:
     """L2 = −Σ weight · Σ_y p(y) log P(y | x): logits (examples, outputs) -> float32 scalar.
 
     p is 1 for the label, or shared between the two nearest levels of a score (Tai et al. 2015, section 4.2).
+    Several labels are independent given x: their logarithms are added.
     """
-    losses = -(batch.targets * logits.float().log_softmax(dim=1)).sum(dim=1)
+    losses = -(batch.targets * log_probabilities(logits, batch)).sum(dim=1)
     return (losses * batch.weights).sum()
 
 

@@ -117,9 +117,10 @@ class Encoded:
     """Rows as sequences of ids, flat, so that half a million of them fit in memory.
 
     ids: int32, all sequences one after another; starts: (sequences + 1,) int64, where each begins; first:
-    (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, NaN where unknown;
-    cut: (examples,) int32, the tokens that each lost to fit the context; outputs: (tokens, layers + 1, width)
-    float16, a frozen base's output for each token (`features`).
+    (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, or
+    (examples, outputs) of several labels, NaN where unknown; cut: (examples,) int32, the tokens that each lost to
+    fit the context; outputs: (tokens, layers + 1, width) float16, a frozen base's output for each token
+    (`features`).
     """
 
     ids: npt.NDArray[np.int32]
@@ -131,6 +132,12 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.first) - 1
+
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """(examples,) whether each has a target."""
+        known = np.isfinite(self.targets)
+        return known if known.ndim == 1 else np.asarray(known.all(axis=1))
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:

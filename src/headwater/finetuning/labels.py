@@ -17,7 +17,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.errors import DataError
-from headwater.finetuning.rows import Raw, Target, TaskName, class_name
+from headwater.finetuning.rows import Raw, Target, TaskName, class_name, label_set
 
 if TYPE_CHECKING:
     from headwater.finetuning.inputs import Encoded
@@ -48,11 +48,13 @@ class Labels(Config):
     @property
     def outputs(self) -> int:
         """The number of outputs of the head: one for a choice, whose softmax runs over the answers."""
-        return {"class": len(self.names), "score": len(self.levels) or int(self.linear), "answer": 1}[self.target]
+        if self.target == "score":
+            return len(self.levels) or int(self.linear)
+        return 1 if self.target == "answer" else len(self.names)
 
     @property
     def output_names(self) -> list[str]:
-        """The names of the head's outputs: classes, or levels of a score; none for a choice."""
+        """The names of the head's outputs: classes, labels, or levels of a score; none for a choice."""
         return self.names or [f"{level:.12g}" for level in self.levels]
 
     @cached_property
@@ -63,9 +65,15 @@ class Labels(Config):
     def probabilities(self, encoded: Encoded) -> npt.NDArray[np.float32]:
         """Return (examples, outputs or most answers): 1 at the label, or shared by the two levels around a score.
 
+        Of several labels (examples, 2 · outputs): 1 for each that a row has, then 1 for each that it lacks.
         A row is 0 if its label is unknown.
         """
-        known = np.isfinite(encoded.targets)
+        known = encoded.known
+        if self.target == "labels":
+            has = np.zeros((len(known), self.outputs))
+            if known.any():
+                has[known] = encoded.targets[known]
+            return np.hstack([has, known[:, None] - has]).astype(np.float32)
         targets = np.where(known, encoded.targets, 0)
         columns = int(np.diff(encoded.first).max(initial=1)) if self.target == "answer" else self.outputs
         result = np.zeros((len(targets), columns), dtype=np.float32)
@@ -88,18 +96,30 @@ class Labels(Config):
 
         Raises DataError, naming the row, for numbers among words and the reverse, and a score beyond the levels.
         """
-        if self.target != "class":
+        if self.target not in ("class", "labels"):
             return self
         new: dict[str, Raw] = {}
         for row in rows:
-            if row.label is not None and (label := class_name(row.label)) not in self._indices:
-                new.setdefault(label, row)
+            for label in self._names_of(row):
+                if label not in self._indices:
+                    new.setdefault(label, row)
         for label, row in new.items():
             self._check_kind(label, f"{name} row {row.row:,}")
-        return Labels(target="class", names=[*self.names, *sorted(new, key=class_order)])
+        return Labels(target=self.target, names=[*self.names, *sorted(new, key=class_order)])
+
+    def _names_of(self, row: Raw) -> tuple[str, ...]:
+        if row.label is None:
+            return ()
+        return label_set(row.label) if self.target == "labels" else (class_name(row.label),)
 
     def targets(self, rows: Sequence[Raw], name: str) -> npt.NDArray[np.float64]:
-        """Return `target_of` each row, NaN for a row without a label."""
+        """Return `target_of` each row: (rows,), or (rows, outputs) of several labels; NaN without a label."""
+        if self.target == "labels":
+            targets = np.zeros((len(rows), self.outputs))
+            for place, row in enumerate(rows):
+                targets[place, [int(self._index(one, row, name)) for one in self._names_of(row)]] = 1
+                targets[place] += np.nan if row.label is None else 0
+            return targets
         return np.array([self.target_of(row, name) for row in rows], dtype=np.float64)
 
     def target_of(self, row: Raw, name: str) -> float | None:
@@ -122,9 +142,14 @@ class Labels(Config):
                     expected=f"one from {self.levels[0]:g} to {self.levels[-1]:g}, as in training",
                 )
             return score
-        label = class_name(row.label)
+        if isinstance(row.label, tuple):
+            raise _several(row, where)
+        return self._index(class_name(row.label), row, name)
+
+    def _index(self, label: str, row: Raw, name: str) -> float:
         if (index := self._indices.get(label)) is not None:
             return float(index)
+        where = f"{name} row {row.row:,}"
         self._check_kind(label, where)
         raise DataError(
             f"{where} has the label {label!r}, which training did not have; it had {listed(self.names)}",
@@ -142,8 +167,13 @@ class Labels(Config):
                 repair="Write the labels of both files in the same way",
             )
 
-    def matches(self, row: Raw, answer: str | int | float) -> bool:
-        """Return whether a row's label is a model's answer: a class, or an answer's number, letter or text."""
+    def matches(self, row: Raw, answer: str | int | float | list[str]) -> bool:
+        """Return whether a row's label is a model's answer: a class, or an answer's number, letter or text.
+
+        Of several labels all must be equal, in any order.
+        """
+        if isinstance(answer, list):
+            return {*label_set(row.label)} == {*answer}
         if self.target != "answer":
             return class_name(row.label) == class_name(answer)
         try:
@@ -188,18 +218,27 @@ _ALL_DIFFERENT = 10  # rows from which labels that are all different are an iden
 
 
 def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, name: str) -> Labels:
-    """Return what the labels of the training rows mean; raise DataError if all are one class or one score."""
+    """Return what the labels of the training rows mean; raise DataError if all are one class or one score.
+
+    Rows with lists have several labels, if `target` does not say otherwise.
+    """
     known = [row for row in rows if row.label is not None]
     if not known:
         raise DataError(f"{name} has no labelled row", expected="a label for each row")
     if task == "choice":
         return _answer_labels(known, name)
+    if target is None and any(isinstance(row.label, tuple) for row in known):
+        target = "labels"
+    if target == "labels":
+        return _several_labels(known, name)
     numbers = [number_of(row.label) for row in known]
     if target is None:
         graded = len(set(numbers)) > 2 or any(n is not None and not n.is_integer() for n in numbers)
         target = "score" if task == "similarity" and None not in numbers and graded else "class"
     if target == "score":
         return Labels(target="score", levels=_levels(known, name))
+    if listing := next((row for row in known if isinstance(row.label, tuple)), None):
+        raise _several(listing, f"{name} row {listing.row:,}")
     names = {class_name(row.label): row for row in known}
     if len(names) < 2:
         only = next(iter(names))
@@ -214,6 +253,29 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
             repair="Name the column of the class with --label; for scores use --task regress",
         )
     return Labels(target="class", names=sorted(names, key=class_order))
+
+
+def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
+    """Return the labels of rows that may have several; raise DataError if none has more than one."""
+    sets = [label_set(row.label) for row in rows]
+    names = sorted({label for one in sets for label in one}, key=class_order)
+    if len(names) < 2:
+        raise DataError(f"{name} has only the label {listed(names)}", expected="two or more labels")
+    if all(len(one) == 1 for one in sets):
+        raise DataError(
+            f"{name} has one label in each of its {len(rows):,} rows, as {sets[0][0]!r}",
+            expected='lists in a cell, as ["a", "b"], or a column of 0 and 1 for each label: --label a,b',
+            repair="For one label a row leave out target=labels",
+        )
+    return Labels(target="labels", names=names)
+
+
+def _several(row: Raw, where: str) -> DataError:
+    return DataError(
+        f"{where} has several labels: {str(row.label)[:_SHOWN]}",
+        expected="one",
+        repair="For several labels a row: --set target=labels, or hw.Classifier(multi_label=True)",
+    )
 
 
 def _levels(rows: Sequence[Raw], name: str) -> list[float]:

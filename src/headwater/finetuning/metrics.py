@@ -4,7 +4,8 @@ Accuracy is a share and has Wilson's interval, which has a width even if all pre
 a bootstrap interval. F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples
 draws that matrix from a multinomial: exact, and fast for any number of examples. If every resample gives the same
 value (all predictions right, all wrong, or all of one class), matrices are drawn from the posterior of
-`_without_spread` instead. Pearson's and Spearman's correlations resample examples.
+`_without_spread` instead. Pearson's and Spearman's correlations, and
+F1 of several labels a row, resample examples.
 GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
 """
 
@@ -58,17 +59,7 @@ def by_class(confusion: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0."""
     right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     each = _f1_of_each(confusion)
-    return [
-        {
-            "class": name,
-            "precision": float(right[n] / max(predicted[n], 1)),
-            "recall": float(right[n] / max(true[n], 1)),
-            "f1": float(each[n]),
-            "count": int(true[n]),
-            "predicted": int(predicted[n]),
-        }
-        for n, name in enumerate(names)
-    ]
+    return [_class_entry(name, right[n], true[n], predicted[n], each[n]) for n, name in enumerate(names)]
 
 
 def matthews(confusion: Floats) -> Floats:
@@ -153,6 +144,85 @@ def _without_spread(confusion: Floats) -> Floats:
     right = np.eye(classes)
     prior = right / classes + (1 - right) / max(1, classes * (classes - 1))
     return (confusion + prior).ravel()
+
+
+def label_counts(truth: Floats, chosen: Floats) -> Floats:
+    """Return (rows, 2, labels): which labels are predicted rightly, and how often each is true plus predicted."""
+    return np.stack([truth * chosen, truth + chosen], axis=1)
+
+
+def micro_f1(counts: Floats) -> Floats:
+    """Return the F1 over the labels of all rows: sums of `label_counts`, (…, 2, labels) -> (…)."""
+    return _f1_of_counts(counts.sum(axis=-1, keepdims=True))[..., 0]
+
+
+def _f1_of_counts(counts: Floats) -> Floats:
+    """(…, 2, labels) -> (…, labels); 0 for a label that never occurs."""
+    right, both = counts[..., 0, :], counts[..., 1, :]
+    return np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
+
+
+# Metrics of sums of `label_counts`, by name.
+_OF_COUNTS: Mapping[str, Callable[[Floats], Floats]] = {
+    "micro_f1": micro_f1,
+    "macro_f1": lambda counts: _f1_of_counts(counts).mean(axis=-1),
+}
+
+
+def label_metric(name: str, truth: Floats, chosen: Floats) -> float:
+    """Return a metric of several labels, without its interval; see `measure_labels`."""
+    if name == "accuracy":
+        return float((truth == chosen).all(axis=1).mean())
+    return float(_OF_COUNTS[name](label_counts(truth, chosen).sum(axis=0)))
+
+
+def measure_labels(truth: Floats, chosen: Floats) -> dict[str, dict[str, Any]]:
+    """Return {metric: {value, interval}} for micro_f1, macro_f1 and accuracy: (rows, labels) of 0 and 1.
+
+    accuracy is the share of rows whose labels are all right. Rows are resampled. Where every resample has the same
+    value, the interval is Wilson's of the share J of right labels among those that are true or predicted, by
+    F1 = 2 J / (1 + J).
+    """
+    counts, random = label_counts(truth, chosen), np.random.default_rng(0)
+    right = (truth == chosen).all(axis=1)
+    measured: dict[str, dict[str, Any]] = {}
+    measured["accuracy"] = {
+        "value": label_metric("accuracy", truth, chosen),
+        "interval": list(wilson(int(right.sum()), len(right))),
+    }
+    flat = counts.reshape(len(counts), -1)
+    sums = np.concatenate(
+        [
+            random.multinomial(len(flat), np.full(len(flat), 1 / len(flat)), size) @ flat
+            for size in np.diff([*range(0, RESAMPLES, max(1, _CELLS // len(flat))), RESAMPLES])
+        ]
+    ).reshape(RESAMPLES, 2, -1)
+    for name, metric in _OF_COUNTS.items():
+        value, values = label_metric(name, truth, chosen), metric(sums)
+        low, high = _interval(values)
+        if np.ptp(values) == 0:
+            hit, both = int(counts[:, 0].sum()), int(counts[:, 1].sum())
+            low, high = (2 * share / (1 + share) for share in wilson(hit, max(1, both - hit)))
+        measured[name] = {"value": value, "interval": [min(low, value), max(high, value)]}
+    return measured
+
+
+def by_label(truth: Floats, chosen: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what `by_class` returns, of each of several labels: (rows, labels) of 0 and 1."""
+    right, true, predicted = (truth * chosen).sum(axis=0), truth.sum(axis=0), chosen.sum(axis=0)
+    each = _f1_of_counts(label_counts(truth, chosen).sum(axis=0))
+    return [_class_entry(name, right[n], true[n], predicted[n], each[n]) for n, name in enumerate(names)]
+
+
+def _class_entry(name: str, right: float, true: float, predicted: float, f1_of: float) -> dict[str, Any]:
+    return {
+        "class": name,
+        "precision": float(right / max(predicted, 1)),
+        "recall": float(right / max(true, 1)),
+        "f1": float(f1_of),
+        "count": int(true),
+        "predicted": int(predicted),
+    }
 
 
 def measure_scores(truth: Floats, predicted: Floats) -> dict[str, dict[str, Any]]:

@@ -110,7 +110,7 @@ def _shown(
         order = np.argsort(-np.abs(decided - encoded.targets), kind="stable")
         return order[:_MISTAKES], order[::-1][:_RIGHT]
     order = np.argsort(-probabilities.max(axis=1), kind="stable")
-    hit = decided[order] == encoded.targets[order]
+    hit = (decided == encoded.targets).reshape(len(decided), -1).all(axis=1)[order]
     return order[~hit][:_MISTAKES], order[hit][:_RIGHT]
 
 
@@ -130,8 +130,13 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> di
             }
         )
         segment = piece.segment
-    predicted = prediction.label if is_score else f"{prediction.label} ({share[output]:.0%})"
-    return {"row": row.row, "predicted": predicted, "label": row.label, "pieces": pieces}
+    predicted = prediction.label if is_score else f"{_named(prediction.label)} ({share[output]:.0%})"
+    return {"row": row.row, "predicted": predicted, "label": _named(row.label), "pieces": pieces}
+
+
+def _named(label: Any) -> Any:
+    """Return a label as it is shown: several are joined."""
+    return (", ".join(label) or "none") if isinstance(label, list | tuple) else label
 
 
 def around(pieces: Sequence[Piece], most: int = _CHARACTERS) -> list[Piece]:

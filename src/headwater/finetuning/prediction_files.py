@@ -7,14 +7,18 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.finetuning.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.rows import Raw
-from headwater.storage import to_json
+from headwater.storage import to_json, write_json_lines
 
 # The separator of each format with one.
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -95,7 +99,9 @@ class _Separated:
 
     def add(self, row: Raw, prediction: Prediction) -> None:
         added = _added_values(prediction, self.together, len(self.added))
-        self.handle.write(self._line([*self._fields(row), *("" if value is None else value for value in added)]))
+        self.handle.write(
+            self._line([*self._fields(row), *("" if value is None else _plain(value) for value in added)])
+        )
 
     def end(self) -> None:
         pass
@@ -166,7 +172,10 @@ class _Parquet:
         }
         for place, name in enumerate(self.added):
             values = [added[place] for _, added in self.waiting]
-            arrays[name] = pa.array(values, None if place == 0 else pa.string() if self.together else pa.float64())
+            kind = pa.string() if self.together else pa.float64()
+            if place == 0:  # the label, or a list of labels
+                kind = pa.list_(pa.string()) if any(isinstance(value, list) for value in values) else None
+            arrays[name] = pa.array(values, kind)
         if self.writer is None:
             self.schema = pa.schema([(name, array.type) for name, array in arrays.items()])
             self.writer = pq.ParquetWriter(self.handle, self.schema)
@@ -195,3 +204,23 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_predictions(
+    fine_tuned: FineTuned, part: str, rows: Sequence[Raw], probabilities: npt.NDArray[np.float32], work: Path
+) -> None:
+    """Write predictions-PART.jsonl: one line a row, with its texts, label, prediction and probabilities."""
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for row, share in zip(rows, probabilities, strict=True):
+            answers = len(row.segments) - 2 if fine_tuned.task == "choice" else len(share)
+            prediction = fine_tuned.prediction(row.row, share[:answers])
+            yield {
+                "row": row.row,
+                "texts": list(row.segments),
+                "label": row.label,
+                "prediction": prediction.label,
+                "probabilities": prediction.probabilities,
+            }
+
+    write_json_lines(work / f"predictions-{part}.jsonl", lines())

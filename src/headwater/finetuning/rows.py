@@ -7,11 +7,13 @@ one side.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 TaskName = Literal["classify", "entail", "similarity", "choice"]
 # The names of the tasks.
 TASK_NAMES: tuple[TaskName, ...] = ("classify", "entail", "similarity", "choice")
-Target = Literal["class", "score", "answer"]
-MetricName = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
+Target = Literal["class", "labels", "score", "answer"]
+# A label as a table has it; a tuple has the names of several.
+Label: TypeAlias = str | int | float | tuple[str, ...] | None
+MetricName = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 
 
@@ -35,13 +39,15 @@ class Raw:
     """One row with its label as in the file; `columns` is the whole row of the table, if that is kept."""
 
     segments: tuple[str, ...]
-    label: str | int | float | None = None
+    label: Label = None
     row: int = 0
     columns: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     def composed(self) -> Raw:
         """Return the row with its texts and label in Unicode's composed form, NFC."""
-        label = compose(self.label) if isinstance(self.label, str) else self.label
+        label = self.label
+        if isinstance(label, str | tuple):
+            label = compose(label) if isinstance(label, str) else tuple(map(compose, label))
         return replace(self, segments=tuple(map(compose, self.segments)), label=label)
 
     def is_empty(self, task: TaskName) -> bool:
@@ -51,13 +57,21 @@ class Raw:
         return any(missing) if task in {"entail", "similarity"} else all(missing)
 
 
-def class_name(label: str | int | float | None) -> str:
+def class_name(label: Label) -> str:
     """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged.
 
     True, which CSV has as "True" or "TRUE", is "true".
     """
     name = _WHOLE.sub(r"\1", str(label))
     return name.lower() if name.lower() in {"true", "false"} else name
+
+
+def label_set(label: Label) -> tuple[str, ...]:
+    """Return the names of the labels of a row that may have several; the text of a list is read as that list."""
+    if isinstance(label, str) and label.startswith("[") and label.endswith("]"):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            label = tuple(map(class_name, ast.literal_eval(label)))
+    return tuple(dict.fromkeys(map(class_name, label if isinstance(label, tuple) else (label,))))
 
 
 @dataclass(frozen=True)
@@ -88,9 +102,11 @@ def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
 
 
 def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
-    """Return the number of rows of each class, with each answer, or nearest to each level of a score."""
+    """Return the number of rows of each class or label, with each answer, or nearest to each level of a score."""
     if labels.target == "answer":
         return dict(sorted(Counter(class_name(row.label) for row in rows).items()))
+    if labels.target == "labels":
+        return dict(zip(labels.names, targets.sum(axis=0).astype(int).tolist(), strict=True))
     outputs = targets
     if labels.target == "score":
         outputs = np.abs(np.array(labels.levels)[:, None] - targets).argmin(axis=0)
@@ -146,7 +162,7 @@ def report(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tup
     texts = {row.segments for row in train.rows}
     repeated = [row.row for row in validation.rows if row.segments in texts]
     within = len(train.rows) - len(texts)
-    total = sum(classes.values())
+    total = max(1, sum(classes.values()))
     shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
     notes = [f"{len(train.rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
     if repeated:

@@ -181,10 +181,12 @@ def _labels(content: Mapping[str, Any], folder: Path) -> Labels:
     problem = content.get("problem_type") or ("regression" if len(names) == 1 else "single_label_classification")
     if problem == "regression" and len(names) == 1:
         return Labels(target="score", linear=True)
+    if problem == "multi_label_classification":
+        return Labels(target="labels", names=names)
     if problem != "single_label_classification" or len(names) < 2:
         raise DataError(
             f"{path} has problem_type = {problem!r} for {len(names)} outputs, which Headwater does not have",
-            expected="single_label_classification, or regression for one output",
+            expected="single_label_classification, multi_label_classification, or regression for one output",
         )
     return Labels(target="class", names=names)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,10 @@ from headwater.finetuning.further import (
     rows_seen,
 )
 from headwater.finetuning.inputs import Encoded, encode, truncation
-from headwater.finetuning.metrics import by_class, confusion_matrix
+from headwater.finetuning.metrics import by_class, by_label, confusion_matrix
 from headwater.finetuning.page import card, page
 from headwater.finetuning.parts import Parts, Tables, arrange_parts
+from headwater.finetuning.prediction_files import write_predictions
 from headwater.finetuning.rows import Raw, balance, report
 from headwater.finetuning.search import search_rate
 from headwater.finetuning.seen import Seen
@@ -58,7 +59,6 @@ from headwater.storage import (
     folder_lock,
     storage_errors,
     write_json,
-    write_json_lines,
     write_text,
 )
 from headwater.tokenizer import Tokenizer, missing_tokenizer
@@ -193,7 +193,7 @@ def run_stage(
         for part, rows in parts.rows.items()
     }
     for name in parts.tests:
-        if lacking := int(np.isnan(encoded[name].targets).sum()):
+        if lacking := int((~encoded[name].known).sum()):
             progress.note(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
     train, validation = encoded["train"], encoded["validation"]
     config.checked_metric(parts.labels)
@@ -289,29 +289,9 @@ def _moved_into(out: Path) -> Iterator[Path]:
         work.rmdir()
 
 
-def write_predictions(
-    fine_tuned: FineTuned, part: str, rows: Sequence[Raw], probabilities: npt.NDArray[np.float32], work: Path
-) -> None:
-    """Write predictions-PART.jsonl: one line a row, with its texts, label, prediction and probabilities."""
-
-    def lines() -> Iterator[dict[str, Any]]:
-        for row, share in zip(rows, probabilities, strict=True):
-            answers = len(row.segments) - 2 if fine_tuned.task == "choice" else len(share)
-            prediction = fine_tuned.prediction(row.row, share[:answers])
-            yield {
-                "row": row.row,
-                "texts": list(row.segments),
-                "label": row.label,
-                "prediction": prediction.label,
-                "probabilities": prediction.probabilities,
-            }
-
-    write_json_lines(work / f"predictions-{part}.jsonl", lines())
-
-
 def _measured(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]) -> dict[str, Any]:
     """Return the metrics of a test part, on its rows with text and label; only the counts if there is none."""
-    known = np.isfinite(encoded.targets)
+    known = encoded.known
     figures: dict[str, Any] = {"count": len(encoded), "labelled": int(known.sum())}
     if known.any():
         figures |= measure_probabilities(fine_tuned, encoded.targets[known], probabilities[known])
@@ -346,14 +326,16 @@ def _compared(
         "tests": {name: {"baseline": baselines[name]} if name in baselines else {} for name in parts.tests},
         "warnings": [],
     }
+    decided = outcome.fine_tuned.decide(outcome.probabilities)
+    if labels.target == "labels":
+        figures["classes"] = by_label(encoded["validation"].targets, decided, labels.names)
     if labels.target != "class":
         return figures
-    truth = encoded["validation"].targets.astype(np.int64)
-    decided = outcome.fine_tuned.decide(outcome.probabilities).astype(np.int64)
-    figures["classes"] = by_class(confusion_matrix(truth, decided, labels.outputs), labels.names)
-    if len(set(decided.tolist())) == 1 and len(set(truth.tolist())) > 1:
+    truth, chosen = encoded["validation"].targets.astype(np.int64), decided.astype(np.int64)
+    figures["classes"] = by_class(confusion_matrix(truth, chosen, labels.outputs), labels.names)
+    if len(set(chosen.tolist())) == 1 and len(set(truth.tolist())) > 1:
         figures["warnings"].append(
-            f"the model predicts {labels.names[decided[0]]!r} for all {len(decided):,} validation rows; "
+            f"the model predicts {labels.names[chosen[0]]!r} for all {len(chosen):,} validation rows; "
             "try more epochs, a larger --learning-rate or --set class_weight=balanced"
         )
     return figures
@@ -383,13 +365,15 @@ def summarise(
         "count": len(validation),
         "selected_on_validation": len(outcome.curve) > 1,
     }
-    if labels.target != "score":
-        majority = Counter(train.targets.astype(np.int64).tolist()).most_common(1)[0][0]
+    if labels.target in ("labels", "class", "answer"):
         summary["accuracy"] = best["accuracy"]["value"]
         summary["accuracy_interval"] = best["accuracy"]["interval"]
+    if labels.target in ("labels", "class"):
+        summary["macro_f1"] = best["macro_f1"]["value"]
+    if labels.target in ("class", "answer"):
+        majority = Counter(train.targets.astype(np.int64).tolist()).most_common(1)[0][0]
         summary["majority"] = float((validation.targets == majority).mean())
         if labels.target == "class":
-            summary["macro_f1"] = best["macro_f1"]["value"]
             summary["chance"] = 1 / labels.outputs
             summary["majority_class"] = labels.names[majority]
         else:

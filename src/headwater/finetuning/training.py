@@ -22,7 +22,7 @@ from headwater.finetuning.fine_tuned import FineTuned, build_task_model
 from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.labels import Labels
-from headwater.finetuning.metrics import measure_classes, measure_scores
+from headwater.finetuning.metrics import measure_classes, measure_labels, measure_scores
 from headwater.finetuning.rows import MetricName
 from headwater.model import build_model
 from headwater.storage import SILENT, Progress
@@ -244,6 +244,8 @@ def measure_probabilities(
     decided = fine_tuned.decide(probabilities)
     if fine_tuned.labels.target == "score":
         return measure_scores(targets, decided)
+    if fine_tuned.labels.target == "labels":
+        return measure_labels(targets, decided)
     truth, chosen = targets.astype("int64"), decided.astype("int64")
     measured = measure_classes(truth, chosen, probabilities.shape[1])
     return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}

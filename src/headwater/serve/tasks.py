@@ -204,7 +204,8 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
     else:
         rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
         async for p in _predicted(served, head, rows):
-            data.append({"index": p.row, "object": "score", "score": None if p.label is None else float(p.label)})
+            value = p.label if isinstance(p.label, float) else None
+            data.append({"index": p.row, "object": "score", "score": value})
     return {
         "id": f"score-{secrets.token_hex(12)}",
         "object": "list",

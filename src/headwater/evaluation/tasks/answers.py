@@ -47,7 +47,7 @@ class Answers(ChoiceTask):
         for row in read_questions(files["test"]):
             document, question, *answers = row.segments
             context = f"{document}{self._joined_by}{question}" if question else document
-            label = None if row.label is None else int(row.label)
+            label = int(row.label) if isinstance(row.label, str | int | float) else None
             content = {"context": context, "answers": answers, "label": label}
             examples.append(Example(str(row.row), content, text=context))
         return examples

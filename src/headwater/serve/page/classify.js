@@ -43,7 +43,7 @@ const answerOf = (parts, label, probabilities) => parts[2 + Number(label) - Math
 function showAnswer() {
   const { label, probabilities, words, task, parts } = answer;
   byId("classified").hidden = false;
-  byId("classified-label").textContent = label === null ? "–" : task === "choice" ? answerOf(parts, label, probabilities) : String(label);
+  byId("classified-label").textContent = label === null ? "–" : task === "choice" ? answerOf(parts, label, probabilities) : Array.isArray(label) ? label.join(", ") || "–" : String(label);
   const sorted = Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
   byId("classified-bars").replaceChildren(...sorted.map(([name, p]) => make("li", {}, make("code", {}, name), bar(p))));
   // A score changes by parts of its scale, a probability by percentage points.

@@ -1,0 +1,233 @@
+"""Rows with several labels: the loss, the metrics, the forms of y and of tables, and what leaves the package."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.preprocessing import MultiLabelBinarizer
+from starlette.testclient import TestClient
+from torch.nn import functional
+
+from headwater.errors import DataError
+from headwater.finetuning.batches import collate
+from headwater.finetuning.columns import Columns, read_table
+from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning.estimators import Classifier
+from headwater.finetuning.export import export_classifier
+from headwater.finetuning.head import class_loss
+from headwater.finetuning.inputs import encode
+from headwater.finetuning.labels import Labels, learn_labels
+from headwater.finetuning.metrics import measure_labels
+from headwater.finetuning.predict import predict_file
+from headwater.finetuning.rows import Raw
+from headwater.finetuning.stage import finetune
+from headwater.serve.api import create_app
+from headwater.serve.limits import Limits
+from headwater.serve.opening import open_models
+from headwater.tokenizer import Tokenizer
+
+FAST: dict[str, Any] = {"epochs": 2, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
+WORDS = {"food": ["bread", "soup"], "sport": ["goal", "team"], "여행": ["beach", "hotel"]}
+
+
+class Frame:
+    """What tables of pandas and polars have: names of columns, and the values as an array."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.columns, self.to_numpy = [*WORDS], lambda: matrix
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[tuple[str, list[str]]]:
+    """Texts with none to three labels, each of which two of its words give away."""
+    draw = random.Random(1)
+    made = []
+    for number in range(80):
+        labels = [name for name in WORDS if draw.random() < 0.5]
+        words = [word for name in labels for word in draw.choices(WORDS[name], k=2)]
+        made.append((" ".join(["we", "saw", str(number), *words]), labels))
+    return made
+
+
+@pytest.fixture(scope="module")
+def fitted(base: Path, rows: list[tuple[str, list[str]]]) -> Classifier:
+    return Classifier(base, multi_label=True, **FAST).fit(*zip(*rows, strict=True))
+
+
+def test_the_loss_is_the_binary_cross_entropy(tokenizer: Tokenizer) -> None:
+    raws = [Raw(("one text",), ("a", "c")), Raw(("another",), ()), Raw(("a third",), ("b",))]
+    labels = Labels(target="labels", names=["a", "b", "c"])
+    extended = tokenizer.with_task_tokens()
+    encoded = encode(raws, "classify", extended, 48, targets=labels.targets(raws, "X"))
+    batch = collate(encoded, np.arange(3), labels.probabilities(encoded), update_examples=3, update_sequences=3)
+    logits = torch.randn(3, 3, generator=torch.Generator().manual_seed(1))
+    truth = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0]])
+    expected = functional.binary_cross_entropy_with_logits(logits, truth, reduction="none").sum(dim=1).mean()
+    torch.testing.assert_close(class_loss(logits, batch), expected)
+
+
+def test_the_metrics_are_scikit_learns() -> None:
+    draw = np.random.default_rng(1)
+    for rows, labels in ((1, 2), (7, 3), (200, 12)):
+        truth, chosen = (draw.random((2, rows, labels)) < 0.3).astype(float)
+        measured = measure_labels(truth, chosen)
+        for name in ("micro_f1", "macro_f1"):
+            expected = f1_score(truth, chosen, average=name[:5], zero_division=0)
+            assert measured[name]["value"] == pytest.approx(expected)
+        assert measured["accuracy"]["value"] == pytest.approx(accuracy_score(truth, chosen))
+        for figures in measured.values():
+            low, high = figures["interval"]
+            assert 0 <= low <= figures["value"] <= high <= 1
+    perfect = measure_labels(np.eye(30), np.eye(30))["micro_f1"]["interval"]
+    assert 0.9 < perfect[0] < 1 == perfect[1]  # thirty right labels are no proof
+
+
+def test_every_form_of_y_trains_the_same_model(fitted: Classifier, rows: list[tuple[str, list[str]]]) -> None:
+    texts, sets = zip(*rows, strict=True)
+    matrix = MultiLabelBinarizer().fit_transform(sets)
+    expected = fitted.predict_proba(texts[:9])
+    assert fitted.classes_.tolist() == [*WORDS]
+    assert fitted.predict(texts[:9])[0] in [tuple(one) for one in (*sets, list(WORDS))]
+    for y in (matrix, csr_matrix(matrix), Frame(matrix)):
+        one = clone(fitted).fit(list(texts), y)
+        np.testing.assert_array_equal(one.predict_proba(texts[:9]), expected)
+        predicted = one.predict([*texts[:9], " "])
+        assert predicted.shape == (10, 3)
+        assert np.isnan(predicted[-1]).all()
+        assert one.score(texts, matrix) == pytest.approx(fitted.score(texts, sets))
+    assert one.classes_.tolist() == [*WORDS]  # the table's columns
+    np.testing.assert_allclose(
+        fitted.decision_function(texts[:9]), np.log(expected / (1 - expected)), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_label_without_a_row_keeps_its_column(base: Path, rows: list[tuple[str, list[str]]]) -> None:
+    texts, sets = zip(*rows, strict=True)
+    matrix = np.hstack([np.zeros((len(rows), 1), int), MultiLabelBinarizer().fit_transform(sets)])
+    classifier = Classifier(base, multi_label=True, **FAST).fit(texts, matrix)
+    assert classifier.predict_proba(texts[:2]).shape == (2, 4)
+    assert classifier.classes_.tolist() == [0, 1, 2, 3]
+
+
+def test_a_saved_classifier_predicts_and_goes_on(
+    fitted: Classifier, rows: list[tuple[str, list[str]]], tmp_path: Path
+) -> None:
+    texts, sets = zip(*rows, strict=True)
+    fitted.save(tmp_path / "model")
+    loaded = Classifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(texts), fitted.predict_proba(texts))
+    assert loaded.multi_label
+    assert [*loaded.predict(texts)] == [*fitted.predict(texts)]
+    further = loaded.set_params(warm_start=True).fit([*texts, "a storm", "more rain"], [*sets, ["sky"], ["sky"]])
+    assert further.classes_.tolist() == [*WORDS, "sky"]
+    comparison = further.compare()
+    assert comparison["metric"] == "micro_f1"
+    assert comparison["baseline"]["value"] > 0.8  # the words decide
+
+
+def _write(folder: Path, rows: list[tuple[str, list[str]]]) -> dict[str, tuple[Path, Columns]]:
+    lists, columns, lines = folder / "lists.csv", folder / "columns.csv", folder / "lines.jsonl"
+    with (
+        lists.open("w", newline="", encoding="utf-8") as one,
+        columns.open("w", newline="", encoding="utf-8") as other,
+    ):
+        in_one, in_columns = csv.writer(one), csv.writer(other)
+        in_one.writerow(["text", "labels"])
+        in_columns.writerow(["text", *WORDS])
+        for number, (text, labels) in enumerate(rows):
+            in_one.writerow(
+                [text, json.dumps(labels) if number % 2 else str(labels)]
+            )  # JSON's and pandas' spelling
+            in_columns.writerow([text, *(int(name in labels) for name in WORDS)])
+    lines.write_text("".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows))
+    return {
+        "lists": (lists, Columns()),
+        "columns": (columns, Columns(label=[*WORDS])),
+        "lines": (lines, Columns()),
+    }
+
+
+def test_lists_and_columns_of_tables_are_the_same_labels(
+    rows: list[tuple[str, list[str]]], tmp_path: Path
+) -> None:
+    expected = MultiLabelBinarizer(classes=[*WORDS]).fit_transform([labels for _, labels in rows])
+    for path, columns in _write(tmp_path, rows).values():
+        read = [*read_table(path, "classify", columns)[1]]
+        labels = learn_labels(read, "classify", "labels", path.name)
+        assert labels.names == [*WORDS]
+        np.testing.assert_array_equal(labels.targets(read, path.name), expected)
+    assert learn_labels(read, "classify", None, "a list says it").target == "labels"
+    with pytest.raises(DataError, match=r"row 1 .*\n?.*several labels"):
+        learn_labels([row for row in read if row.label], "classify", "class", "table")
+    single = [Raw(("a text",), "a; b", 1), Raw(("another",), "c", 2)]
+    with pytest.raises(DataError, match="one label in each"):
+        learn_labels(single, "classify", "labels", "table")
+    bad = tmp_path / "bad.csv"
+    bad.write_text("text,a,b\nsome text,1,0\nmore text,0,maybe\n")
+    with pytest.raises(DataError, match=r"row 2: column 'b' has 'maybe'"):
+        [*read_table(bad, "classify", Columns(label=["a", "b"]))[1]]
+
+
+def test_a_table_becomes_predictions_and_a_page(
+    base: Path, rows: list[tuple[str, list[str]]], tmp_path: Path
+) -> None:
+    path, columns = _write(tmp_path, rows)["columns"]
+    config = FinetuneConfig.build(
+        {**{k: v for k, v in FAST.items() if k != "dropout"}, "target": "labels", "columns": columns}
+    )
+    metrics = finetune(config, tmp_path / "out", model=base, train=path)
+    assert metrics["metric"] == "micro_f1"
+    assert {one["class"] for one in metrics["classes"]} == {*WORDS}
+    assert "micro_f1" in (tmp_path / "out" / "report.html").read_text()
+    summary = predict_file(tmp_path / "out", path, tmp_path / "made.csv")
+    with (tmp_path / "made.csv").open(newline="", encoding="utf-8") as handle:
+        made = [*csv.DictReader(handle)]
+    right = sum({*json.loads(row["prediction"])} == {*labels} for row, (_, labels) in zip(made, rows, strict=True))
+    assert summary["accuracy"] == pytest.approx(right / len(rows))
+    predict_file(tmp_path / "out", path, tmp_path / "made.parquet")
+    table = pq.read_table(tmp_path / "made.parquet").to_pydict()
+    assert table["prediction"] == [json.loads(row["prediction"]) for row in made]
+
+
+def test_transformers_gives_the_probabilities(
+    fitted: Classifier, rows: list[tuple[str, list[str]]], tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    fitted.save(tmp_path / "model")
+    export_classifier(tmp_path / "model", tmp_path / "exported")
+    texts = [text for text, _ in rows[:20]]
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "exported").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    with torch.no_grad():
+        theirs = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits.sigmoid().numpy()
+    np.testing.assert_allclose(fitted.predict_proba(texts), theirs, atol=1e-5)
+    opened = Classifier.load(tmp_path / "exported")
+    np.testing.assert_allclose(opened.predict_proba(texts), theirs, atol=1e-5)
+    assert opened.multi_label
+    assert [*opened.predict(texts)] == [*fitted.predict(texts)]
+
+
+def test_the_server_answers_with_a_list(
+    fitted: Classifier, rows: list[tuple[str, list[str]]], tmp_path: Path
+) -> None:
+    fitted.save(tmp_path / "topics")
+    served = open_models([f"topics={tmp_path / 'topics'}"], precision="fp32", slots=2)
+    texts = [text for text, _ in rows[:5]]
+    with TestClient(create_app(served, Limits()), base_url="http://localhost") as client:
+        answer = client.post("/classify", json={"model": "topics", "input": texts, "explain": True})
+    shares = fitted.predict_proba(texts)
+    for one, row in zip(answer.json()["data"], shares, strict=True):
+        assert one["label"] == [name for name, share in zip(WORDS, row, strict=True) if share >= 0.5]
+        assert [*one["probabilities"].values()] == pytest.approx(row.tolist(), abs=1e-5)
+        assert one["words"]
