@@ -48,6 +48,9 @@ def repeated(path: Path, size: int, rows: int, form: str = "text") -> Path:
     elif form == "prefixes":
         values = pa.array(["0" * size] * rows)
         options = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    elif form == "plain":
+        values = pa.array(["0" * size] * rows)
+        options = {"use_dictionary": False}
     labels = pa.array(["good", "bad"] * (rows // 2) + ["bad"] * (rows % 2))
     pq.write_table(pa.table({"text": values, "label": labels}), path, compression="zstd", **options)
     return path
@@ -69,7 +72,7 @@ def test_every_command_refuses_a_parquet_bomb_in_one_line(tmp_path: Path) -> Non
     assert "Traceback" not in found.stderr
 
 
-@pytest.mark.parametrize("form", ["text", "prefixes"])
+@pytest.mark.parametrize("form", ["text", "prefixes", "plain"])
 def test_batches_of_long_values_have_few_rows(tmp_path: Path, form: str) -> None:
     path = repeated(tmp_path / "a.parquet", 8 * MEBI, 20, form)
     with ParquetTable(path) as table:
@@ -79,9 +82,17 @@ def test_batches_of_long_values_have_few_rows(tmp_path: Path, form: str) -> None
 
 
 def test_lists_that_repeat_a_long_text_are_refused(tmp_path: Path) -> None:
-    path = repeated(tmp_path / "a.parquet", 2 * MEBI, 100, "lists")
+    path = repeated(tmp_path / "a.parquet", 2 * MEBI, 200, "lists")
     with pytest.raises(DataError, match="bytes in the lists of a few rows"):
         list(open_table(path).rows)
+
+
+def test_lists_of_many_texts_are_read_as_they_are(tmp_path: Path) -> None:
+    """Their dictionary is large enough that its places are read before its texts."""
+    rows = [{"a.b": f"{n}", "ends": [f"{n} river {part}" * (part + 1) for part in range(4)]} for n in range(4_000)]
+    rows[7] = {"a.b": None, "ends": None}
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert [dict(row) for _, row in open_table(tmp_path / "a.parquet").rows] == rows
 
 
 def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:

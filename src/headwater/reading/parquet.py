@@ -75,7 +75,7 @@ class ParquetTable:
                 for batch in file.iter_batches(min(rows, most), [group], columns):
                     size = sum(map(_value_bytes, batch.columns))
                     if nested:
-                        self._limit("bytes in the lists of a few rows", size, _BATCH_BYTES, 0)
+                        self._limit("bytes in the lists of a few rows", size, _REPEATED_BYTES, self._bytes)
                     total += size
                     self._limit("bytes", total, _TABLE_BYTES, self._bytes)
                     self._rows += batch.num_rows
@@ -89,7 +89,7 @@ class ParquetTable:
         metadata = self._metadata.row_group(group)
         for number in range(self._metadata.num_columns):
             chunk, column = metadata.column(number), self._metadata.schema.column(number)
-            if columns is not None and column.path.partition(".")[0] not in columns:
+            if columns is not None and not any(f"{column.path}.".startswith(f"{read}.") for read in columns):
                 continue
             name = repr(column.path[:40])
             packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
@@ -102,7 +102,8 @@ class ParquetTable:
                 self._limit(f"values in the lists of {name}", chunk.num_values, _NESTED_VALUES, packed)
                 if value * chunk.num_values > _BATCH_BYTES:
                     nested.append(column.path)
-            elif value:
+            value = max(value, unpacked // max(1, chunk.num_values))  # of plain values the average counts
+            if value and not column.max_repetition_level:
                 most = max(1, min(most, _BATCH_BYTES // value))
         return most, nested
 
