@@ -98,7 +98,7 @@ class Label(BaseModel):
     """One row's answer; tokens_cut: how many tokens of the row did not fit the context and were not read."""
 
     index: int
-    label: str | int | float
+    label: str | int | float | list[str] | None
     probabilities: dict[str, float]
     tokens_cut: int
     words: list[Word] | None = None
