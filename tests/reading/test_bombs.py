@@ -233,7 +233,12 @@ def test_a_long_text_is_cut_before_it_is_tokenized(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("can't start new thread"),
+    ],
 )
 def test_too_little_memory_is_one_message(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -246,3 +251,29 @@ def test_too_little_memory_is_one_message(
     monkeypatch.setattr(module, "get_command", fails)
     assert module.main(["doctor"]) == 1
     assert capsys.readouterr().err.startswith("Error: the memory is too small for this command.")
+
+
+def test_a_workbook_that_claims_empty_cells_reads_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes may claim 2^34 cells; openpyxl makes an empty one for each unless the claim is dropped."""
+
+    def claim(part: bytes) -> bytes:
+        part = re.sub(b'<dimension ref="[^"]*"', b'<dimension ref="A1:XFD20000"', part)
+        return part.replace(b"</sheetData>", b'<row r="20000"/></sheetData>')
+
+    path = workbook(tmp_path / "claims.xlsx", claim)
+    from openpyxl.worksheet import _read_only
+
+    widths: list[int] = []
+    get_row = _read_only.ReadOnlyWorksheet._get_row
+
+    def measured(sheet: Any, *arguments: Any, **options: Any) -> Any:
+        row = get_row(sheet, *arguments, **options)
+        widths.append(len(row))
+        return row
+
+    monkeypatch.setattr(_read_only.ReadOnlyWorksheet, "_get_row", measured)
+    plain = [row for _, row in open_table(workbook(tmp_path / "plain.xlsx", lambda part: part)).rows]
+    assert plain
+    expected, widths[:] = max(widths), []
+    assert [row for _, row in open_table(path).rows] == plain
+    assert max(widths) == expected

@@ -51,8 +51,8 @@ COMMANDS = {
     "doctor": "Describe this machine, or a model.",
 }
 
-# What PyTorch's allocators say, in a RuntimeError.
-_TORCH_MEMORY = re.compile("can't allocate memory|out of memory")
+# What PyTorch's allocators, and threads that get no stack, say in a RuntimeError.
+_NO_MEMORY = re.compile("can't allocate memory|out of memory|can't start new thread")
 
 
 class _Stopped(Exception):
@@ -208,7 +208,7 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("\nInterrupted.", 130)
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _TORCH_MEMORY.search(str(error)):
+        if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
             raise
         return _fail(
             "Error: the memory is too small for this command. Close other programs, or use smaller files or a "

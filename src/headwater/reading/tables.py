@@ -156,8 +156,10 @@ def _workbook_records(path: AnyFile) -> Iterator[list[Any]]:
         with ZipFile(content) as archive:
             check_unpacked(path, sum(part.file_size for part in archive.infolist()), is_packed=True)
         book = openpyxl.load_workbook(content, read_only=True, data_only=True)
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()  # a sheet of a few bytes may claim 2^34 cells, and each row would be filled up
         width = 0
-        for number, cells in enumerate(book.worksheets[0].iter_rows(values_only=True)):
+        for number, cells in enumerate(sheet.iter_rows(values_only=True)):
             if number == _WORKBOOK_ROWS:
                 raise DataError(f"{path} has more than {number:,} rows", expected="at most so many, as in Excel")
             row = [value.isoformat() if hasattr(value, "isoformat") else value for value in cells]
