@@ -349,6 +349,8 @@ def test_a_table_without_a_header_is_read_by_numbers(tmp_path: Path) -> None:
     named = write(tmp_path / "n.csv", "text,label\na great film,good\n")
     with pytest.raises(DataError, match="has a header, with 'text', 'label'"):
         rows(named, text="1", label="2")
+    equal = rows(write(tmp_path / "e.csv", "x,1,1\ny,2,1\nz,1,2\n"), text="1", label="2")
+    assert [row.label for row in equal] == ["1", "2", "1"]  # two equal values of the first row are no names
 
 
 def test_true_is_one_label_in_json_and_csv(tmp_path: Path) -> None:

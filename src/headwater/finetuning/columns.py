@@ -152,8 +152,9 @@ def _named(columns: Columns) -> list[str]:
 
 def _refuse_header(path: Path, encoding: str) -> None:
     """Raise DataError if the first row of a table whose columns were named by number has likely names."""
-    names = [name.strip() for name in open_table(path, encoding=encoding).columns]
     known = {name for likely in _NAMES.values() for name in likely}
+    # With columns that are asked for, equal values of a first row are not taken for equal names.
+    names = [name.strip() for name in open_table(path, [*known], encoding).columns]
     if header := [name for name in names if name.lower() in known]:
         raise DataError(
             f"{path} has a header, with {listed(header)}, but its columns were named by number",
