@@ -12,6 +12,7 @@ import torch
 
 from headwater import shipped
 from headwater.cli.main import main
+from headwater.config import read_toml
 from headwater.errors import FolderError, HeadwaterError, MismatchError, UsageError
 from headwater.inference.language_model import load
 from headwater.model.io.folder import load_model
@@ -172,6 +173,17 @@ def test_a_branch_starts_from_a_checkpoint_with_its_moments(whole: Path, tokens:
     killed = train(tokens, tmp_path / "killed", stop_after=1, **branch, init_optimizer=True, checkpoint_every=1)
     train(tokens, killed, **branch, init_optimizer=True)
     assert_equal(killed / "model", tmp_path / "True" / "model")
+
+
+def test_a_branch_takes_tokens_and_keys_of_its_run(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "branch"
+    assert main(["pretrain", "--from", f"{whole}@4", "--out", str(out), "--set", "learning_rate=1e-4"]) == 0
+    run, branch = (read_toml(folder / "config.toml") for folder in (whole, out))
+    changed = {key for key in run.keys() | branch.keys() if run.get(key) != branch.get(key)}
+    assert changed <= {"learning_rate", "preset", "model", "init_from"}
+    assert branch["learning_rate"] == 1e-4
+    inputs = [{entry.role: entry.identity for entry in read_manifest(folder).inputs} for folder in (whole, out)]
+    assert inputs[0]["tokens"] == inputs[1]["tokens"]
 
 
 def test_samples_are_kept_and_change_nothing(whole: Path, tokens: Path, tmp_path: Path) -> None:

@@ -27,6 +27,12 @@ _FIND_LR = "Train briefly at a rising learning rate, print the best one, save th
 _FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
 _RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano. Or a run, to resume it or change its length."
 _FOR = "With --dry-run: forecast for another machine, such as h100x8, from its published rates."
+_OF_A_START = {
+    "preset",
+    "init_from",
+    "init_optimizer",
+    "model",
+}  # keys of a run that its branch does not take over
 _RESUME = "Resume the run in --out as it is configured."
 
 
@@ -75,6 +81,9 @@ def pretrain(
     if resume:
         tokens, started = _started_run(out, tokens)
         layers.append(started)
+    if init_from is not None and (run := _branched_run(init_from)):
+        tokens, started = _started_run(run, tokens)
+        layers.append({key: value for key, value in started.items() if key not in _OF_A_START})
     if recipe is not None:
         layers.append(read_recipe(recipe))
     changed = parse_settings(settings or [])
@@ -123,6 +132,14 @@ def _is_run(recipe: Path) -> bool:
 
     is_name = (recipes_folder() / f"{recipe}.toml").is_file()
     return recipe.is_dir() and (not is_name or (recipe / "config.toml").exists())
+
+
+def _branched_run(init_from: str) -> Path | None:
+    """Return the run of a checkpoint such as RUN@1200, whose tokens and keys a branch takes over; else None."""
+    from headwater.storage import has_manifest
+
+    folder = Path(init_from.rpartition("@")[0])
+    return folder if folder != Path() and has_manifest(folder) else None
 
 
 def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:
