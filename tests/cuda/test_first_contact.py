@@ -181,7 +181,7 @@ def test_a_search_for_a_rate_computes_as_the_run(
     class Searched(Exception):
         pass
 
-    def search(trainer: Any, read: Any, progress: Any) -> None:
+    def search(trainer: Any, read: Any, *_: Any, **__: Any) -> None:
         trainer.update(read(0))
         raise Searched
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from headwater import native
 from headwater.model import build_model, preset
 from headwater.model.transformer import Block, Embeddings, Transformer
-from headwater.native.matrix import KINDS, Kind, PackedMatrix, TorchMatrix, rounded_weight
+from headwater.native.matrix import KINDS, MatrixKind, PackedMatrix, TorchMatrix, rounded_weight
 from headwater.native.transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
 VARIANTS = native.available()
 # (width, heads): heads of 64, 32, 48, 80, 96, 128, 20 and 5, of widths that are multiples of 64 and not.
 SHAPES = [(128, 2), (96, 3), (144, 3), (160, 2), (96, 1), (128, 1), (60, 3), (15, 3)]
-TOLERANCE: dict[Kind, float] = {"fp32": 1e-5, "bf16": 1e-2, "int8": 2e-2, "int4": 2e-2}
+TOLERANCE: dict[MatrixKind, float] = {"fp32": 1e-5, "bf16": 1e-2, "int8": 2e-2, "int4": 2e-2}
 
 
 def drawn(seed: int, *shape: int) -> Tensor:
@@ -51,7 +51,7 @@ def affine(module: nn.Module) -> Affine:
     return Affine(module.weight.detach(), module.bias.detach())  # type: ignore[arg-type]
 
 
-def weights_of(model: Transformer, kernels: native.Kernels, kind: Kind) -> TransformerWeights:
+def weights_of(model: Transformer, kernels: native.Kernels, kind: MatrixKind) -> TransformerWeights:
     config = model.config
     shape = Shape(
         config.layers, config.width, config.heads, config.context, len(model.tokens.weight), config.norm == "pre",
@@ -87,7 +87,7 @@ def logits_of(weights: TransformerWeights, ids: list[int]) -> Tensor:
 
 
 @torch.no_grad()
-def expected_logits(model: Transformer, ids: list[int], kind: Kind) -> Tensor:
+def expected_logits(model: Transformer, ids: list[int], kind: MatrixKind) -> Tensor:
     """Torch's logits with the weights that the kind has; inputs are not rounded."""
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2 and "blocks" in name:
@@ -97,7 +97,7 @@ def expected_logits(model: Transformer, ids: list[int], kind: Kind) -> Tensor:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_matrix_gives_what_its_twin_gives(variant: str, kind: Kind) -> None:
+def test_a_matrix_gives_what_its_twin_gives(variant: str, kind: MatrixKind) -> None:
     for seed, (rows, inputs, outputs) in enumerate([(1, 64, 64), (2, 100, 70), (3, 33, 1), (4, 256, 64), (5, 65,
     130), (6, 128, 64), (197, 96, 64)]):  # fmt: skip
         weight, bias, x = drawn(seed, outputs, inputs), drawn(seed + 1, outputs), drawn(seed + 2, rows, inputs)
@@ -151,7 +151,7 @@ def test_a_final_norm_is_applied_if_the_model_has_one(norm: str) -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize(("width", "heads"), [(128, 2), (60, 3)])
 def test_a_row_is_the_same_bit_for_bit_alone_and_in_any_company(
-    variant: str, kind: Kind, width: int, heads: int
+    variant: str, kind: MatrixKind, width: int, heads: int
 ) -> None:
     weights = weights_of(built(width, heads), handle(variant), kind)
     ids = [int(i) for i in torch.randint(0, 101, (21,), generator=torch.Generator().manual_seed(1))]
@@ -179,7 +179,7 @@ def test_what_a_diverged_text_left_in_the_cache_changes_nothing(variant: str) ->
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_rows_product_is_the_same_among_any_number_of_rows(variant: str, kind: Kind) -> None:
+def test_a_rows_product_is_the_same_among_any_number_of_rows(variant: str, kind: MatrixKind) -> None:
     matrix, x = PackedMatrix(handle(variant), drawn(1, 130, 576), drawn(2, 130), kind), drawn(3, 300, 576)
     together = matrix(x)
     for first, rows in [(0, 1), (299, 1), (5, 7), (20, 16), (90, 17), (100, 33), (40, 256)]:
