@@ -90,9 +90,11 @@ def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: row for one in results["measurements"].values() for name, row in one["rows"].items()}
 
 
-def summary(language: int, names: tuple[str, ...] = SHORT) -> str:
-    """Return the table of ratios for a front page: English (0) or Korean (1)."""
+def summary(language: int) -> str:
+    """Return the front page's table in English (0) or Korean (1): `SHORT`, and each row in which a peer is faster."""
     classes = opened()
+    slower = {name for results in classes.values() for name, row in rows_of(results).items() if row["ratio"] < 1}
+    names = [name for name in ROWS if name in SHORT or name in slower]
     heads = [CLASSES[name][language] for name in classes]
     first = ("what", "하는 일")[language]
     lines = [f"| {first} | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
