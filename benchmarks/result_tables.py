@@ -91,7 +91,7 @@ def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def summary(language: int) -> str:
-    """Return the front page's table in English (0) or Korean (1): `SHORT`, and each row in which a peer is faster."""
+    """Return the table of `SHORT` and of each row in which a peer is faster: in English (0) or Korean (1)."""
     classes = opened()
     slower = {name for results in classes.values() for name, row in rows_of(results).items() if row["ratio"] < 1}
     names = [name for name in ROWS if name in SHORT or name in slower]

@@ -19,6 +19,9 @@ from typing import Any
 # Control characters, and those that reorder or hide text on a terminal. Tab and newline are among them.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
+# A repair that ends with a command, or options of one: a period after it would be copied with it.
+_COMMAND_LAST = re.compile(r"(?:^|: )(?:headwater|pip|hf|rm|tr|iconv|gzip|zstd|xz|bzip2|--[a-z]).*$")
+
 
 def printable(text: str, keep: str = "") -> str:
     """Escape control characters except those in `keep`, so that text from a file cannot control the terminal."""
@@ -111,7 +114,7 @@ class HeadwaterError(Exception):
             text += f"; expected {expected.rstrip('.')}"
         text += "."
         if repair:
-            text += f" {repair}" if repair.endswith(("?", ".")) else f" {repair}."
+            text += f" {repair}" if repair.endswith(("?", ".")) or _COMMAND_LAST.search(repair) else f" {repair}."
         super().__init__(text)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -73,4 +73,4 @@ def test_a_folder_with_the_name_of_a_recipe_is_not_a_run(
     assert "--tokens is missing" in capsys.readouterr().err
     (tmp_path / "gpt2-nano" / "config.toml").touch()
     assert main(["pretrain", "gpt2-nano", "--out", "run"]) == 2
-    assert "Leave --out run out" in capsys.readouterr().err
+    assert "Leave out --out" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -75,7 +76,11 @@ def build(
         finish += [] if text_field is None else [f"--text-field={text_field}"]
         finish += [f"--encoding={encoding}"] if encoding else []
         script = prepare_slurm(sources, Path(out), config, workers, finish)
-        emit({"submit": str(script)}, as_json=as_json, text=f"Job scripts are written. Submit them: sh {script}")
+        emit(
+            {"submit": str(script)},
+            as_json=as_json,
+            text=f"Job scripts are written. Submit them: sh {shlex.quote(str(script))}",
+        )
         return
     progress = terminal_progress()
     build_corpus(sources, out, config, workers=workers, engine=engine, address=address, progress=progress)

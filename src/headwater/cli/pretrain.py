@@ -74,7 +74,7 @@ def pretrain(
     layers: list[dict[str, Any]] = []
     if recipe is not None and _is_run(recipe):  # to resume or to change
         if out not in (None, recipe):
-            raise UsageError(f"{recipe} is a run, which is continued in place", repair=f"Leave --out {out} out")
+            raise UsageError(f"{recipe} is a run, which is continued in place", repair="Leave out --out")
         out, recipe, resume = recipe, None, True
     if out is None:
         raise UsageError("--out is missing", expected="the folder to write")

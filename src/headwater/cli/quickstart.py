@@ -53,7 +53,7 @@ def quickstart(
     words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
     model = shlex.quote(str(result.model))
-    ships = f"  headwater generate {prompt} --model {result.shipped}  (a shipped model, for comparison)\n"
+    ships = f"  headwater generate {prompt} --model {result.shipped}  # a shipped model, for comparison\n"
     next_steps = (
         f"The report: {result.report}\n\n"
         "Try next:\n"

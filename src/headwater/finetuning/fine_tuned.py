@@ -227,8 +227,7 @@ class FineTuned:
             seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
             if head := other_head(folder):
                 seen = f"is a {head}, whose head Headwater does not have"
-            quoted = shlex.quote(str(folder))
-            base, out = (quoted, "DIR") if there else (shipped.DEFAULT, quoted)
+            base, out = map(shlex.quote, (str(folder), "DIR") if there else (shipped.DEFAULT, str(folder)))
             raise FolderError(
                 f"{folder} {seen}",
                 expected="a folder that fine-tuning wrote",

@@ -87,8 +87,8 @@ def kept_text(config: PretrainConfig, out: Path) -> str:
     """Return what the run keeps on disk, before it begins: float32 weights and moments of each checkpoint."""
     moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
     size = 4 * (1 + moments) * config.architecture.parameter_count
-    kept = counted(config.keep, "checkpoint")
-    return f"keeps {kept} of {byte_size(size)} and the best one; `headwater prune {out}` removes old ones"
+    kept, prune = counted(config.keep, "checkpoint"), f"headwater prune {shlex.quote(str(out))}"
+    return f"keeps {kept} of {byte_size(size)} and the best one; `{prune}` removes old ones"
 
 
 def take_moments(trainer: Trainer, checkpoint: Path, *, begun: bool) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import re
+import shlex
 import unicodedata
 from functools import cache
+from pathlib import PurePath
 
 from headwater.errors import DataError, UsageError, suggest
 from headwater.reading.remote import AnyFile
@@ -13,6 +15,7 @@ from headwater.reading.remote import AnyFile
 _HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 UTF_8 = "utf-8-sig"
+_UNPACK = {".gz": "gzip -dc", ".zst": "zstd -dc", ".xz": "xz -dc", ".bz2": "bzip2 -dc"}
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -93,10 +96,11 @@ def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines:
         whole = data.lstrip(bytes(range(0x80, 0xC0)))  # a block may begin inside a character
         if _FEW * (len(data) - texts) <= len(data) and _begins(whole, "utf-8") is not None:
             line = lines + data.count(b"\n", 0, data.index(0)) + 1
+            command = filtered(path, r"tr -d '\000'")
             raise DataError(
                 f"{path} has a NUL byte in line {line:,}",
                 expected="text",
-                repair=f"Remove it, as with: tr -d '\\000' < {path} > converted{path.suffix}",
+                repair=f"Remove it, as with: {command}",
             )
         option = "" if encoding is None else "; if it is UTF-16: --encoding utf-16-le"
         raise DataError(
@@ -142,7 +146,14 @@ def undecodable(
 def _conversion(path: AnyFile, likely: str, encoding: str | None = None) -> str:
     if encoding is not None:
         return f"Name its encoding, as with: --encoding {likely}"
-    return f"Convert it, as with: iconv -f {likely} -t utf-8 {path} > converted{path.suffix}"
+    return f"Convert it, as with: {filtered(path, f'iconv -f {likely} -t utf-8')}"
+
+
+def filtered(path: AnyFile, command: str) -> str:
+    """Return the shell command that writes a text file through `command`, unpacked, to a new file."""
+    unpack, source = _UNPACK.get(path.suffix), shlex.quote(str(path))
+    target = shlex.quote(f"converted{PurePath(PurePath(path.name).stem if unpack else path.name).suffix}")
+    return f"{unpack} {source} | {command} > {target}" if unpack else f"{command} < {source} > {target}"
 
 
 def without_surrogates(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from headwater.errors import DataError
+from headwater.reading.encoding import filtered
 from headwater.reading.remote import AnyFile
 from headwater.reading.text import read_lines
 
@@ -83,7 +84,7 @@ def _csv_error(path: AnyFile, line: int, reason: str) -> DataError:
         what, repair = "text after the closing quote of a field", "Write a quote inside quotes twice"
     else:
         what = "a carriage return without a line feed outside quotes"
-        repair = f"Convert line ends, as with: tr '\\r' '\\n' < {path} > converted{path.suffix}"
+        repair = "Convert line ends, as with: " + filtered(path, r"tr '\r' '\n'")
     return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
 
 

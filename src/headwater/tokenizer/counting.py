@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import threading
 import unicodedata
 from collections import Counter, deque
@@ -133,7 +134,8 @@ def _file_blocks(path: Path) -> Iterator[str]:
         _, named, option = error.repair.partition("--encoding ")
         if not named:
             raise
-        repair = f"Build a corpus of it and train on that: headwater corpus build {path} {named}{option} --out DIR"
+        command = f"headwater corpus build {shlex.quote(str(path))} {named}{option} --out DIR"
+        repair = f"Build a corpus of it and train on that: {command}"
         raise DataError(error.seen, expected=error.expected, repair=repair) from None
 
 

@@ -210,7 +210,9 @@ def _check_folder(folder: Path) -> None:
         )
     if (folder / "model" / CONFIG).is_file():
         raise FolderError(
-            f"{folder} is a run", expected="a model folder", repair=f"Give its model: {folder / 'model'}"
+            f"{folder} is a run",
+            expected="a model folder",
+            repair=f"Give its model: {shlex.quote(str(folder / 'model'))}",
         )
     if has_manifest(folder):
         open_folder(folder)  # names an unfinished training

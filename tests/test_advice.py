@@ -1,0 +1,96 @@
+"""A command that a message advises runs as it is copied, whatever the names of the files."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+# What a user names freely: paths, texts, columns and models.
+FREE = {
+    *("path", "paths", "file", "folder", "folders", "out", "source", "sources", "script", "target", "tokens"),
+    *("corpus", "tokenizer", "model", "base", "run", "recipe", "prompt", "text", "column", "parent"),
+}
+# A command and words of it, or an option, up to a value.
+COMMAND = re.compile(
+    r"(?:\b(?:headwater [a-z]+|sh|rm|mv|cp|cd|tr|iconv|pip install)(?: [^ .;]+)* (?:< )?|--[a-z-]+[ =])$"
+)
+
+
+def advised(node: ast.AST, function: ast.AST) -> Iterator[tuple[str, ast.FormattedValue, ast.AST]]:
+    """Yield for each value in an f-string the text before it, the value, and the function.
+
+    What an error has seen is not advice, and shlex quotes what it is called with.
+    """
+    if isinstance(node, ast.FunctionDef):
+        function = node
+    before = ""
+    for part in node.values if isinstance(node, ast.JoinedStr) else []:
+        if isinstance(part, ast.FormattedValue):
+            yield before, part, function
+            before += "VALUE"
+        elif isinstance(part, ast.Constant):
+            before += str(part.value)
+    called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+    for child in ast.iter_child_nodes(node):
+        is_seen = called.endswith("Error") and child in node.args  # type: ignore[attr-defined]
+        if not is_seen and not called.startswith("shlex."):
+            yield from advised(child, function)
+
+
+def is_free(value: ast.FormattedValue) -> bool:
+    names = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(value)}
+    return value.conversion == -1 and value.format_spec is None and bool(FREE & names)
+
+
+def test_each_value_in_an_advised_command_is_quoted() -> None:
+    bare, seen = [], 0
+    for path in (p for folder in ("src", "papers/src") for p in (ROOT / folder).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for before, value, function in advised(tree, tree):
+            if COMMAND.search(before) and is_free(value):
+                shown = ast.unparse(value.value)
+                quoted = rf"\b{re.escape(shown)}\b.* = .*shlex\.|shlex\.quote\(.* = {re.escape(shown)}\b"
+                seen += 1
+                if "shlex." not in shown and not re.search(quoted, ast.unparse(function)):
+                    bare.append(f"{path.relative_to(ROOT)}:{value.lineno}: {before[-40:]}{{{shown}}}")
+    assert bare == []
+    assert seen > 15
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("content", "converted"),
+    [
+        ("text,label\ncafé,a\n".encode("latin1"), "text,label\ncafé,a\n".encode()),
+        (b"text,label\nca\0fe,a\n" + b"plain,b\n" * 99, b"text,label\ncafe,a\n" + b"plain,b\n" * 99),
+        (b"text,label\rcafe,a\r", b"text,label\ncafe,a\n"),
+    ],
+    ids=["latin1", "nul", "carriage-returns"],
+)
+def test_a_conversion_that_is_advised_runs_as_copied(
+    content: bytes, converted: bytes, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / 'it\'s 내 $(글) "x"'
+    folder.mkdir()
+    table = folder / f"후기 1.csv{suffix}"
+    table.write_bytes(gzip.compress(content) if suffix else content)
+    command = ["finetune", "--model", "gpt2-mini", "--task", "classify", "--train", str(table), "--show", "1"]
+    assert main(command) == 1
+    message = capsys.readouterr().err.strip()
+    advice = message.partition("as with: ")[2]
+    assert advice, message
+    if advice.startswith("--encoding"):
+        assert main([*command, *shlex.split(advice)]) == 0
+        return
+    subprocess.run(advice, shell=True, cwd=tmp_path, check=True)
+    assert (tmp_path / "converted.csv").read_bytes() == converted
