@@ -15,6 +15,7 @@ from headwater.errors import UsageError
 from headwater.finetuning.baseline import Baseline, compare
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.labels import Labels
+from headwater.finetuning.page import baseline_sentence
 from headwater.finetuning.stage import finetune
 
 CLASSES = Labels(target="class", names=["bad", "good"])
@@ -154,3 +155,10 @@ def test_one_text_to_a_score_is_task_regress(base: Path, tmp_path: Path, capsys:
     metrics = json.loads(capsys.readouterr().out)
     assert metrics["metric"] == "pearson"
     assert metrics["baseline"]["value"] > 0.6
+
+
+def test_a_baseline_without_a_mistake_asks_for_harder_rows() -> None:
+    baseline = {"name": "TF-IDF", "value": 1.0, "interval": [0.8, 1.0]}
+    metrics = {"metric": "accuracy", "value": 1.0, "baseline": baseline}
+    assert baseline_sentence(metrics).endswith("use the baseline, or validate on more rows and harder ones.")
+    assert "try more rows" in baseline_sentence(metrics | {"value": 0.9})

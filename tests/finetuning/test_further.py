@@ -194,7 +194,7 @@ def test_fewer_epochs_than_done_are_one_message(
     out = tmp_path / "out"
     shutil.copytree(longer[0], out)
     before = files(out)
-    with pytest.raises(UsageError, match=r"has done 14 updates, which are 2 epochs, and now it has 7"):
+    with pytest.raises(UsageError, match=r"has done 14 updates, 2 epochs, and 7 are asked for"):
         tuned(base, week[1], out, epochs=1)
     assert files(out) == before
     assert tuned(base, week[1], out, epochs=None, steps=14)["steps"] == 14  # as it is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def test_columns_are_recognised_or_named(tmp_path: Path) -> None:
     assert found[0].segments == ("", "q", "x", "y")
     labels = learn_labels(found, "choice", None, "it")
     assert [labels.target_of(row, "it") for row in found] == [1.0]
+    korean = write(tmp_path / "ko.csv", unicodedata.normalize("NFD", "번호,후기,별점\n1,좋아요,5\n"))
+    (row,) = rows(korean, "classify")
+    assert (unicodedata.normalize("NFC", row.segments[0]), row.label) == ("좋아요", "5")
     cased = write(tmp_path / "cased.csv", "Review,label\na,b\n")
     with pytest.raises(DataError, match=r"Did you mean 'Review'\?"):
         rows(cased, "classify", text="Reveiw")
@@ -105,6 +109,7 @@ def test_a_label_that_differs_in_every_row_is_not_a_class() -> None:
     [
         ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
         ("t.csv", "ticket_id,words\na,b\n", "classify", "Name it, as with: --text words"),
+        ("t.csv", "번호,이야기 글,라벨\n1,a,b\n", "classify", "Name it, as with: --text '이야기 글'"),
         ("t.csv", "", "classify", "is empty"),
         ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
         ("t.csv", "text,label\na,b\nc,d,e\n", "classify", "row 2 has 3 fields,"),
@@ -147,7 +152,7 @@ def test_a_folder_is_not_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("training", "validation", "message"),
     [
-        (["a", "a"], [], "only one class: all 2"),
+        (["a", "a"], [], "only one class: 'a' in 2 labelled rows"),
         (["a", "b"], ["a", "c"], "row 2 has the label 'c', which training did not have; it had 'a', 'b'"),
         (
             ["0", "1"],
@@ -187,6 +192,9 @@ def test_notes_before_training_count_the_rows() -> None:
     assert any("row 1" in note and "also in training" in note for note in notes)
     assert any("1 row without text, 1 without a label" in note for note in notes)
     assert any("only one training row: 'x'" in note for note in notes)
+    for none, message in (([], "t has no row;"), (train[1:2], "t has no usable row: 1 without text")):
+        with pytest.raises(DataError, match=message):
+            usable(none, "classify", "t")
 
 
 def test_column_names_in_the_middle_of_a_table_are_named(tmp_path: Path) -> None:

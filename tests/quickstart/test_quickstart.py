@@ -318,7 +318,9 @@ def test_a_few_lines_continue_a_shipped_model(
     text, out = tmp_path / "text.txt", tmp_path / "out"
     text.write_text("".join(f"{line.format(number)}\n" for number in range(26)), encoding="utf-8")
     assert main(["quickstart", str(text), "--out", str(out), "--minutes", "0.1"]) == 0
-    assert "Expect the words and the form of the text" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Expect the words and the form of the text" in said
+    assert "this takes about" not in said, "the time of a longer text"
     run, tokens = open_folder(out / "run", "run"), open_folder(out / "tokens", "tokens").config
     counts = {part: tokens["counts"][part]["tokens"] for part in ("train", "validation")}
     assert run.config["context"] < counts["validation"] < counts["train"]

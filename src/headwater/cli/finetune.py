@@ -303,11 +303,11 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
         lines.append(f"New labels, after the earlier ones: {', '.join(added)}")
     classes = metrics.get("classes", [])
     if classes and len(classes) <= _MOST_CLASSES:
-        width = max(len("class"), *(len(one["class"]) for one in classes))
-        lines.append(f"{'class'.ljust(width)}  precision  recall     f1    rows  predicted")
+        # The class comes last, so that columns align in any script.
+        lines.append("precision  recall     f1    rows  predicted  class")
         lines += [
-            f"{one['class'].ljust(width)}  {one['precision']:9.3f}  {one['recall']:6.3f}  {one['f1']:5.3f}"
-            f"  {one['count']:6,}  {one['predicted']:9,}"
+            f"{one['precision']:9.3f}  {one['recall']:6.3f}  {one['f1']:5.3f}  {one['count']:6,}"
+            f"  {one['predicted']:9,}  {one['class']}"
             for one in classes
         ]
     if metrics.get("mistakes"):

@@ -23,17 +23,24 @@ from headwater.storage import SILENT, Progress
 
 # Common names of columns, the likeliest first.
 _NAMES: dict[str, tuple[str, ...]] = {
-    "text": ("text", "sentence", "document", "review", "content", "comment", "body", "message", "title"),
+    "text": (
+        *("text", "sentence", "document", "review", "content", "comment", "body", "message", "title"),
+        *("글", "본문", "내용", "문장", "텍스트", "리뷰", "후기", "댓글", "제목"),
+    ),
     "premise": ("premise", "sentence1", "text1", "text_a", "question1", "first", "source", "question"),
     "hypothesis": ("hypothesis", "sentence2", "text2", "text_b", "question2", "second", "target", "sentence"),
     "context": ("context", "article", "passage", "story"),
     "question": ("question", "query"),
     "answers": ("answers", "options", "choices", "endings"),
-    "label": ("label", "labels", "class", "category", "gold_label", "sentiment", "score", "similarity", "answer"),
+    "label": (
+        *("label", "labels", "class", "category", "gold_label", "sentiment", "score", "similarity", "answer"),
+        *("라벨", "레이블", "분류", "범주", "감정", "평가", "별점", "점수"),
+    ),
 }
 # Names of identifiers, dates and labels: not to be proposed as a text.
 _NOT_TEXT = re.compile(
     r"(^|[^a-z])(id|uuid|key|index|no|nr|number|date|time|timestamp|url)$|^(id|index|date|unnamed)|label|class"
+    r"|(번호|아이디|날짜|일자|일시|시간|라벨|레이블|분류|평가|별점|점수|주소)$"
 )
 # Numbered or lettered columns of one answer each: answer1, ending0, choice_a.
 _ANSWER_STEMS = ("answer", "option", "choice", "ending")
@@ -296,7 +303,7 @@ def _as_list(columns: str | list[str]) -> list[str]:
 
 def _by_name(role: str, there: Sequence[str]) -> list[str]:
     """Return the columns whose names are likely for a role: one, several for separate answers, or none."""
-    lowered = {column.strip().lower(): column for column in there}
+    lowered = {compose(column).strip().lower(): column for column in there}
     for candidate in _NAMES[role]:
         if candidate in lowered and not (
             role == "premise" and candidate == "question" and "sentence" not in lowered

@@ -151,9 +151,11 @@ def change_length(
     if steps < done:
         an_epoch = math.ceil(examples / config.training.batch_size)
         raise UsageError(
-            f"{out} has done {done:,} updates, which are {done / an_epoch:.3g} epochs, and now it has {steps:,}",
+            f"{out} has done {counted(done, 'update')}, {done / an_epoch:.3g} epochs, and {steps:,} are asked for",
             expected="as many epochs, or more",
-            repair="" if manifest.complete else f"--set steps={done}, without epochs, ends it there",
+            repair="Choose another --out"
+            if manifest.complete
+            else f"--set steps={done}, without epochs, ends it there",
         )
     if manifest.complete:
         entry["model"] = f"model-{done}"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.finetuning.rows import Raw, Target, TaskName, class_name, label_set
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
     if len(names) < 2:
         only = next(iter(names))
         raise DataError(
-            f"{name} has only one class: all {len(known):,} labelled rows are {only!r}",
+            f"{name} has only one class: {only!r} in {counted(len(known), 'labelled row')}",
             expected="rows of at least two classes",
         )
     if len(names) == len(known) >= _ALL_DIFFERENT:

@@ -98,6 +98,8 @@ def baseline_sentence(metrics: Mapping[str, Any]) -> str:
     shown = f"Baseline ({baseline['name']}): {metrics['metric']} {baseline['value']:.3f} [{low:.3f}, {high:.3f}]"
     if metrics["value"] > baseline["value"]:
         return f"{shown}."
+    if metrics["value"] == baseline["value"] == 1:
+        return f"{shown}. Both have every row right: use the baseline, or validate on more rows and harder ones."
     return f"{shown}. The model does not beat it: {ADVICE}."
 
 

@@ -94,8 +94,9 @@ def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
         else:
             kept.append(row)
     if not kept:
+        why = f": {empty:,} without text, {unlabelled:,} without a label" if empty or unlabelled else ""
         raise DataError(
-            f"{name} has no usable row: {empty:,} without text, {unlabelled:,} without a label",
+            f"{name} has no {'usable ' * bool(why)}row{why}",
             expected="rows with a text and a label",
         )
     return Usable(kept, empty, unlabelled)

@@ -26,7 +26,7 @@ from headwater.evaluation import EvaluateConfig, Results, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
 from headwater.pretraining import MINIMUM_TOKENS, PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels.labels import choose_tasks, make_labels
-from headwater.quickstart.little import SHORTEST, LittleText, little_text
+from headwater.quickstart.little import MOST_BYTES, SHORTEST, LittleText, little_text, named_bytes
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import report
@@ -111,21 +111,26 @@ def quickstart(
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
     out = choose_folder(out, minutes, seed, progress, exact=exact)
-    if not (out / ASKED).exists():
-        whole = WHOLE[0] * minutes + WHOLE[1]
-        progress.note(
-            f"this takes about {whole:.0f} minutes, {_time(minutes)} of them for pre-training; if it is "
-            "interrupted, the same command resumes it"
-        )
+    is_new = not (out / ASKED).exists()
+    whole = WHOLE[0] * minutes + WHOLE[1]
+    forecast = (
+        f"this takes about {whole:.0f} minutes, {_time(minutes)} of them for pre-training; if it is interrupted, "
+        "the same command resumes it"
+    )
+    may_be_little = bool(text) and named_bytes(text) <= MOST_BYTES
+    if is_new and not may_be_little:
+        progress.note(forecast)
     corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig.build({"text_field": text_field, "encoding": encoding, "python_docs_bytes": gathered})
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
-    if not (out / ASKED).exists():
+    if is_new:
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
     size = sum(len(document.text.encode()) for _, document in split(corpus, VALIDATION))
     initial = choose_start(corpus, size) if text else None
     little = None if initial is None else little_text(corpus, size, initial, VALIDATION)
+    if is_new and may_be_little and little is None:
+        progress.note(forecast)
     held_out = VALIDATION if little is None else little.held_out
     if initial is None:
         entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))

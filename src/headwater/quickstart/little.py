@@ -9,6 +9,7 @@ passes; later passes learn the lines by heart.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,12 @@ class LittleText:
             "Expect the words and the form of the text in what it writes, not new knowledge; more passes would "
             "learn the lines by heart"
         )
+
+
+def named_bytes(sources: Sequence[Path]) -> int:
+    """Return the size of the files that are named or in a named folder."""
+    files = (file for name in sources for file in (name, *name.rglob("*")))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def little_text(corpus: Path, size: int, initial: str, usual: float) -> LittleText | None:

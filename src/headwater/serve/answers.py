@@ -44,7 +44,7 @@ class Server:
             return next(iter(self.models.values()))
         if name not in self.models:
             unknown = UsageError(
-                f"there is no model {name[:200]!a}",
+                f"there is no model {name[:200]!r}",
                 expected=" or ".join(map(repr, self.models)),
                 repair=nearest(name[:200], self.models) or "GET /v1/models lists them",
             )

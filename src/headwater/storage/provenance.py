@@ -95,22 +95,32 @@ class Manifest(Record):
         return self.model_copy(update={"checksum": _checksum(self)})
 
 
+_MADE_BY = {
+    "corpus": "headwater corpus build SOURCE --out DIR",
+    "tokens": "headwater pack CORPUS --tokenizer TOKENIZER --out DIR",
+}
+
+
 def has_manifest(folder: Path) -> bool:
     """Return whether a Headwater command wrote this folder, or is writing it."""
     return (folder / MANIFEST).is_file()
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read and check `headwater.json`; raises FolderError when it is missing, cut short or altered."""
+def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
+    """Read and check `headwater.json`; raises FolderError when it is missing, cut short or altered.
+
+    kind: of the folder that is meant, for the error.
+    """
     path = folder / MANIFEST
+    expected = f"a {kind} folder" if kind else "a folder"
+    repair = f"Check the path, or make one: {_MADE_BY[kind]}" if kind in _MADE_BY else "Check the path"
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise FolderError(f"{folder} {what}", expected="a folder", repair="Check the path")
+        raise FolderError(
+            f"{folder} {'is a file' if folder.exists() else 'does not exist'}", expected=expected, repair=repair
+        )
     if not path.exists():
         raise FolderError(
-            f"{folder} has no {MANIFEST}",
-            expected="a complete folder that a Headwater command wrote",
-            repair="Check the path, or make the folder again",
+            f"{folder} has no {MANIFEST}", expected=f"{expected} that a Headwater command wrote", repair=repair
         )
     return check_manifest(read_json(path), str(path))
 
@@ -147,7 +157,7 @@ def open_folder(folder: Path, kind: str | None = None, *, hashes: bool | None = 
 
     `check_files` checks its files, and explains `hashes`.
     """
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, kind)
     if kind is not None and manifest.kind != kind:
         article = "an" if manifest.kind[0] in "aeiou" else "a"
         raise FolderError(f"{folder} is {article} {manifest.kind} folder", expected=f"a {kind} folder")

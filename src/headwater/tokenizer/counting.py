@@ -131,11 +131,10 @@ def _file_blocks(path: Path) -> Iterator[str]:
     try:
         yield from map(compose, _decoded_blocks(path))
     except DataError as error:
-        _, named, option = error.repair.partition("--encoding ")
+        before, named, option = error.repair.partition("--encoding ")
         if not named:
             raise
-        command = f"headwater corpus build {shlex.quote(str(path))} {named}{option} --out DIR"
-        repair = f"Build a corpus of it and train on that: {command}"
+        repair = f"{before}headwater corpus build {shlex.quote(str(path))} {named}{option} --out DIR"
         raise DataError(error.seen, expected=error.expected, repair=repair) from None
 
 

@@ -120,7 +120,7 @@ def build_corpus(
             kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
-    progress.finish(f"{kept['documents']:,} documents, {kept['bytes'] / 1e6:.1f} MB")
+    progress.finish(f"{counted(kept['documents'], 'document')}, {kept['bytes'] / 1e6:.1f} MB")
     destination.publish(progress)
 
 

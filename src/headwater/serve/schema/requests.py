@@ -197,7 +197,7 @@ def _bias(given: dict[str, float], vocabulary: int) -> dict[int, float]:
         token = int(name) if name.isascii() and name.isdecimal() and len(name) < 10 else -1
         if not 0 <= token < vocabulary:
             expected = f"expected an id from 0 to {vocabulary - 1}"
-            raise Problem(400, f"logit_bias names the token {name[:40]!a}; {expected}.", param="logit_bias")
+            raise Problem(400, f"logit_bias names the token {name[:40]!r}; {expected}.", param="logit_bias")
         bias[token] = float(value)
     return bias
 
