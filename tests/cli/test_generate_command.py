@@ -38,7 +38,7 @@ def run(folder: str, *arguments: str) -> int:
 
 def test_a_model_of_the_prompts_language_is_named(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "이 영화는 재미있게 봤다", "--max-tokens", "1") == 0
-    assert "A model of it ships: --model gpt2-mini-ko" in capsys.readouterr().err
+    assert "A model of this language ships: --model gpt2-mini-ko" in capsys.readouterr().err
     for prompt in ("the river", "Der Fluß fließt über die Brücke", "∮∯∰∱"):  # no model of these is better
         assert run(folder, prompt, "--max-tokens", "1") == 0
         assert "ships" not in capsys.readouterr().err

@@ -19,6 +19,7 @@ from headwater.finetuning.explanation import Piece
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.page import around
 from headwater.finetuning.stage import finetune
+from headwater.report import report
 from headwater.storage.progress import SILENT, Progress
 from headwater.storage.provenance import open_folder, read_manifest
 
@@ -79,6 +80,8 @@ def test_labels_keep_their_order_and_new_ones_come_last(
     assert metrics["continued"]["known"] == 0
     assert metrics["continued"]["without_rows"] == ["bad"]
     assert "arrival" in (tmp_path / "second" / "report.html").read_text()
+    joined = report([week[0], tmp_path / "second"], tmp_path / "both.html").read_text()
+    assert (joined.count("from the pre-trained weights"), joined.count(f"from {week[0]}")) == (1, 1)
     both = tmp_path / "both.csv"
     both.write_text(week[1].read_text() + table.read_text().partition("\n")[2])
     assert command(tmp_path / "third", "--from", tmp_path / "second", "--train", both, "--epochs", "1") == 0

@@ -177,6 +177,8 @@ def test_lists_and_columns_of_tables_are_the_same_labels(
     bad.write_text("text,a,b\nsome text,1,0\nmore text,0,maybe\n")
     with pytest.raises(DataError, match=r"row 2: column 'b' has 'maybe'"):
         [*read_table(bad, "classify", Columns(label=["a", "b"]))[1]]
+    with pytest.raises(DataError, match=r"no column 'a,b'.* several labels: --set target=labels$"):
+        read_table(bad, "classify", Columns(label="a,b"))
 
 
 def test_a_table_becomes_predictions_and_a_page(

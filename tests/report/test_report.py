@@ -381,6 +381,10 @@ def test_ticks_are_inside_and_few(low: float, span: float, count: int) -> None:
 def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
     assert line_chart([Series("empty", [])], "x", "y") == ""
     assert line_chart([Series("nan", [(0.0, float("nan"))])], "x", "y") == ""
+    level = line_chart([Series("level", [(n, 1.0) for n in range(4)])], "x", "y")
+    assert (level.count('class="grid"'), level.count('text-anchor="end">1<')) == (2, 2), (
+        "an axis beyond its only value"
+    )
     two = line_chart([Series("two", [(0.0, 1.0), (1.0, 2.0)])], "x", "y")
     assert "circle" in two
     assert "polyline" not in two, "what lies between two measurements is not known"

@@ -835,6 +835,7 @@ def test_every_view_is_accessible_and_fits_the_screen(open_page: Open, size: str
         for width in (768, 320, whole["width"]):
             page.set_viewport_size({"width": width, "height": whole["height"]})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (view, width)
+            assert page.evaluate("tabs.scrollWidth <= tabs.clientWidth"), ("a tab is out of sight", width)
 
 
 def event_of(names: list[str], ids: list[int]) -> str:

@@ -207,8 +207,8 @@ def _warn_of_language(lm: LanguageModel, model: str, prompt: str) -> None:
             other = Tokenizer.load(shipped.folder_of(name))
             if 2 * len(other.encode(prompt)) <= count:
                 say(
-                    f"{model} has hardly read this language: it splits {counted(len(prompt), 'character')} into "
-                    f"{counted(count, 'token')}. A model of it ships: --model {name}"
+                    f"{model} splits {counted(len(prompt), 'character')} into {counted(count, 'token')}: its "
+                    f"tokenizer has hardly read such text. A model of this language ships: --model {name}"
                 )
                 return
 

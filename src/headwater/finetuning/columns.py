@@ -252,9 +252,12 @@ def _chosen(
     if missing and role == "label" and value == lenient:
         return ""
     if missing:
+        several = role == "label" and {part.strip() for part in missing[0].split(",")} <= {*available}
         raise DataError(
             f"{name} has no column {missing[0]!r}; it has {listed(available)}",
-            repair=nearest(missing[0], available),
+            repair="If a row has several labels: --set target=labels"
+            if several
+            else nearest(missing[0], available),
         )
     if not value and role not in _OPTIONAL:
         raise UsageError(f"{option.format(role=role, column='').rstrip(' =')} names no column")

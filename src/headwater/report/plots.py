@@ -120,7 +120,7 @@ def _chart(series: Sequence[Series], x_label: str, y_label: str, name: str, widt
     y_span = (min(ys) - margin, max(ys) + margin)
     x, y = _scale(x_span, (_LEFT, width - _RIGHT)), _scale(y_span, (height - _BOTTOM, _TOP))
     parts = []
-    for tick in ticks(*y_span, 5):
+    for tick in ticks(*y_span, 5) if max(ys) > min(ys) else ys[:1]:
         at = f"{y(tick):.1f}"
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{at}" y2="{at}"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{at}" dy=".32em" text-anchor="end">{short_number(tick)}</text>')

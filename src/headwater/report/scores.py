@@ -158,8 +158,11 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
         title = _task_title(path, train, task)
         scratch = manifest.config.get("from_scratch")
         low, high = metrics["interval"]
+        start = (
+            f"from {metrics['continued']['from']}" if "continued" in metrics else "from the pre-trained weights"
+        )
         score = ScoreRow(
-            name=_SCRATCH if scratch else "from the pre-trained weights",
+            name=_SCRATCH if scratch else start,
             metric=str(metrics["metric"]),
             value=float(metrics["value"]),
             low=low,
