@@ -157,7 +157,7 @@ def test_one_text_to_a_score_is_task_regress(base: Path, tmp_path: Path, capsys:
     assert metrics["baseline"]["value"] > 0.6
 
 
-def test_a_baseline_without_a_mistake_asks_for_harder_rows() -> None:
+def test_a_baseline_without_a_mistake_has_other_advice() -> None:
     baseline = {"name": "TF-IDF", "value": 1.0, "interval": [0.8, 1.0]}
     metrics = {"metric": "accuracy", "value": 1.0, "baseline": baseline}
     assert baseline_sentence(metrics).endswith("use the baseline, or validate on more rows and harder ones.")
