@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.tokenizer import PATTERN, Tokenizer, engines, reference
-from headwater.tokenizer.engines import GigatokenEngine, LibraryEngine, first_difference
+from headwater.tokenizer import PATTERN, Tokenizer, fast_engine, gpt2, reference
+from headwater.tokenizer.fast_engine import GigatokenEngine, first_difference
+from headwater.tokenizer.gpt2 import LibraryEngine
 
 TEXT = (
     "It's the 1st of May; they've 22 cats' IDs, WE'LL see…  two  spaces\t\ttabs\r\n\r\n\n lines \n"
@@ -158,13 +159,13 @@ def test_an_engine_with_another_table_of_spaces_is_detected(
         def __init__(self, vocabulary: object) -> None:
             pass
 
-        def encode(self, texts: list[bytes]) -> engines.Encoded:
+        def encode(self, texts: list[bytes]) -> fast_engine.Encoded:
             return judge.encode([text.replace("\u1680".encode(), b" ") for text in texts])
 
-    monkeypatch.setattr(engines, "GigatokenEngine", Faulty)
-    engines._note.cache_clear()
-    assert engines.fast_engine(small.vocabulary, judge) is None
-    assert engines.fast_engine(small.vocabulary, judge) is None
+    monkeypatch.setattr(fast_engine, "GigatokenEngine", Faulty)
+    fast_engine._note.cache_clear()
+    assert fast_engine.fast_engine(small.vocabulary, judge) is None
+    assert fast_engine.fast_engine(small.vocabulary, judge) is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "the slower engine is used" in caplog.text
 
@@ -175,7 +176,7 @@ def test_without_gigatoken_the_library_encodes(
     monkeypatch.setitem(sys.modules, "gigatoken", None)
     monkeypatch.setattr("headwater.tokenizer.gpt2._WORTHWHILE_BYTES", 10)
     monkeypatch.setattr("headwater.tokenizer.gpt2._LONG_BYTES", 5)
-    engines._note.cache_clear()
+    fast_engine._note.cache_clear()
     fresh = Tokenizer(small.vocabulary)
     assert fresh.encode(TEXT) == small.encode(TEXT)
     assert "headwater[fast]" in caplog.text
@@ -200,7 +201,7 @@ def test_short_texts_never_wait_for_the_check_of_the_fast_engine(
 def test_long_texts_are_cut_where_no_piece_is(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = LibraryEngine(small.vocabulary)
     whole = judge.encode([TEXT.encode()])[0].tolist()
-    monkeypatch.setattr(engines, "_CUT_CHARACTERS", 3)
+    monkeypatch.setattr(gpt2, "_CUT_CHARACTERS", 3)
     assert judge.encode([TEXT.encode()])[0].tolist() == whole == small.encode(TEXT)
 
 

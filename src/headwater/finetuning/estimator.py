@@ -370,7 +370,7 @@ class Estimator(Conventions):
             new = [by_name[name] for name in labels.names[len(start.labels.names) :]]
             return labels, np.array([*as_list(self.classes_), *new])
         classes, order = np.unique([by_name[name] for name in labels.names], return_index=True)
-        return labels.model_copy(update={"names": [labels.names[at] for at in order]}), classes
+        return replace(labels, names=[labels.names[at] for at in order]), classes
 
     def _name(self, label: Any) -> str:
         """Return the name of a label's class, in composed form unless `compose` is off."""

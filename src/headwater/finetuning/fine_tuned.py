@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,6 +44,15 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 Part = TypeVar("Part", bound=Config)
+
+
+class _Meaning(Config):
+    """What `task.json` says of the outputs and of the table."""
+
+    labels: Labels
+    columns: Columns = Columns()
+
+
 # The files that a fine-tuned model has in addition to its base.
 TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
 # Rows that are tokenized, sorted by length and predicted together: memory stays the same for any number of rows.
@@ -168,7 +177,7 @@ class FineTuned:
         return {
             "task": self.task,
             # Without keys at their defaults, which earlier versions do not know.
-            "labels": {k: v for k, v in self.labels.to_dict().items() if k not in ("answer_texts", "linear") or v},
+            "labels": {k: v for k, v in asdict(self.labels).items() if k not in ("answer_texts", "linear") or v},
             "columns": self.columns.to_dict(),
             "classifier_dropout": self.model.dropout,
             "frozen": isinstance(self.model, FrozenTaskModel),
@@ -202,7 +211,7 @@ class FineTuned:
         if "labels" not in described or "templates" in described:
             cls.load(folder)  # says what is wrong
             raise no_head(folder)
-        labels = parse_part(Labels, described["labels"], folder / TASK_FILE)
+        labels = parse_part(_Meaning, {"labels": described["labels"]}, folder / TASK_FILE).labels
         keys = {"task": described["task"], "target": labels.target, "keep_head": True}
         keys |= {"compose": described.get("compose") is True}
         if described.get("frozen") is True:
@@ -242,8 +251,8 @@ class FineTuned:
         lacking = [key for key in ("labels", "columns", "classifier_dropout") if key not in described]
         if lacking or not isinstance(described["classifier_dropout"], int | float):
             raise FolderError(f"{folder / TASK_FILE} lacks {lacking[0] if lacking else 'a number as dropout'}")
-        labels = parse_part(Labels, described["labels"], folder / TASK_FILE)
-        columns = parse_part(Columns, described["columns"], folder / TASK_FILE)
+        meaning = parse_part(_Meaning, {key: described[key] for key in ("labels", "columns")}, folder / TASK_FILE)
+        labels, columns = meaning.labels, meaning.columns
         if not labels.outputs:
             raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
         tokenizer, dropout = Tokenizer.load(folder), float(described["classifier_dropout"])

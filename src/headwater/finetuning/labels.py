@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
-from headwater.config import Config
 from headwater.errors import DataError, counted
 from headwater.finetuning.rows import Raw, Target, TaskName, class_name, label_set
 
@@ -30,7 +30,8 @@ _LARGEST_SCORE = 1e6
 _LISTED, _SHOWN = 20, 60
 
 
-class Labels(Config):
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class Labels:
     """The class names, scores or answers that the outputs of a fine-tuned model mean.
 
     names: class names in order of output; levels: ascending scores; first_answer: the number of a choice's first

@@ -1,15 +1,17 @@
-"""Split CSV and tab-separated text into records, and tell a header from a row."""
+"""Split CSV and tab-separated text into records, tell a header from a row, and return rows by column."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from typing import Any
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.reading.encoding import filtered
+from headwater.reading.parquet import check_columns
 from headwater.reading.remote import AnyFile
 from headwater.reading.text import read_lines
 
@@ -106,7 +108,56 @@ def _unquoted(field: str) -> str:
     return field
 
 
-def distinct(columns: list[str]) -> list[str]:
+Rows = Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def separated_rows(
+    path: AnyFile, read: Callable[[], Iterator[list[Any]]], named: Sequence[str]
+) -> tuple[list[str], Rows, Callable[[], list[str] | None]]:
+    """Return the columns, the rows and `first_row` of a table, see `tables.OpenTable`.
+
+    `read` reads its records from the first, none for a blank line. `named` as in `open_table`.
+    """
+    records = read()
+    first = next(filter(None, records), [])
+    check_columns(path, len(first))
+    names = ["" if name is None else str(name).strip() for name in first]
+    numbers = [str(number) for number in range(1, len(first) + 1)]
+    header = not ({*named} & {*numbers}) - {*names}
+    columns = _distinct(names) if header else numbers
+
+    def rows() -> Rows:
+        rest = records if header else chain([first], records)
+        for number, record in enumerate(_without_blanks(rest, len(columns)), 1):
+            if len(record) != len(columns):
+                start = str(record[0])[:40]
+                raise DataError(
+                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
+                    expected=f"{len(columns)}, one for each column{' name' if header else ' of the first row'}",
+                    repair="Put fields that contain the separator, a quote or a line end in double quotes",
+                )
+            yield number, dict(zip(columns, record, strict=True))
+
+    def first_row() -> list[str] | None:
+        again = ([*map(str, record)] for record in read() if record)
+        return values if (values := next(again, [])) and _is_row(values, again) else None
+
+    return columns, rows(), first_row
+
+
+def _without_blanks(records: Iterator[list[Any]], columns: int) -> Iterator[list[Any]]:
+    """Drop blank lines. In a table with one column they are empty rows, except at the end of the file."""
+    blanks = 0
+    for record in records:
+        if record:
+            yield from [[""]] * blanks
+            yield record
+            blanks = 0
+        else:
+            blanks += columns == 1
+
+
+def _distinct(columns: list[str]) -> list[str]:
     """Name unnamed columns by their position, except the first, so that no value is lost."""
     taken, named, unnamed = set(columns), list[str](), 0
     for number, name in enumerate(columns, 1):
@@ -121,7 +172,7 @@ def distinct(columns: list[str]) -> list[str]:
     return named
 
 
-def is_row(first: Sequence[str], rows: Iterator[Sequence[str]]) -> bool:
+def _is_row(first: Sequence[str], rows: Iterator[Sequence[str]]) -> bool:
     """Return whether the first record of a table is a row like the others, not the names of its columns.
 
     It is a row if it has a number, a text too long for a name, the same value twice, or a value that the same

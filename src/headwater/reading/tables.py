@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
@@ -21,7 +22,7 @@ from headwater.reading.files import read_bytes
 from headwater.reading.json_items import json_items, json_lines
 from headwater.reading.parquet import ParquetTable, check_columns
 from headwater.reading.remote import AnyFile
-from headwater.reading.separated import csv_records, distinct, is_row, tab_records
+from headwater.reading.separated import csv_records, separated_rows, tab_records
 from headwater.reading.text import check_unpacked, unpacked_suffix
 
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -88,7 +89,8 @@ def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None, named: 
     if suffix == ".json":
         return _json(path, json_items(path, columns[0] if columns else "text", encoding))
     if suffix in _SEPARATED:
-        return _separated(path, encoding, named)
+        columns, rows, first_row = separated_rows(path, partial(_records, path, encoding), named)
+        return OpenTable(columns, columns, rows, first_row=first_row)
     if isinstance(path, Path) and path.is_dir():
         raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
     repair = "Open it in a spreadsheet program and save it as .xlsx or CSV" if suffix in {".xls", ".ods"} else ""
@@ -100,46 +102,6 @@ def _records(path: AnyFile, encoding: str | None) -> Iterator[list[Any]]:
     if suffix == ".xlsx":
         return _workbook_records(path)
     return csv_records(path, encoding) if suffix == ".csv" else tab_records(path, encoding)
-
-
-def _separated(path: AnyFile, encoding: str | None, named: Sequence[str]) -> OpenTable:
-    records = _records(path, encoding)
-    first = next(filter(None, records), [])
-    check_columns(path, len(first))
-    names = ["" if name is None else str(name).strip() for name in first]
-    numbers = [str(number) for number in range(1, len(first) + 1)]
-    header = not ({*named} & {*numbers}) - {*names}
-    columns = distinct(names) if header else numbers
-
-    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
-        rest = records if header else chain([first], records)
-        for number, record in enumerate(_without_blanks(rest, len(columns)), 1):
-            if len(record) != len(columns):
-                start = str(record[0])[:40]
-                raise DataError(
-                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
-                    expected=f"{len(columns)}, one for each column{' name' if header else ' of the first row'}",
-                    repair="Put fields that contain the separator, a quote or a line end in double quotes",
-                )
-            yield number, dict(zip(columns, record, strict=True))
-
-    def first_row() -> list[str] | None:
-        again = ([*map(str, record)] for record in _records(path, encoding) if record)
-        return values if (values := next(again, [])) and is_row(values, again) else None
-
-    return OpenTable(columns, columns, rows(), first_row=first_row)
-
-
-def _without_blanks(records: Iterator[list[Any]], columns: int) -> Iterator[list[Any]]:
-    """Drop blank lines. In a table with one column they are empty rows, except at the end of the file."""
-    blanks = 0
-    for record in records:
-        if record:
-            yield from [[""]] * blanks
-            yield record
-            blanks = 0
-        else:
-            blanks += columns == 1
 
 
 def _workbook_records(path: AnyFile) -> Iterator[list[Any]]:

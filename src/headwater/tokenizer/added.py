@@ -14,15 +14,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from headwater.tokenizer.vocabulary import AddedToken, Vocabulary, join_surrogates
+from headwater.tokenizer.vocabulary import AddedToken, Encoded, Vocabulary, join_surrogates
 from headwater.tokenizer.wordpiece import RULES, bert_normalizer
 
 # A text without added tokens is one piece with this id; added tokens follow it.
 _PIECE = 0
-
-Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
 
 
 class OrdinaryCodec(Protocol):

@@ -1,22 +1,26 @@
 """GPT-2's encoding: pre-split and byte-level pairs of Radford et al. 2019, section 2.2.
 
-Decided here: which of the two `engines` encodes. The `tokenizers` library encodes short texts, as its calls cost
-less, and the first megabytes of long ones; then the faster engine, if its ids are equal. Lone surrogates have no
+Decided here: which engine encodes. The `tokenizers` library encodes short texts, as its calls cost less, and the
+first megabytes of long ones; then the faster engine (`fast_engine`), if its ids are equal. Lone surrogates have no
 bytes and are an error, so that decode(encode(x)) == x for every text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.tokenizer.engines import ByteEngine, LibraryEngine, fast_engine
-from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes, join_surrogates
+from headwater.reading import cut_text
+from headwater.tokenizer.fast_engine import ByteEngine, fast_engine
+from headwater.tokenizer.files import tokenizer_json
+from headwater.tokenizer.vocabulary import Encoded, Vocabulary, characters_to_bytes, join_surrogates
 
 # The original's pre-split (encoder.py of the release). It does not match upper-case contractions, an oversight of
 # the authors that every GPT-2 vocabulary depends on.
@@ -26,6 +30,37 @@ PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\
 _LONG_BYTES = 1 << 20
 # Bytes of long calls that the library encodes before it is worth loading and checking the fast engine.
 _WORTHWHILE_BYTES = 1 << 21
+# The pre-split always has a border between a visible character and a space: a long text may be cut there.
+_SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
+_CUT_CHARACTERS = 1 << 16
+_GROUP = 256
+
+
+class LibraryEngine:
+    """The `tokenizers` library; long texts are cut to limit its memory."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        from tokenizers import Tokenizer
+
+        self._tokenizer: Any = Tokenizer.from_str(tokenizer_json(vocabulary, specials=False))
+
+    def encode(self, texts: Sequence[bytes]) -> Encoded:
+        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
+        owned = [
+            (owner, piece)
+            for owner, text in enumerate(texts)
+            for piece in cut_text(text.decode(), _CUT_CHARACTERS, _SAFE_CUT)
+        ]
+        counts = np.zeros(len(texts) + 1, np.int64)
+        parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
+        for start in range(0, len(owned), _GROUP):
+            group = owned[start : start + _GROUP]
+            encodings = self._tokenizer.encode_batch_fast([p for _, p in group], add_special_tokens=False)
+            for (owner, _), encoding in zip(group, encodings, strict=True):
+                ids = np.array(encoding.ids, np.uint32)
+                counts[owner + 1] += len(ids)
+                parts.append(ids)
+        return np.concatenate(parts), np.cumsum(counts)
 
 
 class ByteLevelCodec:
@@ -47,7 +82,7 @@ class ByteLevelCodec:
         whole = ids.tolist()
         return [whole[start:end] for start, end in pairwise(offsets.tolist())]
 
-    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    def encode_array(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         data = to_bytes(texts)
         return self._engine(sum(map(len, data))).encode(data)

@@ -17,11 +17,14 @@ from itertools import count
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from headwater.errors import DataError, UsageError
 from headwater.reading import without_surrogates
 
 Kind = Literal["gpt2", "gpt1", "wordpiece", "foreign"]
+# The ids of several texts one after another, and len(texts) + 1 offsets.
+Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<unk>"
 NEWLINE = "\n</w>"

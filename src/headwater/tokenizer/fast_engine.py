@@ -1,64 +1,36 @@
-"""The two engines that encode for kind "gpt2", and the check of the faster one.
+"""gigatoken, the faster engine for kind "gpt2", and the check that decides whether it is used.
 
-`tokenizers` is always installed and is the reference. `gigatoken` (extra "fast") is about thirty times as fast,
-and young: before it is used for a vocabulary, both encode a probe with every border between categories of
-characters, the spelled-out vocabulary and long runs. It is not used if a single id differs.
+gigatoken (extra "fast") is about thirty times as fast as `tokenizers`, the reference, and young: before it is
+used for a vocabulary, both encode a probe with every border between categories of characters, the spelled-out
+vocabulary and long runs. It is not used if a single id differs.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from headwater.reading import cut_text
 from headwater.tokenizer.files import tokenizer_json
-from headwater.tokenizer.vocabulary import Vocabulary, characters_to_bytes
+from headwater.tokenizer.vocabulary import Encoded, Vocabulary, characters_to_bytes
 
-Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]
 _LOG = logging.getLogger(__name__)
-# The pre-split always has a border between a visible character and a space: a long text may be cut there.
-_SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
-_CUT_CHARACTERS = 1 << 16
-_GROUP = 256
 # The probe includes code points below this and a few of the unassigned and private ones above.
 _PROBED = 0x32400
 _PROBED_BEYOND = (0xE0001, 0xE0100, 0xF0000, 0x10FFFD)
 _PROBED_STEP = 257
 
 
-class LibraryEngine:
-    """The `tokenizers` library; long texts are cut to limit its memory."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        from tokenizers import Tokenizer
-
-        self._tokenizer: Any = Tokenizer.from_str(tokenizer_json(vocabulary, specials=False))
+class ByteEngine(Protocol):
+    """Encodes texts; special tokens are plain text."""
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
-        owned = [
-            (owner, piece)
-            for owner, text in enumerate(texts)
-            for piece in cut_text(text.decode(), _CUT_CHARACTERS, _SAFE_CUT)
-        ]
-        counts = np.zeros(len(texts) + 1, np.int64)
-        parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
-        for start in range(0, len(owned), _GROUP):
-            group = owned[start : start + _GROUP]
-            encodings = self._tokenizer.encode_batch_fast([p for _, p in group], add_special_tokens=False)
-            for (owner, _), encoding in zip(group, encodings, strict=True):
-                ids = np.array(encoding.ids, np.uint32)
-                counts[owner + 1] += len(ids)
-                parts.append(ids)
-        return np.concatenate(parts), np.cumsum(counts)
+        """Return the ids of all texts and len(texts) + 1 offsets."""
 
 
 class GigatokenEngine:
@@ -75,7 +47,7 @@ class GigatokenEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """See LibraryEngine."""
+        """See ByteEngine."""
         if len(texts) == 1:
             with self._lock:
                 ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
@@ -86,9 +58,6 @@ class GigatokenEngine:
             layout = self._tokenizer.encode_batch(list(texts)).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
-
-
-ByteEngine = LibraryEngine | GigatokenEngine
 
 
 def fast_engine(vocabulary: Vocabulary, reference: ByteEngine) -> ByteEngine | None:
