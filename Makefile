@@ -55,7 +55,7 @@ benchmark-peers: .venv/.ready-dev
 # The folder of the run is kept, so that an interrupted one resumes; papers/results gets its pages and figures.
 results: .venv/.ready-dev
 	$(BIN)/headwater reproduce all --scale mini --out reproduction $(ARGS)
-	$(BIN)/python tools/publish_results.py reproduction papers/results
+	$(BIN)/python papers/tools/publish_results.py reproduction papers/results
 
 check: .venv/.ready-dev
 	$(BIN)/ruff format --check src papers tests benchmarks examples tools

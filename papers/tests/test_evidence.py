@@ -406,7 +406,7 @@ def test_published_results_are_whole_and_name_no_local_folder() -> None:
 def test_only_results_of_a_scale_that_ships_are_published(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tools = Path(__file__).parents[2] / "tools"
+    tools = Path(__file__).parents[1] / "tools"
     spec = importlib.util.spec_from_file_location("publish_results", tools / "publish_results.py")
     assert spec is not None
     assert spec.loader is not None

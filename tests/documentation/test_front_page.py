@@ -38,7 +38,7 @@ def test_every_link_of_the_top_pages_leads_to_a_file(name: str) -> None:
 
 def test_pages_quote_the_results_as_they_are() -> None:
     for path, text in publish_results.quoting_pages().items():
-        assert path.read_text(encoding="utf-8") == text, "python tools/publish_results.py papers/results"
+        assert path.read_text(encoding="utf-8") == text, "python papers/tools/publish_results.py papers/results"
 
 
 def test_every_speed_is_one_that_the_benchmarks_report() -> None:

@@ -1,7 +1,7 @@
 """Copy the results of `headwater reproduce` into the documentation: pages, figures and numbers, but no models.
 
-python tools/publish_results.py reproduction papers/results
-python tools/publish_results.py papers/results             write the pages there again from their numbers
+python papers/tools/publish_results.py reproduction papers/results
+python papers/tools/publish_results.py papers/results             write the pages there again from their numbers
 
 README.md and docs/models.md then show some of the new claims and the new scaling law.
 
@@ -17,7 +17,7 @@ import shutil
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "papers" / "results"
 # The claims that README.md shows, by their names in claims.toml.
 SHOWN = (
