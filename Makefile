@@ -67,6 +67,7 @@ check: .venv/.ready-dev
 	$(BIN)/python tools/architecture.py --check
 	$(BIN)/python tools/peers.py --check
 	$(BIN)/python benchmarks/everything.py --check
+	$(BIN)/python -m pytest tests/documentation/test_pages.py::test_the_site_builds_without_warnings_or_network
 
 format: .venv/.ready-dev
 	$(BIN)/ruff format src papers tests benchmarks examples tools

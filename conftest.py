@@ -145,7 +145,8 @@ def is_slow() -> dict[str, bool]:
     """Every test as `tests/file.py::name`, and whether `make test` leaves it out."""
     root = Path(__file__).parent
     found = {}
-    for path in root.glob("**/tests/**/test_*.py"):
+    files = (path for tests in (root / "tests", root / "papers" / "tests") for path in tests.rglob("test_*.py"))
+    for path in files:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         marks = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign)]
         all_are = any(mark.startswith("pytestmark") and "pytest.mark.slow" in mark for mark in marks)

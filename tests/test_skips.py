@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
+WITHOUT = [option for name in ("cacheprovider", "schemathesis", "anyio") for option in ("-p", f"no:{name}")]
 TESTS = """
 import pytest
 
@@ -35,7 +36,7 @@ def test_an_unexpected_skip_fails_the_run_and_is_named(tmp_path: Path) -> None:
     (tmp_path / "test_package.py").write_text("import pytest\npytest.importorskip('no_such_package')\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", *WITHOUT, str(tmp_path)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -50,5 +51,5 @@ def test_an_unexpected_skip_fails_the_run_and_is_named(tmp_path: Path) -> None:
     assert ran.returncode == 1
     (tmp_path / "test_package.py").unlink()
     (tmp_path / "test_some.py").write_text(TESTS.split("def test_called")[0])
-    agreed = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    agreed = [sys.executable, "-m", "pytest", "-q", *WITHOUT, str(tmp_path)]
     assert subprocess.run(agreed, cwd=tmp_path, env=environment, check=False).returncode == 0

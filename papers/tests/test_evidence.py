@@ -229,7 +229,7 @@ def test_excluding_the_expected_effect_adds_no_false_decisions(true: float, wron
     """Of five claims with an expected effect of 0.3, one is decided wrongly in at most one of twenty families."""
     random = np.random.default_rng(11)
     claim = PaperClaim(claim="a", paper="", holds="", fails="", plans=({"chosen": 0.3, "why": ""},))
-    runs = 400
+    runs = 200
     families = [
         correct_family([judge(claim, simulate(random, true, 0.1, 0.3, 0.3)) for _ in range(5)])
         for _ in range(runs)

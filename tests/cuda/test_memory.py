@@ -20,8 +20,8 @@ from headwater.training.parallel import Ranks
     [
         ("gpt2-small", 8, "bf16", "none"),
         ("gpt2-small", 4, "fp32", "none"),
-        ("gpt2-small", 16, "bf16", "full"),
-        ("gpt1", 16, "bf16", "none"),
+        pytest.param("gpt2-small", 16, "bf16", "full", marks=pytest.mark.slow),
+        pytest.param("gpt1", 16, "bf16", "none", marks=pytest.mark.slow),
     ],
 )
 def test_the_estimate_is_within_a_tenth_of_the_peak(

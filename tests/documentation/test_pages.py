@@ -90,6 +90,7 @@ def test_every_command_option_and_public_name_is_documented() -> None:
     assert "## headwater corpus build" in commands["corpus"]
 
 
+@pytest.mark.slow  # `make check` runs it
 def test_the_site_builds_without_warnings_or_network(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     pytest.importorskip("myst_parser")

@@ -88,12 +88,20 @@ class Similarity(Pairs, hw.Similarity):
     pass
 
 
-ESTIMATORS = [cls("tiny", **FAST) for cls in (Classifier, Regressor, Entailment, Similarity)]
+ESTIMATORS = [cls("tiny", **FAST) for cls in (Classifier, Regressor)]
+OF_PAIRS = [cls("tiny", **FAST) for cls in (Entailment, Similarity)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda estimator: NOT_OF_TEXTS)
 def test_scikit_learn_accepts(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow  # those of one text, with another form of input
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(OF_PAIRS, expected_failed_checks=lambda estimator: NOT_OF_TEXTS)
+def test_scikit_learn_accepts_estimators_of_pairs(estimator: Any, check: Any) -> None:
     check(estimator)
 
 

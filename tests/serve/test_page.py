@@ -351,7 +351,7 @@ def test_the_story_is_about_the_token_that_was_chosen(open_page: Open, http: htt
         page.click("#tab-write")
 
 
-@pytest.mark.parametrize(("temperature", "top_k"), [("1.3", 30), ("5", 250)])
+@pytest.mark.parametrize(("temperature", "top_k"), [("1.3", 30), pytest.param("5", 250, marks=pytest.mark.slow)])
 def test_the_page_draws_as_the_server_did(open_page: Open, temperature: str, top_k: int) -> None:
     settings = f"tokens=14&temperature={temperature}&top_k={top_k}&top_p=0.9&seed=7"
     page = open_page(f"#prompt=the%20river&{settings}")
