@@ -165,17 +165,23 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; raise UsageError naming the line if it is not TOML, or its size if it is too large."""
     size = path.stat().st_size if path.is_file() else 0  # `read_text` says why it cannot be read
     text = read_text(path) if size <= _TOML_BYTES else ""
-    keys = (found["parts"] for found in _TOML_KEYS.finditer(text))
-    key = next(filter(None, keys), "")
-    if key or size > _TOML_BYTES:
-        raise UsageError(
-            f"{path} has " + (f"a key of more than {_KEY_PARTS} parts: {key[:40]}…" if key else f"{size:,} bytes"),
-            expected=f"at most {_TOML_BYTES:,} bytes and {_KEY_PARTS} parts in a key",
-        )
+    _check_bounds(str(path), size, text)
     try:
         return tomllib.loads(text)
     except _NOT_TOML as error:
         raise UsageError(f"{path} is not valid TOML: {error}", repair="Correct that line") from None
+
+
+def _check_bounds(source: str, size: int, text: str) -> None:
+    """Raise UsageError for TOML of too many bytes, or with a key of too many parts."""
+    keys = (found["parts"] for found in _TOML_KEYS.finditer(text))
+    key = next(filter(None, keys), "")
+    if key or size > _TOML_BYTES:
+        raise UsageError(
+            f"{source} has "
+            + (f"a key of more than {_KEY_PARTS} parts: {key[:40]}…" if key else f"{size:,} bytes"),
+            expected=f"at most {_TOML_BYTES:,} bytes and {_KEY_PARTS} parts in a key",
+        )
 
 
 def recipes_folder() -> Path:
@@ -214,7 +220,8 @@ def parse_settings(settings: Iterable[str]) -> Layer:
     for setting in settings:
         key, separator, raw = setting.partition("=")
         if not separator or not key.strip():
-            raise UsageError(f"--set {setting!r} has no key or no '='", expected="--set key=value")
+            raise UsageError(f"--set {setting[:_SHOWN]!r} has no key or no '='", expected="--set key=value")
+        _check_bounds("--set", len(setting), setting)
         try:
             value: Any = tomllib.loads(f"value = {raw}")["value"]
         except _NOT_TOML:

@@ -63,7 +63,8 @@ FINE_TUNED = [
 # Larger shapes run the same operators.
 UPDATED = [
     slow_unless(
-        name in ("gpt1", "gpt2-small", "bert-base of pairs", *RECURRENT) and setting in (("bf16", 0.1), ("fp32", 0.0)),
+        name in ("gpt1", "gpt2-small", "bert-base of pairs", *RECURRENT)
+        and setting in (("bf16", 0.1), ("fp32", 0.0)),
         name,
         *setting,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -239,3 +240,15 @@ def test_a_link_in_a_strangers_run_is_not_written_through(name: str, tokens: Pat
     with pytest.raises(FolderError, match="is a link out of the folder"):
         train(tokens, run)
     assert sorted((path, path.stat().st_mtime_ns) for path in [mine, *mine.rglob("*")]) == before
+
+
+def test_a_wrong_value_in_a_runs_configuration_names_its_file(
+    tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    config = run / "config.toml"
+    config.write_text(re.sub(r"learning_rate = .*", 'learning_rate = "much"', config.read_text()))
+    assert main(["pretrain", str(run)]) == 2
+    shown = capsys.readouterr().err
+    assert str(config) in shown
+    assert "--set" not in shown

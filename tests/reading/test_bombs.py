@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import subprocess
 import sys
@@ -15,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.config import read_toml
+from headwater.config import parse_settings, read_toml
 from headwater.corpus.folder import Document, read_shard, write_documents
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, FolderError, UsageError
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.rows import Raw
-from headwater.reading import ParquetTable, open_table, read_json
+from headwater.reading import ParquetTable, open_table, parse_json, read_json
 from headwater.tokenizer import Tokenizer
 
 MEBI = 1 << 20
@@ -186,6 +187,9 @@ def test_keys_of_many_parts_are_refused_before_they_are_parsed(
         path.write_text("#" * (MEBI + 1))
         with pytest.raises(UsageError, match="has 1,048,577 bytes"):
             read_toml(path)
+        for setting in (".".join("a" * 100_000) + "=1", "a={" + ".".join("a" * 100_000) + "=1}"):
+            with pytest.raises(UsageError, match="--set has a key of more than 32 parts"):
+                parse_settings([setting])
     dots = ".".join("a" * 99)
     path.write_text(
         f'# {dots}\na = "{dots}"\nb = """\n{dots}"""\nc = \'\'\'{dots}\'\'\'\n{".".join("d" * 32)} = 1'
@@ -212,6 +216,20 @@ def test_json_above_its_limit_is_read_by_lines_or_refused(tmp_path: Path, monkey
     for read in (read_json, lambda path: list(open_table(path).rows)):
         with pytest.raises(DataError, match="is a JSON value of more than"):
             read(path)
+
+
+@pytest.mark.parametrize("value", ["[]", "{}"])
+def test_json_of_too_many_lists_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setattr("headwater.reading.files._CONTAINERS", 1_000)
+    path = tmp_path / "a.json"
+    path.write_text(f"[{','.join([value] * 999)}]")
+    assert len(read_json(path)) == 999
+    path.write_text(f"[{','.join([value] * 1_000)}]")
+    with pytest.raises(FolderError, match="more than 1,000 lists and objects"):
+        read_json(path)
+    for text in (path.read_text(), path.read_bytes()):
+        with pytest.raises(json.JSONDecodeError, match="more than 1,000 lists and objects"):
+            parse_json(text)
 
 
 def test_a_long_text_is_cut_before_it_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,9 @@ from headwater.cli.console import (
 )
 from headwater.cli.keys import keys_option
 from headwater.storage import say
+
+if TYPE_CHECKING:
+    from headwater.config import Layer
 
 KEYS = keys_option("headwater.pretraining:PretrainConfig")
 
@@ -59,7 +62,7 @@ def pretrain(
     The recipe gives the defaults; --preset, --from, --seed and --set change them. Run the same command again to
     resume from the last checkpoint. Under torchrun it trains on all ranks together.
     """
-    from headwater.config import option_layers, parse_settings, read_recipe
+    from headwater.config import Layer, option_layers, parse_settings, read_recipe
     from headwater.errors import UsageError
     from headwater.pretraining import PretrainConfig, require_one_model
     from headwater.pretraining import pretrain as run_pretraining
@@ -83,7 +86,7 @@ def pretrain(
         layers.append(started)
     if init_from is not None and (run := _branched_run(init_from)):
         tokens, started = _started_run(run, tokens)
-        layers.append({key: value for key, value in started.items() if key not in _OF_A_START})
+        layers.append(Layer({k: v for k, v in started.items() if k not in _OF_A_START}, started.source))
     if recipe is not None:
         layers.append(read_recipe(recipe))
     changed = parse_settings(settings or [])
@@ -142,9 +145,9 @@ def _branched_run(init_from: str) -> Path | None:
     return folder if folder != Path() and has_manifest(folder) else None
 
 
-def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str, Any]]:
+def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, Layer]:
     """Return the tokens folder and the configuration of the run in `out`."""
-    from headwater.config import read_toml
+    from headwater.config import Layer, read_toml
     from headwater.errors import FolderError
     from headwater.storage import read_manifest
 
@@ -153,7 +156,7 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, dict[str,
         raise FolderError(f"{out} is a {manifest.kind} folder", expected="a run to resume")
     inputs = {entry.role: entry for entry in manifest.inputs}
     recipe = out / "config.toml"  # missing if the run was killed at once
-    started = read_toml(recipe) if recipe.exists() else manifest.config
+    started = Layer(read_toml(recipe) if recipe.exists() else manifest.config, str(recipe))
     if "model" in inputs:
         started["init_from"] = str(inputs["model"].path_from(out))
     return tokens or inputs["tokens"].path_from(out), started

@@ -15,6 +15,7 @@ from headwater.reading.encoding import decode_text, without_surrogates
 from headwater.reading.remote import AnyFile
 
 JSON_BYTES = 1 << 27
+_CONTAINERS = 1 << 22  # lists and objects of one JSON value: two bytes of text take up to 200 of memory
 
 
 def read_text(path: AnyFile) -> str:
@@ -33,12 +34,10 @@ def read_bytes(path: AnyFile) -> bytes:
         raise file_error(path, error) from None
 
 
-def large_json(path: AnyFile) -> DataError:
+def large_json(path: AnyFile, repair: str = "") -> DataError:
     """Return the DataError for a JSON file of more than JSON_BYTES, which is read whole."""
     return DataError(
-        f"{path} is a JSON value of more than {JSON_BYTES >> 20} MiB",
-        expected="a smaller one",
-        repair="Save a table as JSON Lines (.jsonl), which is read line by line",
+        f"{path} is a JSON value of more than {JSON_BYTES >> 20} MiB", expected="a smaller one", repair=repair
     )
 
 
@@ -84,10 +83,13 @@ _SURROGATE_BYTES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Call `json.loads`; raise JSONDecodeError for everything that it rejects.
+    """Call `json.loads`; raise JSONDecodeError for everything that it rejects, and for too many lists and objects.
 
     Lone surrogates, which JSON can escape, become U+FFFD: neither UTF-8 nor Parquet can store them.
     """
+    signs: Any = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    if len(text) > _CONTAINERS and sum(map(text.count, signs)) > _CONTAINERS:
+        raise json.JSONDecodeError(f"it has more than {_CONTAINERS:,} lists and objects", "", 0)
     try:
         value = json.loads(text)
         escaped = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)

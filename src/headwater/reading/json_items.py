@@ -40,7 +40,7 @@ def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tup
         size += len(block)
         check_unpacked(path, size)
         if size > JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
-            raise large_json(path)
+            raise large_json(path, "Save a table as JSON Lines (.jsonl), which is read line by line")
         if size > JSON_BYTES:
             yield from json_lines(path, encoding)
             return
