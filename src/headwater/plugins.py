@@ -3,8 +3,9 @@
 An entry point `name = "module:function"` of the group `headwater.commands` adds `headwater name`. The function is
 an ordinary Typer command, or a `typer.Typer` with commands of its own. The overview shows the one-line summary of
 the distribution. The entry point `run` of the group `headwater.task_sets` is what `finetune --task-set` calls. One
-of `headwater.architectures` is a function that calls `register_architecture`: it is called when a configuration
-names a preset or a kind of model that is not known. One of `headwater.recipes` is a folder of recipes, a Path.
+of `headwater.architectures` is a function that calls `register_architecture` or `register_task_model`: it is
+called when a configuration names a preset, a kind of model or a task model that is not known. One of
+`headwater.recipes` is a folder of recipes, a Path.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import ResourceError
+from headwater.errors import ResourceError, UsageError, suggest
 
 GROUP = "headwater.commands"
 TASK_SETS = "headwater.task_sets"
@@ -25,6 +26,8 @@ RECIPES = "headwater.recipes"
 PAPERS = "headwater-papers"
 # The commands of headwater-papers.
 OPTIONAL = {"reproduce"}
+_PAPERS_TASK_MODELS = {"lstm"}
+_TASK_MODELS: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,37 @@ def plugins(group: str = GROUP) -> dict[str, Plugin]:
             for name, target in _entries(path, group):
                 by_name.setdefault(name, Plugin(target, _summary(path.parent)))
     return by_name
+
+
+@cache
+def register_plugins() -> None:
+    """Call the functions of `headwater.architectures`, once."""
+    for plugin in plugins(ARCHITECTURES).values():
+        plugin.load()()
+
+
+def register_task_model(name: str, target: str) -> None:
+    """Add what `freeze` and `task_model = NAME` put over a frozen base: "module:class" of a torch module.
+
+    It is made with (width, texts, generator): the base's width, 1 or 2 texts, and the torch.Generator of its
+    weights. Its attribute `features` is the width of its output. `forward` takes a list with (x, inside) for each
+    text, (sequences, time, width) and (sequences, time) bool, and the hidden states of the extract tokens,
+    (sequences, width); it returns (sequences, features).
+    """
+    _TASK_MODELS[name] = target
+
+
+def task_model_class(name: str) -> Any:
+    """Return the class of a registered task model.
+
+    Raises ResourceError for one of headwater-papers if that is not installed, UsageError for any other name.
+    """
+    register_plugins()
+    if name in _TASK_MODELS:
+        return Plugin(_TASK_MODELS[name], "").load()
+    if name in _PAPERS_TASK_MODELS:
+        raise not_installed(f"task_model = {name}")
+    raise UsageError(f"there is no task model {name!r}", **suggest(name, ["pooling", *_TASK_MODELS]))
 
 
 def not_installed(what: str) -> ResourceError:

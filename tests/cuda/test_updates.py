@@ -12,7 +12,6 @@ from headwater.finetuning.batches import ExampleSampler
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.head import TaskModel, l3
 from headwater.finetuning.inputs import Encoded, TaskName
-from headwater.finetuning.task_models import TaskModelName
 from headwater.model import ModelConfig, build_model, preset
 from headwater.model.config import PRESETS
 from headwater.model.loss import IGNORE
@@ -26,7 +25,7 @@ from headwater_papers.scale import load_scale
 TRANSFORMERS = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large")
 RECURRENT: dict[str, dict[str, int]] = {"lstm": {"layers": 1}, "bilstm-mini": {"layers": 2}}
 # Frozen bases with the task model that reads them.
-FROZEN: dict[str, tuple[str, TaskModelName]] = {
+FROZEN: dict[str, tuple[str, str]] = {
     "frozen gpt1": ("gpt1", "pooling"),
     **{f"frozen {name}, lstm": (name, "lstm") for name in ("gpt1", "bert-base", "bilstm-mini")},
 }

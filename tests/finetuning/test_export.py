@@ -12,7 +12,6 @@ from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.fine_tuned import FineTuned, build_task_model
 from headwater.finetuning.labels import Labels
 from headwater.finetuning.rows import Raw, TaskName
-from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base
 from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer
@@ -25,7 +24,7 @@ PAIRS = [("the film", "was great"), ("dull", "a lovely story"), ("a plot of the 
 
 
 def tuned(
-    folder: Path, name: str, tokenizer: Tokenizer, task: TaskName = "classify", frozen: TaskModelName | None = None
+    folder: Path, name: str, tokenizer: Tokenizer, task: TaskName = "classify", frozen: str | None = None
 ) -> Path:
     """A fine-tuned folder of random weights whose biases are not 0, as training leaves them."""
     tokenizer = tokenizer.with_mask() if name == "bert-nano" else tokenizer
@@ -86,7 +85,7 @@ def test_export_without_a_class_in_transformers_is_refused(
     capsys: pytest.CaptureFixture[str],
     name: str,
     task: TaskName,
-    frozen: TaskModelName | None,
+    frozen: str | None,
     reason: str,
 ) -> None:
     source = tuned(tmp_path / "tuned", name, tokenizer, task, frozen)

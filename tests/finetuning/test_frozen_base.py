@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from headwater import Classifier, Entailment
-from headwater.errors import UsageError
+from headwater import Classifier
+from headwater.errors import ResourceError, UsageError
 from headwater.finetuning import features
 from headwater.finetuning.config import FinetuneConfig
 from headwater.finetuning.features import FrozenTaskModel
 from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.rows import Raw, TaskName
 from headwater.finetuning.stage import finetune
-from headwater.finetuning.task_models import RecurrentReader, TaskModelName
 from headwater.model import build_model, preset
 from headwater.model.io.folder import load_model, save_model
 from headwater.storage.progress import Progress
 from headwater.tokenizer import Tokenizer
-from headwater.training.loop import TrainingPrecision
 
 Sentences = Callable[..., tuple[list[str], list[str]]]
 
@@ -72,10 +70,7 @@ def test_each_text_passes_through_the_frozen_base_once(
     np.testing.assert_array_equal(again.predict_proba(fresh), classifier.predict_proba(fresh))
 
 
-@pytest.mark.parametrize(("task_model", "precision"), [("pooling", "fp32"), ("lstm", "fp32"), ("lstm", "bf16")])
-def test_a_frozen_base_distinguishes_two_texts(
-    base: Path, tokenizer: Tokenizer, tmp_path: Path, task_model: TaskModelName, precision: TrainingPrecision
-) -> None:
+def test_a_frozen_base_distinguishes_two_texts(base: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     words = ["film", "story", "plot", "dull", "great"]
     pairs = [(a, b) for a in words for b in words] * 4
     same = ["yes" if a == b else "no" for a, b in pairs]
@@ -85,11 +80,10 @@ def test_a_frozen_base_distinguishes_two_texts(
     config = FinetuneConfig(
         task="entail",
         freeze=True,
-        task_model=task_model,
         epochs=20,
         learning_rate=1e-2,
         class_weight="balanced",
-        precision=precision,
+        precision="bf16",
     )
     finetune(config, tmp_path / "tuned", model=base, train=table, validation=table)
     used = FinetuneConfig.load(tmp_path / "tuned" / "config.toml")
@@ -100,30 +94,20 @@ def test_a_frozen_base_distinguishes_two_texts(
     assert sum(right) > 0.9 * len(right)
 
 
-def test_a_recurrent_task_model_needs_a_frozen_base(base: Path) -> None:
-    with pytest.raises(UsageError, match="needs freeze"):
-        FinetuneConfig.build({"task_model": "lstm"}, source="test")
-    with pytest.raises(UsageError, match="needs freeze"):
-        Entailment(base, task_model="lstm").fit([("a", "b"), ("b", "a")] * 4, ["x", "y"] * 4)
+def test_an_unknown_task_model_is_refused() -> None:
+    with pytest.raises(UsageError, match="there is no task model 'poling'"):
+        FinetuneConfig.build({"freeze": True, "task_model": "poling"}, source="test")
 
 
-def test_an_estimator_has_the_recurrent_task_model(base: Path, tmp_path: Path) -> None:
-    pairs, labels = (
-        [("a film", "a plot"), ("a plot", "a film"), ("dull", "great"), ("great", "dull")],
-        [0, 1, 0, 1],
-    )
-    estimator = Entailment(base, freeze=True, task_model="lstm", epochs=1).fit(pairs, labels)
-    estimator.save(tmp_path / "saved")
-    again = Entailment.load(tmp_path / "saved")
-    assert again.get_params()["task_model"] == "lstm"
-    assert isinstance(again.fine_tuned_.model.head.reader, RecurrentReader)
-    np.testing.assert_array_equal(again.predict_proba(pairs), estimator.predict_proba(pairs))
+def test_the_papers_task_model_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.plugins._TASK_MODELS", {})
+    with pytest.raises(ResourceError, match="pip install headwater-papers"):
+        FinetuneConfig.build({"freeze": True, "task_model": "lstm"}, source="test")
 
 
-@pytest.mark.parametrize("task_model", ["pooling", "lstm"])
 @pytest.mark.parametrize("name", ["bert-nano", "bilstm-nano"])
 @pytest.mark.parametrize("task", ["classify", "entail", "similarity", "choice"])
-def test_padding_changes_nothing(task: TaskName, name: str, task_model: TaskModelName) -> None:
+def test_padding_changes_nothing(task: TaskName, name: str) -> None:
     from headwater.finetuning.labels import Labels
 
     from .test_masked_base import one_of
@@ -133,7 +117,7 @@ def test_padding_changes_nothing(task: TaskName, name: str, task_model: TaskMode
     shape = {"units": 6} if name == "bilstm-nano" else {"heads": 2}
     base = build_model(preset(name, vocabulary=40, context=16, layers=2, width=8, **shape), seed=3)
     labels = Labels(target="answer") if task == "choice" else Labels(target="class", names=["a", "b"])
-    model = FrozenTaskModel(base, task, labels.outputs, delimiter=7, reader=task_model, dropout=0.0, seed=4).eval()
+    model = FrozenTaskModel(base, task, labels.outputs, delimiter=7, dropout=0.0, seed=4).eval()
     encoded = random_examples(counts, 5, 2)
     with torch.no_grad():
         together = model(whole_batch(encoded, labels)).logits

@@ -224,7 +224,7 @@ def test_a_deleted_start_is_one_message(
 
 
 def test_a_head_over_a_frozen_base_is_kept_too(base: Path, week: tuple[Path, Path], tmp_path: Path) -> None:
-    frozen = {"freeze": True, "task_model": "lstm", "batch_size": 8, "epochs": 1}
+    frozen = {"freeze": True, "batch_size": 8, "epochs": 1}
     finetune(FinetuneConfig.build(frozen), tmp_path / "a", model=base, train=week[1])
     config = FinetuneConfig.build({**FineTuned.keys_of(tmp_path / "a"), "steps": 1, "learning_rate": 1e-9})
     finetune(config, tmp_path / "b", model=tmp_path / "a", train=week[1])

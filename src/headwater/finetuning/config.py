@@ -18,9 +18,9 @@ from pydantic_core import PydanticCustomError
 from headwater.config import MOST_ROWS, Config
 from headwater.errors import UsageError
 from headwater.finetuning.columns import Columns
+from headwater.finetuning.features import POOLING, reader_class
 from headwater.finetuning.labels import Labels, listed
 from headwater.finetuning.rows import MetricName, Target, TaskName, class_name
-from headwater.finetuning.task_models import TaskModelName
 from headwater.model import Faithful, ModelConfig
 from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
@@ -71,8 +71,8 @@ class FinetuneConfig(Config):
     """Share of all updates over which the learning rate rises, if warmup_steps is 0."""
     freeze: bool = False
     """Keep the base unchanged; learn a head over a mixture of its layers."""
-    task_model: TaskModelName = "pooling"
-    """What reads the mixture: pooling, or lstm, which is a bi-LSTM, or ESIM for two texts."""
+    task_model: str = POOLING
+    """What reads the mixture: pooling, or, with headwater-papers, lstm: a bi-LSTM, or ESIM for two texts."""
     from_scratch: bool = False
     """Use only the base's shape and tokenizer."""
     keep_head: bool = False
@@ -116,11 +116,17 @@ class FinetuneConfig(Config):
     def _is_an_encoding(cls, value: str) -> str:
         return text_encoding(value) if value else ""
 
+    @field_validator("task_model")
+    @classmethod
+    def _is_a_task_model(cls, value: str) -> str:
+        reader_class(value)
+        return value
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.target is not None and (self.target == "answer") != (self.task == "choice"):
             raise ValueError(f"target {self.target!r} is not a target of task {self.task!r}")
-        if self.task_model != "pooling" and not self.freeze:
+        if self.task_model != POOLING and not self.freeze:
             raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
             raise ValueError("freeze needs the whole pre-trained base: leave from_scratch and transfer_layers out")

@@ -45,7 +45,6 @@ from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, 
 from headwater.finetuning.search import search_rate
 from headwater.finetuning.seen import Seen, original_base
 from headwater.finetuning.stage import load_tokenizer
-from headwater.finetuning.task_models import TaskModelName
 from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import fingerprint, load_model
 from headwater.reading import compose, read_json
@@ -75,8 +74,8 @@ class Estimator(Conventions):
     None is the base's own; "search" tries a series on the held-out rows, see `learning_rates_`; what was used, and
     why, is in `learning_rate_` and `learning_rate_reason_`. validation_share: the share of the rows that choose
     the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers. task_model:
-    what reads that mixture: "pooling", or "lstm", which is a bi-LSTM, or ESIM for two texts; it needs `freeze`.
-    class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed form, so
+    what reads that mixture: "pooling" or, with headwater-papers, "lstm"; it needs `freeze`. class_weight:
+    "balanced", or weights by class. compose: bring texts and labels into Unicode's composed form, so
     that both forms of 각 or é are the same. warm_start: `fit` goes on from a fitted or loaded model and
     its head; new classes come last in `classes_`. verbose: print the progress on stderr.
     """
@@ -94,7 +93,7 @@ class Estimator(Conventions):
     validation_share: float = 0.1
     patience: int | None = None
     freeze: bool = False
-    task_model: TaskModelName = "pooling"
+    task_model: str = "pooling"
     from_scratch: bool = False
     class_weight: ClassWeight = None
     compose: bool = True

@@ -2,7 +2,8 @@
 
 ELMo (Peters et al. 2018), equation 1: γ · Σ softmax(s)_j · h_j over the layers' outputs h_0 … h_n, with learned
 s and γ. Each h_j is first normalised to mean 0 and variance 1, without a gain: the paper's optional LayerNorm. A
-task model (`task_models`) reads the mixture, and one linear layer classifies its output.
+task model reads the mixture, and one linear layer classifies its output: `Pooling`, which has no weights, or one
+that another distribution registers (`headwater.plugins`).
 
 The base never changes, so each sequence passes through it once: `with_outputs` stores the layers' outputs for
 every epoch.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +27,44 @@ from headwater.finetuning.batches import Batch, inference_batches
 from headwater.finetuning.head import TaskModel, TaskOutput
 from headwater.finetuning.inputs import Encoded
 from headwater.finetuning.rows import TaskName
-from headwater.finetuning.task_models import PoolingReader, RecurrentReader, TaskModelName
+from headwater.plugins import task_model_class
 from headwater.storage import storage_errors
 
 if TYPE_CHECKING:
     from headwater.model import Model
 
 
+POOLING = "pooling"
+
+
+class Pooling(nn.Module):
+    """Of one text its mean, maximum and extract position; of two [u, v, |u − v|, u · v] and the extract position.
+
+    u and v are a mean and a maximum each.
+    """
+
+    def __init__(self, width: int, texts: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.features = (3 if texts == 1 else 9) * width
+
+    def forward(self, texts: list[tuple[Tensor, Tensor]], extract: Tensor) -> Tensor:
+        """See `headwater.plugins.register_task_model`."""
+        pooled = [FrozenTaskModel.pool(*text) for text in texts]
+        if len(pooled) == 1:
+            return torch.cat([*pooled, extract], dim=1)
+        u, v = pooled
+        return torch.cat([u, v, (u - v).abs(), u * v, extract], dim=1)
+
+
+def reader_class(name: str) -> Any:
+    """Return the class of the task model `name`; raises what `task_model_class` raises."""
+    return Pooling if name == POOLING else task_model_class(name)
+
+
 class FeatureHead(nn.Linear):
     """The mixture's s (layer outputs,) and γ (1,), the task model that reads it, and the linear layer."""
 
-    def __init__(self, layer_outputs: int, reader: PoolingReader | RecurrentReader, outputs: int) -> None:
+    def __init__(self, layer_outputs: int, reader: Any, outputs: int) -> None:
         super().__init__(reader.features, outputs)
         self.reader = reader
         self.mixture = nn.Parameter(torch.zeros(layer_outputs))
@@ -63,17 +91,17 @@ class FrozenTaskModel(TaskModel):
         outputs: int,
         *,
         delimiter: int,
-        reader: TaskModelName = "pooling",
+        reader: str = POOLING,
         dropout: float = 0.1,
         seed: int = 0,
     ) -> None:
         width, texts = model.config.output_width, 1 if task == "classify" else 2
         generator = torch.Generator().manual_seed(seed + 1)  # the linear layer has the seed itself
-        read = PoolingReader(width, texts) if reader == "pooling" else RecurrentReader(width, texts, generator)
+        read = reader_class(reader)(width, texts, generator)
         head = FeatureHead(model.config.layer_outputs, read, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head, delimiter=delimiter)
         self.separator, self.reader = delimiter, reader
-        if isinstance(read, RecurrentReader):
+        if any(True for _ in read.parameters()):
             # An untrained reader's output is small: with a language model's deviation, learning would start
             # slowly.
             with torch.no_grad():
@@ -107,7 +135,16 @@ class FrozenTaskModel(TaskModel):
         if self.task != "classify":
             between = batch.ids.eq(self.separator).int().argmax(dim=1)
             spans = [(start, between), (between + 1, end)]
-        return self.head.reader(mixed, spans, self.summary(mixed, batch))
+        pooled: Tensor = self.head.reader([_take(mixed, *span) for span in spans], self.summary(mixed, batch))
+        return pooled
+
+    @staticmethod
+    def pool(x: Tensor, inside: Tensor) -> Tensor:
+        """Return mean and maximum over the positions `inside`, (sequences, 2 · width); 0 if there are none."""
+        chosen = inside[:, :, None]
+        mean = (x * chosen).sum(dim=1) / chosen.sum(dim=1).clamp(min=1)
+        maximum = x.masked_fill(~chosen, float("-inf")).amax(dim=1)
+        return torch.cat([mean, maximum.masked_fill(~inside.any(dim=1)[:, None], 0.0)], dim=1)
 
     def with_outputs(self, encoded: Encoded, path: Path | None = None) -> Encoded:
         """Return `encoded` with every layer's output at every token, from one pass over the base.
@@ -136,6 +173,18 @@ class FrozenTaskModel(TaskModel):
                 partial.replace(path)
                 kept = _kept(path, shape)
         return replace(encoded, outputs=kept)
+
+
+def _take(x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
+    """Shift a span of each sequence to its beginning: (sequences, time, width), as before.
+
+    start, end: (sequences,) int64. Also returns which positions are inside the span, (sequences, time) bool.
+    `time` stays that of `x`: reading the length of the longest span would make the host wait for a GPU.
+    """
+    lengths = end - start
+    positions = torch.arange(x.shape[1], device=x.device)
+    chosen = (start[:, None] + positions).clamp(max=x.shape[1] - 1)
+    return x.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[2])), positions < lengths[:, None]
 
 
 def _fill(model: FrozenTaskModel, encoded: Encoded, store: npt.NDArray[np.float16]) -> None:

@@ -34,7 +34,6 @@ from headwater.finetuning.sequence import (
     read_classifier,
     read_saved_templates,
 )
-from headwater.finetuning.task_models import TaskModelName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
 from headwater.storage import has_manifest, open_folder, write_json
@@ -284,7 +283,7 @@ def build_task_model(
     outputs: int,
     *,
     dropout: float,
-    frozen: TaskModelName | None = None,
+    frozen: str | None = None,
     seed: int = 0,
 ) -> TaskModel:
     """Return the base with an untrained head; `frozen`: the task model over an unchanged base."""

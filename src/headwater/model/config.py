@@ -15,14 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import UsageError, suggest
-from headwater.plugins import ARCHITECTURES, plugins
+from headwater.plugins import register_plugins
 
 Faithful = Literal["code", "paper"]
 # GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, also in the softmax, and a softmax that
@@ -88,13 +87,6 @@ def register_architecture(
     """
     _ARCHITECTURES[name] = Architecture(module, is_recurrent, is_causal, directions, keeps_layers)
     PRESETS.update({preset: dict(shape) for preset, shape in (presets or {}).items()})
-
-
-@cache
-def register_plugins() -> None:
-    """Register the kinds of models of other distributions, once."""
-    for plugin in plugins(ARCHITECTURES).values():
-        plugin.load()()
 
 
 def architecture_of(config: ModelConfig) -> Architecture:

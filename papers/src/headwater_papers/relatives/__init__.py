@@ -1,8 +1,9 @@
-"""Relatives of GPT-1: ELMo's model, as an architecture of Headwater."""
+"""Relatives of GPT-1: ELMo's model, and the task model that reads its features."""
 
 from pathlib import Path
 
 from headwater.model import register_architecture
+from headwater.plugins import register_task_model
 
 RECIPES = Path(__file__).parent / "recipes"
 _SHAPE = {"layers": 2, "heads": 1, "dropout": 0.1, "vocabulary": 4_096, "context": 256}
@@ -16,7 +17,7 @@ _PRESETS = {
 
 
 def register() -> None:
-    """Add the architecture `bilstm` and its presets."""
+    """Add the architecture `bilstm`, its presets, and the task model `lstm`."""
     register_architecture(
         "bilstm",
         "headwater_papers.relatives.bilstm:BiLSTM",
@@ -25,3 +26,4 @@ def register() -> None:
         directions=2,
         presets=_PRESETS,
     )
+    register_task_model("lstm", "headwater_papers.relatives.esim:RecurrentReader")
