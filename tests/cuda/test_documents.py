@@ -53,7 +53,7 @@ def test_blocks_give_what_the_mask_gives_and_are_compiled_once() -> None:
 
 @pytest.mark.usefixtures("trains_on_a_cpu")
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
-@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("recompute", ["full", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_compiled_run_trains_in_blocks(monkeypatch: pytest.MonkeyPatch, recompute: Any) -> None:
     def as_on_cuda(ids: torch.Tensor, end_of_text: int, *, blocks: bool) -> Any:
         made.append(model.backend.compiler is not None)

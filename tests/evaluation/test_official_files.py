@@ -54,6 +54,7 @@ def test_race_scores_the_answer_without_the_newline_before_it(reader: Reader, tm
     assert_answers_alone(reader, found)
 
 
+@pytest.mark.slow  # thousands of articles
 def test_race_and_story_cloze_score_only_the_answer_on_real_data(data: Path) -> None:
     reader = Reader(Tokenizer.load("gpt2"), 1024)
     for protocol, file in (

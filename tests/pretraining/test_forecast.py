@@ -79,6 +79,7 @@ def test_what_is_counted_beforehand_is_what_training_holds(precision: str, token
 
 
 def test_what_cannot_fit_is_not_tried(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "time_updates", lambda *_, **__: 1.0)
     monkeypatch.setattr(plan, "available_memory", lambda device: 8 * 1024**3)
     result = forecast(PretrainConfig.build({"preset": "gpt2-xl", "precision": "bf16"}), tokens, tmp_path / "run")
     assert result.seconds is None
@@ -246,7 +247,10 @@ def test_the_suggested_rate_is_the_nearest_round_number(best: float, suggested: 
     assert suggestion([Point(best, 1.0, 1.0)]) == suggested
 
 
-def test_a_forecast_names_the_model_to_continue_from(tmp_path: Path, tokens: Path) -> None:
+def test_a_forecast_names_the_model_to_continue_from(
+    tmp_path: Path, tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "time_updates", lambda *_, **__: 1.0)
     model = pretrain(PretrainConfig.build(TINY, {"steps": 1}), tokens, tmp_path / "run")
     config = PretrainConfig.build(TINY, {"init_from": str(model)})
     assert f"{model}, " in forecast(config, tokens, tmp_path / "next").as_text()

@@ -207,6 +207,7 @@ def test_a_journey_by_keyboard_alone(open_page: Open) -> None:
     expect(page.locator("#compare-status-b")).to_contain_text("written")
 
 
+@pytest.mark.slow
 def test_two_branches_are_shown_next_to_each_other(open_page: Open) -> None:
     page = open_page()
     fork, whole, first = 9, text_of(page), screen_text(page)
@@ -274,6 +275,7 @@ def test_a_stopped_branch_keeps_its_tokens_and_its_own_note(open_page: Open) -> 
     assert page.locator("#branch-tree .current .hint").text_content() == "1 token, -1.00"
 
 
+@pytest.mark.slow
 def test_a_stopped_comparison_has_no_note_of_the_one_before(open_page: Open) -> None:
     page = open_page("#view=compare&prompt=the%20river&a=base&b=classes&tokens=9")
     expect(page.locator("#compare-status-a")).to_contain_text("written")
@@ -285,6 +287,7 @@ def test_a_stopped_comparison_has_no_note_of_the_one_before(open_page: Open) -> 
     assert page.locator("#compare-status-a").text_content() == ""
 
 
+@pytest.mark.slow
 def test_a_late_count_does_not_replace_that_of_a_newer_prompt(open_page: Open, http: httpx.Client) -> None:
     page = open_page()
     page.evaluate(
@@ -372,6 +375,7 @@ def test_the_page_draws_as_the_server_did(open_page: Open, temperature: str, top
     assert final.text_content() == "100 %"
 
 
+@pytest.mark.slow
 def test_every_token_of_a_full_context_can_be_inspected(open_page: Open) -> None:
     page = open_page()
     write(page, "the river", tokens=5000, temperature=0)
@@ -530,6 +534,7 @@ def test_a_fine_tuned_model_classifies_and_explains_by_words(open_page: Open, ht
         assert page.locator("#classify-fields textarea").count() == fields
 
 
+@pytest.mark.slow
 def test_the_shown_answer_is_the_one_that_is_meant(open_page: Open, http: httpx.Client) -> None:
     page = open_page()
     page.click("#tab-classify")
@@ -664,6 +669,7 @@ def test_a_model_that_is_not_here_is_named(open_page: Open) -> None:
         assert page.locator("#prompt").input_value() == "the"
 
 
+@pytest.mark.slow
 def test_the_history_of_a_model_that_is_not_here_is_named(open_page: Open) -> None:
     page = open_page()
     kept = [{"prompt": "the", "model": "gone", "settings": {"temperature": 1, "seed": 2}, "text": "the sea"}]
@@ -850,6 +856,7 @@ def event_of(names: list[str], ids: list[int]) -> str:
     return f"data: {json.dumps({'choices': [choice]})}\n\n"
 
 
+@pytest.mark.slow
 def test_five_thousand_tokens_are_shown_with_little_work(open_page: Open, base_folder: Path) -> None:
     page = open_page()
     tokenizer = hw.Tokenizer.load(base_folder)
@@ -937,6 +944,7 @@ def test_the_page_is_small_and_loads_nothing_from_outside() -> None:
         assert [link for link in links if "www.w3.org" not in link] == []
 
 
+@pytest.mark.slow
 def test_the_view_inside_opens_with_the_token_chosen_last(open_page: Open) -> None:
     page = open_page()
     title = page.locator("#story-title")
@@ -1022,6 +1030,7 @@ def test_the_first_head_looks_at_earlier_tokens(open_page: Open) -> None:
     assert found == [{"layer": 1, "head": 0}, {"layer": 1, "head": 0}]  # not the diagonals and the first token
 
 
+@pytest.mark.slow
 def test_step_1_begins_at_the_left_with_the_names_of_its_rows(open_page: Open) -> None:
     page = open_page("#view=inside&prompt=the%20river%20runs%20to%20the%20sea", ready=STORY, viewport=PHONE)
     left = "document.getElementById('pieces').parentElement.scrollLeft"
@@ -1039,6 +1048,7 @@ def text_of_write(page: Page) -> str:
     return text_of(page)
 
 
+@pytest.mark.slow
 def test_the_examples_follow_the_models_language(
     open_page: Open, base_folder: Path, tmp_path: Path, start_server: Any
 ) -> None:

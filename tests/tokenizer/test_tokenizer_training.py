@@ -48,7 +48,7 @@ def _spelled(learned: npt.NDArray[np.int32]) -> list[tuple[str, str]]:
     return pairs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(texts=st.lists(NARROW, min_size=1, max_size=3), new=st.integers(0, 60))
 def test_merges_and_ids_are_the_references(texts: list[str], new: int) -> None:
     words = reference.count_gpt2_words(texts)
