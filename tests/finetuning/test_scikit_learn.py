@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_array
 
@@ -119,3 +120,16 @@ def test_log_odds_follow_from_the_probabilities() -> None:
     odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
     assert np.allclose(classifier.decision_function(["a", "b"]), odds)
     assert np.allclose(classifier.predict_log_proba(["a", "b"]), np.log(probabilities))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_classifiers_multilabel_representation_invariance,
+        estimator_checks.check_classifiers_multilabel_output_format_predict,
+        estimator_checks.check_classifiers_multilabel_output_format_predict_proba,
+        estimator_checks.check_classifiers_multilabel_output_format_decision_function,
+    ],
+)
+def test_scikit_learn_accepts_several_labels(check: Any) -> None:
+    check("Classifier", Classifier("tiny", multi_label=True, **FAST))

@@ -19,7 +19,9 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from starlette.testclient import TestClient
 from torch.nn import functional
 
+from headwater.cli.main import main
 from headwater.errors import DataError
+from headwater.finetuning.arrays import as_label_sets
 from headwater.finetuning.batches import collate
 from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.config import FinetuneConfig
@@ -99,7 +101,7 @@ def test_every_form_of_y_trains_the_same_model(fitted: Classifier, rows: list[tu
     expected = fitted.predict_proba(texts[:9])
     assert fitted.classes_.tolist() == [*WORDS]
     assert fitted.predict(texts[:9])[0] in [tuple(one) for one in (*sets, list(WORDS))]
-    for y in (matrix, csr_matrix(matrix), Frame(matrix)):
+    for y in (matrix, csr_matrix(matrix), matrix.tolist(), Frame(matrix)):
         one = clone(fitted).fit(list(texts), y)
         np.testing.assert_array_equal(one.predict_proba(texts[:9]), expected)
         predicted = one.predict([*texts[:9], " "])
@@ -179,6 +181,56 @@ def test_lists_and_columns_of_tables_are_the_same_labels(
         [*read_table(bad, "classify", Columns(label=["a", "b"]))[1]]
     with pytest.raises(DataError, match=r"no column 'a,b'.* several labels: --set target=labels$"):
         read_table(bad, "classify", Columns(label="a,b"))
+
+
+def test_a_separator_splits_the_labels_of_a_cell(
+    rows: list[tuple[str, list[str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str], base: Path
+) -> None:
+    table = tmp_path / "cells.csv"
+    cells = [" ; ".join(labels) or ("; " if number % 2 else "[]") for number, (_, labels) in enumerate(rows)]
+    lines = [f'{text},"{cell}"\n' for (text, _), cell in zip(rows, cells, strict=True)]
+    table.write_text("text,label\n" + "".join([*lines, "without,\n"]), encoding="utf-8")
+    columns, read = read_table(table, "classify", Columns(separator=";"))
+    *raws, last = read
+    assert last.label is None
+    labels = learn_labels(raws, "classify", None, "cells")
+    assert labels.names == [*WORDS]
+    expected = MultiLabelBinarizer(classes=[*WORDS]).fit_transform([labels for _, labels in rows])
+    np.testing.assert_array_equal(labels.targets(raws, "cells"), expected)
+    trained = read_table(table, "classify", Columns(), trained=columns)[0]  # as `predict` reads it again
+    assert trained.separator == ";"
+    y = np.array([["a"], ["b", "c"], None], dtype=object)[:2]  # what a column of pandas is
+    assert as_label_sets(y) == ([("a",), ("b", "c")], None)
+    with pytest.raises(DataError, match=r"--set columns\.separator=';'"):
+        learn_labels([Raw(("a",), "food; sport"), Raw(("b",), "food")], "classify", "labels", "cells")
+    arguments = [
+        "finetune",
+        "--model",
+        str(base),
+        "--train",
+        str(table),
+        "--out",
+        str(tmp_path / "o"),
+        "--dry-run",
+    ]
+    assert main([*arguments, "--task", "classify", "--set", "columns.separator=;"]) == 0
+    assert (
+        main(
+            [
+                *arguments,
+                "--task",
+                "similarity",
+                "--set",
+                "columns.separator=;",
+                "--set",
+                "columns.premise=text",
+                "--set",
+                "columns.hypothesis=text",
+            ]
+        )
+        == 2
+    )
+    assert "several labels in one cell" in capsys.readouterr().err
 
 
 def test_a_table_becomes_predictions_and_a_page(

@@ -53,26 +53,32 @@ def as_label_sets(y: Any, known: Sequence[Any] = ()) -> tuple[list[tuple[Any, ..
     """Return each row's labels, and the labels of the columns if `y` is an indicator matrix, else None.
 
     An indicator matrix is what scikit-learn's MultiLabelBinarizer returns, (rows, labels) of 0 and 1, dense or
-    sparse, or a table whose columns are named. Any other `y` has a list, tuple or set of labels for each row.
+    sparse, as lists, or a table whose columns are named. Any other `y` has a list, tuple or set of labels a row.
     Columns without names are those of the labels `known`, or are named by their numbers, from 0.
     """
     if y is None:
         raise UsageError("y is None", expected="the labels of each row")
     names = list(y.columns) if hasattr(y, "columns") else None
     rows = as_list(y.toarray() if hasattr(y, "toarray") else y)
-    if names is None and not hasattr(y, "shape"):
+    if names is None and len(getattr(y, "shape", ())) != 2 and not _is_indicator(rows):
         for number, row in enumerate(rows, 1):
             if isinstance(row, str) or not np.iterable(row):
                 raise DataError(f"y has {row!r} in row {number}", expected='a list of labels, as ["a", "b"]')
         return [tuple(sorted(row, key=str) if isinstance(row, set | frozenset) else row) for row in rows], None
-    if rows and not isinstance(rows[0], list | tuple | np.ndarray):
-        return as_label_sets(rows)  # a column of lists
     width = len(rows[0]) if rows else 0
     columns = names or ([*known] if len(known) == width else [*range(width)])
     for number, row in enumerate(rows, 1):
         if len(row) != len(columns) or any(value not in (0, 1) for value in row):
             raise DataError(f"y has {list(row)!r} in row {number}", expected="0 or 1 for each label")
     return [tuple(column for column, has in zip(columns, row, strict=True) if has) for row in rows], columns
+
+
+def _is_indicator(rows: list[Any]) -> bool:
+    """Return whether rows have 0 or 1 for each label; as lists of the labels 0 and 1 all would be equal."""
+    if not all(isinstance(row, list | tuple | np.ndarray) for row in rows) or len({*map(len, rows)}) != 1:
+        return False
+    whole = all(isinstance(cell, int | np.integer) and cell in (0, 1) for row in rows for cell in row)
+    return len(rows[0]) > 1 and whole
 
 
 def require_one_each(rows: int, labels: int) -> None:

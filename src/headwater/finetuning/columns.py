@@ -74,6 +74,12 @@ class Columns(Config):
     """Columns of the answers, or one with a list."""
     label: str | list[str] | None = None
     """Column of the label, or columns of 0 and 1, one for each of several labels."""
+    separator: str | None = None
+    """What separates several labels in one cell, as in "food; travel"; a separator alone is no label."""
+
+    def by_role(self) -> dict[str, str | list[str]]:
+        """Return the column or columns of each role that has any."""
+        return {role: value for role, value in self.to_dict().items() if role != "separator"}
 
 
 def read_table(
@@ -154,7 +160,7 @@ def open_task_table(
 
 
 def _named(columns: Columns) -> list[str]:
-    return [name for value in columns.to_dict().values() if value for name in _as_list(value)]
+    return [name for value in columns.by_role().values() if value for name in _as_list(value)]
 
 
 def _refuse_header(path: Path, encoding: str) -> None:
@@ -192,13 +198,13 @@ def find_columns(
     if not any(available):
         raise DataError(f"{name} is empty", expected="a table with a name for each column")
     roles = [*_ROLES[task], "label"]
-    given = {role: _as_there(value, available) for role, value in columns.to_dict().items() if value is not None}
+    given = {role: _as_there(value, available) for role, value in columns.by_role().items()}
     if unread := [role for role in given if role not in roles]:
         options = [option.format(role=role, column="").rstrip(" =") for role in (unread[0], *roles)]
         raise UsageError(
             f"task {task} does not read the column of {options[0]}", expected=" or ".join(options[1:])
         )
-    before = {} if trained is None else trained.to_dict()
+    before = {} if trained is None else trained.by_role()
     before = {role: _as_there(value, available) for role, value in before.items() if role in roles}
     lenient = "" if need_label else before.get("label")
     chosen = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
@@ -231,7 +237,12 @@ def find_columns(
         if value and likely:
             progress.note(f"{name} has no column {value!r}, as in training: the {role} is read from {likely[0]!r}")
         chosen[role] = likely if role == "answers" else "".join(likely)
-    return Columns.build(chosen)
+    separator = columns.separator or (trained.separator if trained else None)
+    if separator and (task != "classify" or isinstance(chosen["label"], list)):
+        raise UsageError(
+            "columns.separator is for several labels in one cell", expected="classify, and one --label"
+        )
+    return Columns.build(chosen | ({"separator": separator} if separator else {}))
 
 
 def _as_there(value: str | list[str], available: Sequence[str]) -> str | list[str]:
@@ -293,7 +304,7 @@ def task_rows(
                 segments += _answers(row, column, where)
             else:
                 segments.append(_text(row, column, where) if column else "")
-        label = _label(row, columns.label, where)
+        label = _label(row, columns, where)
         if task != "classify" and label == _NO_MAJORITY:
             label = None
         yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
@@ -355,16 +366,19 @@ def _answers(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list
     return [str(answer) for answer in answers]
 
 
-def _label(row: Mapping[str, Any], column: str | list[str] | None, where: str) -> Label:
-    if isinstance(column, list):
-        return _labels_of_columns(row, column, where)
-    value = row.get(column) if column else None
+def _label(row: Mapping[str, Any], columns: Columns, where: str) -> Label:
+    if isinstance(columns.label, list):
+        return _labels_of_columns(row, columns.label, where)
+    value = row.get(columns.label) if columns.label else None
     if isinstance(value, list):
         if all(isinstance(one, str | int | float) for one in value):
             return tuple(map(class_name, value))
         value = next(one for one in value if not isinstance(one, str | int | float))
     if isinstance(value, str):
-        return value.strip() or None
+        value = value.strip()
+        if columns.separator and value and not (value[0] == "[" and value[-1] == "]"):  # a list, as predict writes
+            return tuple(part.strip() for part in value.split(columns.separator) if part.strip())
+        return value or None
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, bool):

@@ -7,6 +7,7 @@ after Tai et al. 2015, section 4.2).
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -263,10 +264,13 @@ def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
     if len(names) < 2:
         raise DataError(f"{name} has only the label {listed(names)}", expected="two or more labels")
     if all(len(one) == 1 for one in sets):
+        mark = next((mark for mark in ";|/," if any(mark in label for label in names)), "")
         raise DataError(
             f"{name} has one label in each of its {len(rows):,} rows, as {sets[0][0]!r}",
             expected='lists in a cell, as ["a", "b"], or a column of 0 and 1 for each label: --label a,b',
-            repair="For one label a row leave out target=labels",
+            repair=f"If {mark!r} separates labels: --set columns.separator={shlex.quote(mark)}"
+            if mark
+            else "For one label a row leave out target=labels",
         )
     return Labels(target="labels", names=names)
 
