@@ -204,7 +204,7 @@ def tables(data: bytes) -> None:
 
 def evaluation_sets(data: bytes) -> None:
     """The official files of a zero-shot protocol: its name, then the content of each of its files."""
-    from headwater.evaluation.evaluation import read_examples
+    from headwater.evaluation.evaluation import examples_of
     from headwater.evaluation.tasks import TASKS
 
     name, *contents = data.split(SPLIT)
@@ -224,7 +224,7 @@ def evaluation_sets(data: bytes) -> None:
         if not all(source.role in places for source in task.sources if source.needed):
             return
         with suppress(HeadwaterError):
-            for example in read_examples(task, places, _reader())[:20]:
+            for example in examples_of(task, places, _reader())[:20]:
                 with suppress(HeadwaterError):
                     answers = [_answered(request) for request in task.requests(example, _reader())]
                     task.score(example, answers, _reader())

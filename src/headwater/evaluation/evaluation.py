@@ -245,7 +245,7 @@ def run_task(
     """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked."""
     asker = asker if isinstance(asker, Asker) else Asker(asker)
     reader = asker.reader
-    every = read_examples(task, files, reader)
+    every = examples_of(task, files, reader)
     examples = task.limited(every, limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
@@ -307,7 +307,7 @@ def _answers(
     return given
 
 
-def read_examples(task: Task, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+def examples_of(task: Task, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
     """Return the examples of a protocol; raise DataError if a file has another format."""
     try:
         return task.read(files, reader)

@@ -110,7 +110,7 @@ class Task(ABC):
         """Return the examples, from the files of `sources` by role.
 
         Raises DataError naming file and line if a file has another format or is cut short, or an error of
-        `errors.MALFORMED`, which `evaluation.read_examples` turns into one.
+        `errors.MALFORMED`, which `evaluation.examples_of` turns into one.
         """
 
     @abstractmethod

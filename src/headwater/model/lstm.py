@@ -84,14 +84,6 @@ class Recurrent(Extensible, nn.Module):
         x, hidden, cell = torch.lstm(x, state, weights, True, layers, dropout, recurrence.training, False, True)
         return x, (hidden, cell)
 
-    @staticmethod
-    def reversal(ids: Tensor, lengths: Tensor | None) -> Tensor:
-        """Return indices that reverse each sequence and keep its padding at the end: (batch, time) int64."""
-        positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        if lengths is None:
-            return positions.flip(1)
-        return torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
-
 
 class LSTM(Recurrent):
     """Token embedding, recurrence, linear map to the embedding's width, tied output."""

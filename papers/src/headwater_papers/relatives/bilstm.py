@@ -16,6 +16,14 @@ from torch import Tensor, nn
 from headwater.model import IGNORE, Linear, ModelConfig, Recurrent, cross_entropy, default_backend
 
 
+def reversal(ids: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return indices that reverse each sequence and keep its padding at the end: (batch, time) int64."""
+    positions = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+    if lengths is None:
+        return positions.flip(1)
+    return torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
+
+
 class Direction(nn.Module):
     """The layers of one direction; each maps its state to the embedding's width."""
 
@@ -68,7 +76,7 @@ class BiLSTM(Recurrent):
         """
         lengths = None if mask is None else mask.flatten(1).sum(dim=1)
         rows = self._rows(ids, embeddings)
-        back = self.reversal(ids, lengths)[:, :, None].expand_as(rows)
+        back = reversal(ids, lengths)[:, :, None].expand_as(rows)
         forwards = self.forwards(rows)
         backwards = [x.gather(1, back) for x in self.backwards(rows.gather(1, back))]
         outputs = [torch.cat(pair, dim=2) for pair in zip(forwards, backwards, strict=True)]

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from headwater.finetuning import FrozenTaskModel
 from headwater.model import Linear, Recurrent
+from headwater_papers.relatives.bilstm import reversal
 
 
 class BothWays(nn.Module):
@@ -27,7 +28,7 @@ class BothWays(nn.Module):
     def forward(self, x: Tensor, inside: Tensor) -> Tensor:
         """inside: (sequences, time) bool, the positions that are not padding."""
         x = x.to(self.forwards.get_parameter("weight_ih_l0").dtype)
-        back = Recurrent.reversal(inside, inside.sum(dim=1))[:, :, None]
+        back = reversal(inside, inside.sum(dim=1))[:, :, None]
         forwards, _ = Recurrent.recur(self.forwards, x)
         backwards, _ = Recurrent.recur(self.backwards, x.gather(1, back.expand_as(x)))
         return torch.cat([forwards, backwards.gather(1, back.expand_as(backwards))], dim=2).float()
