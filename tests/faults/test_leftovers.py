@@ -122,8 +122,43 @@ def test_a_file_system_without_locks_is_written_all_the_same(
         (work / "whole").write_text("y")
     open_folder(tmp_path / "out", "made")
     assert len(list(tmp_path.glob(".out.*.part"))) == 1  # whether its writer lives, nobody can say
-    with folder_lock(tmp_path):  # a folder that grows is not taken for one in use
-        pass
+
+
+@posix
+def test_a_folder_has_one_writer_without_locks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*unused: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    def is_refused(owner: str) -> bool:
+        with pytest.raises(FolderError, match=f"in use by a running process \\({owner}") as caught:
+            folder_lock(tmp_path).__enter__()
+        return f"remove {tmp_path / '.lock.owner'}" in str(caught.value)
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    code = f"""
+import fcntl, pathlib, sys
+fcntl.flock = lambda *unused: open("/nowhere/at/all")  # an OSError
+from headwater.storage.lock import folder_lock
+with folder_lock(pathlib.Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        assert is_refused(f"process {other.pid} on ")
+        other.kill()
+    owner = (tmp_path / ".lock.owner").read_text()  # of a killed process
+    with folder_lock(tmp_path):
+        assert is_refused(f"process {os.getpid()} on ")
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    # Another machine's process may be alive.
+    (tmp_path / ".lock.owner").write_text(owner.replace(" on ", " on elsewhere-"))
+    assert is_refused(f"process {other.pid} on elsewhere-")
+    if sys.platform == "linux":  # a later process has the number of one that ended
+        (tmp_path / ".lock.owner").write_text(owner.replace(f"process {other.pid} ", f"process {os.getpid()} "))
+        with folder_lock(tmp_path):
+            pass
 
 
 def test_of_two_that_write_the_same_both_end_well(tmp_path: Path) -> None:
