@@ -14,7 +14,7 @@ import pytest
 from headwater.errors import DataError, UsageError
 from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.labels import Labels, learn_labels
-from headwater.finetuning.rows import Raw, TaskName, balance, report, split, usable
+from headwater.finetuning.rows import Raw, TaskName, Usable, balance, report, split, usable
 from headwater.reading import open_table
 from headwater.storage.progress import PlainProgress
 
@@ -369,3 +369,10 @@ def test_true_is_one_label_in_json_and_csv(tmp_path: Path) -> None:
     assert labels.targets(objects, "t").tolist() == [1, 0]
     earlier = Labels(target="class", names=["False", "True"])  # as a folder of an earlier version has them
     assert earlier.targets([*table, *objects], "t").tolist() == [1, 0, 1, 0]
+
+
+def test_rows_with_lost_characters_are_counted() -> None:
+    rows = [Raw(("half \ufffd of a sign",), "a", 1), Raw(("whole",), "b", 2)]
+    _, notes = report(Usable(rows), Usable(rows[1:]), {"a": 1, "b": 1})
+    assert "1 row in training with U+FFFD, in place of lost characters" in notes
+    assert not any("FFFD" in note for note in notes if "validation" in note)

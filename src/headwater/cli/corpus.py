@@ -209,6 +209,8 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
         guessed = {name: count for name, count in funnel.get("encodings", {}).items() if mark in name}
         if guessed:
             lines.append(f"  {what}: {', '.join(f'{count:,} {name}' for name, count in guessed.items())}")
+    if replaced := funnel.get("replaced"):
+        lines.append(f"  with U+FFFD, in place of lost characters: {counted(replaced, 'document')}")
     if composed := funnel.get("composed"):
         lines.append(f"  brought into Unicode's composed form (NFC): {counted(composed, 'document')}")
     if funnel["set_aside"]:

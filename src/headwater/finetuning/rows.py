@@ -184,6 +184,8 @@ def report(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tup
                 f"skipped in {name}: {counted(part.empty, 'row')} without text, "
                 f"{part.unlabelled:,} without a label"
             )
+        if replaced := sum("\ufffd" in "".join((*row.segments, str(row.label))) for row in part.rows):
+            notes.append(f"{counted(replaced, 'row')} in {name} with U+FFFD, in place of lost characters")
     figures = {
         "classes": dict(classes),
         "duplicates_with_validation": len(repeated),

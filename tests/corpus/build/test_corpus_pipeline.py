@@ -337,3 +337,12 @@ def test_files_that_are_left_out_of_a_folder_are_named(tmp_path: Path) -> None:
     assert f"{tmp_path / 'texts'}: skipped 10 items of other kinds: {first}, …" in notes
     [aside] = map(json.loads, (tmp_path / "corpus/set-aside.jsonl").read_text().splitlines())
     assert (aside["source"], aside["reason"]) == ("texts/nothing.txt", "it is empty")
+
+
+def test_documents_with_lost_characters_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "a.jsonl"
+    table.write_text('{"text": "half \\ud83d of a sign"}\n{"text": "a whole \\ud83d\\ude00"}\n', encoding="utf-8")
+    assert main(["corpus", "build", str(table), "--out", str(tmp_path / "corpus")]) == 0
+    assert "in place of lost characters: 1 document\n" in capsys.readouterr().out
+    assert [d.text for d in read_documents(tmp_path / "corpus")] == ["half \ufffd of a sign", "a whole 😀"]
+    assert read_funnel(tmp_path / "corpus")["replaced"] == 1

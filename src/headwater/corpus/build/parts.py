@@ -201,6 +201,7 @@ def _fill_part(work: Path, config: BuildConfig, task: BuildTask, on_funnel: OnFu
         "details": account.details,
         "encodings": account.encodings,
         "composed": account.composed,
+        "replaced": account.replaced,
     }
     files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
     write_sealed(work / ACCOUNT, {**account_fields, "files": files})

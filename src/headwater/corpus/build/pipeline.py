@@ -230,7 +230,7 @@ def read_funnel(corpus: str | Path) -> dict[str, Any]:
     It is empty for a corpus that another program built. Keys: sources [{source, documents, bytes, …}], read,
     removed {step: {rule: {documents, bytes, examples}}}, duplicates {exact, near}, examples {exact, near},
     clusters {near, largest} (groups of near duplicates, size of the largest), encodings {encoding: pages},
-    composed (documents that had another Unicode form), set_aside, notes, kept {documents, bytes}.
+    composed (documents that had another Unicode form), replaced (documents with U+FFFD), set_aside, notes, kept {documents, bytes}.
     """
     path = file_at(corpus, FUNNEL)
     return dict(read_json(path)) if path.is_file() else {}
@@ -238,7 +238,7 @@ def read_funnel(corpus: str | Path) -> dict[str, Any]:
 
 def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], workers: WorkerPool) -> dict[str, int]:
     """Join the parts without duplicates in the stage's folder `work`; return the size of what was kept."""
-    funnel, aside, encodings, composed = Funnel(), 0, Counter[str](), 0
+    funnel, aside, encodings, counts = Funnel(), 0, Counter[str](), Counter[str](composed=0, replaced=0)
     given: list[dict[str, Any]] = [
         {"source": source.name, "documents": 0, "bytes": 0}
         | ({"left_out": source.others} if source.others else {})
@@ -251,7 +251,7 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], worke
         funnel.add(part)
         aside += len(account["aside"])
         encodings.update(account.get("encodings", {}))  # a part of an older version has none
-        composed += account.get("composed", 0)
+        counts.update({key: account.get(key, 0) for key in counts})
         notes = ({"page": "", "reason": note} for note in part.notes)
         for page in (*account["aside"], *notes):
             if page["reason"] != EMPTY:
@@ -284,7 +284,7 @@ def _assemble(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], worke
             "examples": {kind: removal.examples for kind, removal in duplicates.removed.items()},
             "clusters": duplicates.clusters,
             "encodings": dict(encodings.most_common()),
-            "composed": composed,
+            **counts,
             "set_aside": aside,
             "kept": duplicates.kept.size,
         },

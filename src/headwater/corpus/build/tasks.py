@@ -77,6 +77,7 @@ class Account:
     details: dict[str, Any] = field(default_factory=dict)
     encodings: Counter[str] = field(default_factory=Counter)  # pages of each
     composed: int = 0  # documents that had another Unicode form
+    replaced: int = 0  # documents with U+FFFD
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +178,10 @@ def read_task(task: BuildTask, config: BuildConfig, account: Account) -> Iterato
 
     Raises ResourceError for a local file that is not on this machine, DataError for one that cannot be used.
     """
-    documents = _read(task, config, account)
-    if not config.compose or task.kind == "python-docs":
-        yield from documents
-        return
-    for document in documents:
-        if (text := compose(document.text)) != document.text:
+    composing = config.compose and task.kind != "python-docs"
+    for document in _read(task, config, account):
+        account.replaced += "\ufffd" in document.text
+        if composing and (text := compose(document.text)) != document.text:
             account.composed += 1
             document = replace(document, text=text)
         yield document
