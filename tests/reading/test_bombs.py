@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 import subprocess
@@ -21,7 +22,7 @@ from headwater.corpus.folder import Document, read_shard, write_documents
 from headwater.errors import DataError, FolderError, UsageError
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.rows import Raw
-from headwater.reading import ParquetTable, open_table, parse_json, read_json
+from headwater.reading import ParquetTable, open_table, parse_json, read_json, sha256_of
 from headwater.tokenizer import Tokenizer
 
 MEBI = 1 << 20
@@ -295,3 +296,19 @@ def test_a_workbook_that_claims_empty_cells_reads_none(tmp_path: Path, monkeypat
     expected, widths[:] = max(widths), []
     assert [row for _, row in open_table(path).rows] == plain
     assert max(widths) == expected
+
+
+@LINUX
+def test_a_file_that_is_one_hole_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "download.jsonl"
+    path.write_bytes(b'{"text": "a"}\n')
+    for size, refused in ((1 << 20, False), (200 << 30, True)):
+        with path.open("r+b") as file:
+            file.truncate(size)
+        if refused:
+            with pytest.raises(
+                DataError, match=r"has 214,748,364,800 bytes, of which only [\d,]+ were ever written"
+            ):
+                sha256_of(path)
+        else:
+            assert sha256_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()

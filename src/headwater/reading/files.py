@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ from headwater.reading.encoding import decode_text, without_surrogates
 from headwater.reading.remote import AnyFile
 
 JSON_BYTES = 1 << 27
+_HOLES = 1 << 30  # bytes of a file that were never written
 _CONTAINERS = 1 << 22  # lists and objects of one JSON value: two bytes of text take up to 200 of memory
 
 
@@ -122,12 +125,35 @@ def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file; raises DataError when it cannot be read."""
+    """Return the hexadecimal SHA-256 of a file; raises DataError if it cannot be read or was not written whole."""
     try:
         with path.open("rb") as handle:
+            _check_holes(path, handle.fileno())
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
         raise file_error(path, error) from None
+
+
+def _check_holes(path: Path, descriptor: int) -> None:
+    """Raise DataError if a file has more than `_HOLES` bytes that were never written: it claims a size."""
+    status = os.fstat(descriptor)
+    if sys.platform == "win32" or status.st_size - 512 * status.st_blocks <= _HOLES:
+        return
+    place = holes = 0
+    while place < status.st_size and holes <= _HOLES:
+        hole = os.lseek(descriptor, place, os.SEEK_HOLE)  # a compressing file system has fewer blocks and no holes
+        try:
+            place = os.lseek(descriptor, hole, os.SEEK_DATA)
+        except OSError:  # no data until the end
+            place = status.st_size
+        holes += place - hole
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    if holes > _HOLES:
+        raise DataError(
+            f"{path} has {status.st_size:,} bytes, of which only {512 * status.st_blocks:,} were ever written",
+            expected="a whole file",
+            repair="Copy or download it again",
+        )
 
 
 # Files of the Hugging Face hub's cache, to which the links of its snapshots and of older downloads lead.
