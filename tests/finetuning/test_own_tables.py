@@ -376,3 +376,30 @@ def test_rows_with_lost_characters_are_counted() -> None:
     _, notes = report(Usable(rows), Usable(rows[1:]), {"a": 1, "b": 1})
     assert "1 row in training with U+FFFD, in place of lost characters" in notes
     assert not any("FFFD" in note for note in notes if "validation" in note)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "title.csv",
+            "Survey of 2024,\ntext,label\nfine,1\n",
+            r"names of its columns in row 2: 'text', 'label'.*above",
+        ),
+        ("twice.csv", "text,label\n본문,라벨\nfine,1\n", r"row 1 has names of columns, '본문'"),
+        ("merged.csv", "review,,label\ntitle,body,\nfine,good,1\n", r"row 1 has names of columns, 'title'"),
+        ("r.csv", '"text","label"\n"1","fine",1\n', r"has 3 fields.*as R writes tables"),
+        ("ends.csv", "text,label\nfine,1,\n", r"has 3 fields.*End the first line with a separator"),
+        ("lines.tsv", 'text\tlabel\n"fine\nday"\t1\n', r"has 1 field.*Save the table as CSV"),
+    ],
+)
+def test_a_table_of_another_shape_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        rows(write(tmp_path / name, content))
+
+
+def test_a_decimal_comma_and_labels_in_two_cases_are_named() -> None:
+    with pytest.raises(DataError, match=r"score '0,5'.*decimal point"):
+        learn_labels([Raw(("a",), "0,5", 1)], "similarity", "score", "t")
+    given = Usable([Raw(("a",), "Good", 1), Raw(("b",), "good", 2)])
+    assert any("'Good', 'good'" in note for note in report(given, given, {"Good": 1, "good": 1})[1])

@@ -5,8 +5,6 @@ The user names a column, or it has the name that it had in training, or a likely
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +14,10 @@ from typing import Any
 
 from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
+from headwater.finetuning.cells import answers_of, label_of, text_of
 from headwater.finetuning.labels import listed
-from headwater.finetuning.rows import Label, Raw, TaskName, class_name
-from headwater.reading import OpenTable, compose, open_table, parse_json
+from headwater.finetuning.rows import Label, Raw, TaskName
+from headwater.reading import OpenTable, compose, open_table
 from headwater.storage import SILENT, Progress
 
 # Common names of columns, the likeliest first.
@@ -51,9 +50,6 @@ _ROLES: dict[TaskName, tuple[str, ...]] = {
     "choice": ("context", "question", "answers"),
 }
 _OPTIONAL = {"context", "question"}  # a story without a question, or a question without a story
-# A label's column in a row, as `class_name` spells its value.
-_YES, _EMPTY = {"1", "true"}, {"", "None", "nan"}
-_NO = {"0", "false", *_EMPTY}
 _NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
 
 
@@ -146,6 +142,7 @@ def open_task_table(
             progress=progress,
         )
     except DataError:
+        _refuse_title(path, table)
         if numbered or (first := table.first_row()) is None:
             raise
         given = [option.format(role=role, column=n) for n, role in enumerate((*_ROLES[task], "label"), 1)]
@@ -161,6 +158,17 @@ def open_task_table(
 
 def _named(columns: Columns) -> list[str]:
     return [name for value in columns.by_role().values() if value for name in _as_list(value)]
+
+
+def _refuse_title(path: Path, table: OpenTable) -> None:
+    """Raise DataError if the names of a table's columns come after its first row."""
+    for number, record in enumerate(table.beginning(), 1):
+        if number > 1 and {compose(value).strip().lower() for value in record} & {*_NAMES["label"]}:
+            raise DataError(
+                f"{path} has the names of its columns in row {number:,}: {listed(record)}",
+                expected="names in the first row",
+                repair="Remove the rows above it",
+            )
 
 
 def _refuse_header(path: Path, encoding: str) -> None:
@@ -301,13 +309,21 @@ def task_rows(
         for role in _ROLES[task]:
             column = getattr(columns, role)
             if role == "answers":
-                segments += _answers(row, column, where)
+                segments += answers_of(row, column, where)
             else:
-                segments.append(_text(row, column, where) if column else "")
-        label = _label(row, columns, where)
+                segments.append(text_of(row, column, where) if column else "")
+        label = label_of(row, columns.label, columns.separator, where)
         if task != "classify" and label == _NO_MAJORITY:
             label = None
+        if number == 1 and columns.label and _are_names(_ROLES[task][0], segments[0], label):
+            raise DataError(f"{where} has names of columns, {segments[0]!r}", repair="Keep one row of names")
         yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
+
+
+def _are_names(role: str, text: str, label: Label) -> bool:
+    """Return whether a row has names of columns: for its text, and for its label if it has one."""
+    named = [compose(value).strip().lower() in _NAMES[of] for of, value in ((role, text), ("label", str(label)))]
+    return named[0] and (named[1] or label is None)
 
 
 def _as_list(columns: str | list[str]) -> list[str]:
@@ -330,70 +346,3 @@ def _by_name(role: str, there: Sequence[str]) -> list[str]:
         if len(numbered) >= 2:
             return sorted(numbered, key=lambda column: (len(column), column.lower()))  # 10 after 9
     return []
-
-
-def _text(row: Mapping[str, Any], column: str, where: str) -> str:
-    value = row.get(column)
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "" if isinstance(value, float) and not math.isfinite(value) else str(value)
-    raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
-
-
-def _answers(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list[str]:
-    if len(columns) > 1:
-        answers: Any = [row.get(column) for column in columns]
-    else:
-        answers = row.get(columns[0])
-        if isinstance(answers, str):
-            try:
-                answers = parse_json(answers)
-            except json.JSONDecodeError:
-                answers = None
-    if not isinstance(answers, list) or len(answers) < 2:
-        raise DataError(
-            f"{where}: {columns[0]!r} is not a list of two or more answers",
-            expected='a list, as ["first", "second"], or one column an answer',
-        )
-    for number, answer in enumerate(answers, 1):
-        if answer is None or not str(answer).strip():
-            raise DataError(
-                f"{where}: answer {number} of {len(answers)} is missing", repair="Fill it in, or remove that row"
-            )
-    return [str(answer) for answer in answers]
-
-
-def _label(row: Mapping[str, Any], columns: Columns, where: str) -> Label:
-    if isinstance(columns.label, list):
-        return _labels_of_columns(row, columns.label, where)
-    value = row.get(columns.label) if columns.label else None
-    if isinstance(value, list):
-        if all(isinstance(one, str | int | float) for one in value):
-            return tuple(map(class_name, value))
-        value = next(one for one in value if not isinstance(one, str | int | float))
-    if isinstance(value, str):
-        value = value.strip()
-        if columns.separator and value and not (value[0] == "[" and value[-1] == "]"):  # a list, as predict writes
-            return tuple(part.strip() for part in value.split(columns.separator) if part.strip())
-        return value or None
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return None
-    if isinstance(value, bool):
-        return class_name(value)
-    if isinstance(value, int | float):
-        return value
-    raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
-
-
-def _labels_of_columns(row: Mapping[str, Any], columns: Sequence[str], where: str) -> Label:
-    """Return the names of the columns that have 1 in a row; None if all are empty."""
-    values = [class_name(row.get(column)).strip() for column in columns]
-    for column, value in zip(columns, values, strict=True):
-        if value not in _YES and value not in _NO:
-            raise DataError(f"{where}: column {column!r} has {value!r}", expected="0 or 1 for each label")
-    if all(value in _EMPTY for value in values):
-        return None
-    return tuple(compose(column) for column, value in zip(columns, values, strict=True) if value in _YES)

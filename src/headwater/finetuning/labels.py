@@ -291,6 +291,7 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
             raise DataError(
                 f"{name} row {row.row:,} has the score {str(row.label)[:40]!r}",
                 expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
+                repair="Write a decimal point instead of the comma" if "," in str(row.label) else "",
             )
         scores.append(score)
     if len(set(scores)) == 1:

@@ -173,6 +173,9 @@ def report(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tup
         )
     if within:
         notes.append(f"{within:,} training rows repeat the text of another")
+    cases = Counter(name.casefold() for name in classes)
+    if same := [name for name in classes if cases[name.casefold()] > 1]:
+        notes.append(f"labels that differ only in case are different classes: {', '.join(map(repr, same[:6]))}")
     if single := [name for name, count in classes.items() if count == 1]:
         few = ", ".join(map(repr, single[:5])) + (", …" if len(single) > 5 else "")
         notes.append(

@@ -13,7 +13,7 @@ from headwater.errors import DataError, counted
 from headwater.reading.encoding import filtered
 from headwater.reading.parquet import check_columns
 from headwater.reading.remote import AnyFile
-from headwater.reading.text import read_lines
+from headwater.reading.text import read_lines, unpacked_suffix
 
 # One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
 FIELD_CHARACTERS = 1 << 24
@@ -21,6 +21,7 @@ _SEPARATORS = ",;\t|"
 _SEP_LINE = re.compile(r'^"?sep=([^"\r])"?\r?$', re.IGNORECASE)  # how Excel is told the separator
 # Lines that decide the separator of a header with several, and rows that a first row is compared with.
 _JUDGED_LINES, _JUDGED_ROWS = 50, 100
+BEGINNING = 10  # records in which the names of the columns are looked for if the first does not have them
 # A name of a column is shorter than this, in characters and words.
 _NAME_CHARACTERS, _NAME_WORDS = 40, 5
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
@@ -113,8 +114,8 @@ Rows = Iterator[tuple[int, Mapping[str, Any]]]
 
 def separated_rows(
     path: AnyFile, read: Callable[[], Iterator[list[Any]]], named: Sequence[str]
-) -> tuple[list[str], Rows, Callable[[], list[str] | None]]:
-    """Return the columns, the rows and `first_row` of a table, see `tables.OpenTable`.
+) -> tuple[list[str], Rows, Callable[[], list[str] | None], Callable[[], list[list[str]]]]:
+    """Return the columns, the rows, `first_row` and `beginning` of a table, see `tables.OpenTable`.
 
     `read` reads its records from the first, none for a blank line. `named` as in `open_table`.
     """
@@ -134,15 +135,28 @@ def separated_rows(
                 raise DataError(
                     f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
                     expected=f"{len(columns)}, one for each column{' name' if header else ' of the first row'}",
-                    repair="Put fields that contain the separator, a quote or a line end in double quotes",
+                    repair=_repair(path, record, len(columns)),
                 )
             yield number, dict(zip(columns, record, strict=True))
 
-    def first_row() -> list[str] | None:
-        again = ([*map(str, record)] for record in read() if record)
-        return values if (values := next(again, [])) and _is_row(values, again) else None
+    def again() -> Iterator[list[str]]:
+        return (["" if value is None else str(value) for value in record] for record in read() if record)
 
-    return columns, rows(), first_row
+    def first_row() -> list[str] | None:
+        left = again()
+        return values if (values := next(left, [])) and _is_row(values, left) else None
+
+    return columns, rows(), first_row, lambda: list(islice(again(), BEGINNING))
+
+
+def _repair(path: AnyFile, record: list[Any], columns: int) -> str:
+    if len(record) == columns + 1 and record[-1] == "":
+        return "End the first line with a separator, as the rows end, or remove theirs"
+    if len(record) == columns + 1 and _NUMBER.fullmatch(str(record[0])):
+        return "If each row begins with its number, as R writes tables, begin the first line with a separator"
+    if unpacked_suffix(path) in {".tsv", ".tab"}:
+        return "Save the table as CSV if a text has a tab or a line end"
+    return "Put fields that contain the separator, a quote or a line end in double quotes"
 
 
 def _without_blanks(records: Iterator[list[Any]], columns: int) -> Iterator[list[Any]]:

@@ -42,6 +42,7 @@ class OpenTable(NamedTuple):
 
     An empty file has no columns. uniform: whether all rows have these columns; those of JSON are the first row's.
     first_row: returns the first row if it is a row like the others, so that the table has no header; else None.
+    beginning: returns the first records, the names among them, of a table whose first record has the names.
     """
 
     columns: list[str]
@@ -49,6 +50,7 @@ class OpenTable(NamedTuple):
     rows: Iterator[tuple[int, Mapping[str, Any]]]
     uniform: bool = True
     first_row: Callable[[], list[str] | None] = lambda: None
+    beginning: Callable[[], list[list[str]]] = list
 
     def all_columns(self, limit: int | None = None) -> list[str]:
         """Return the names of the columns, the first row's first; of JSON, read all rows or the first `limit`."""
@@ -89,8 +91,8 @@ def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None, named: 
     if suffix == ".json":
         return _json(path, json_items(path, columns[0] if columns else "text", encoding))
     if suffix in _SEPARATED:
-        columns, rows, first_row = separated_rows(path, partial(_records, path, encoding), named)
-        return OpenTable(columns, columns, rows, first_row=first_row)
+        columns, rows, first_row, beginning = separated_rows(path, partial(_records, path, encoding), named)
+        return OpenTable(columns, columns, rows, first_row=first_row, beginning=beginning)
     if isinstance(path, Path) and path.is_dir():
         raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
     repair = "Open it in a spreadsheet program and save it as .xlsx or CSV" if suffix in {".xls", ".ods"} else ""

@@ -230,7 +230,8 @@ def read_funnel(corpus: str | Path) -> dict[str, Any]:
     It is empty for a corpus that another program built. Keys: sources [{source, documents, bytes, …}], read,
     removed {step: {rule: {documents, bytes, examples}}}, duplicates {exact, near}, examples {exact, near},
     clusters {near, largest} (groups of near duplicates, size of the largest), encodings {encoding: pages},
-    composed (documents that had another Unicode form), replaced (documents with U+FFFD), set_aside, notes, kept {documents, bytes}.
+    composed (documents that had another Unicode form), replaced (documents with U+FFFD), set_aside, notes, kept
+    {documents, bytes}.
     """
     path = file_at(corpus, FUNNEL)
     return dict(read_json(path)) if path.is_file() else {}
