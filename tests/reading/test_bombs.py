@@ -11,7 +11,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -312,3 +312,33 @@ def test_a_file_that_is_one_hole_is_refused_at_once(tmp_path: Path) -> None:
                 sha256_of(path)
         else:
             assert sha256_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_parquet_metadata_that_lies_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: Literal["1.0", "2.0"]
+) -> None:
+    def varint(value: int) -> bytes:  # in Thrift, of a number of three bytes
+        value *= 2
+        return bytes([value >> 7 * place & 0x7F | 0x80 for place in range(2)] + [value >> 14])
+
+    path, rows = tmp_path / "a.parquet", 10_011
+    table = pa.table({"text": [f"{number:06d}" + "0" * 60 for number in range(rows)]})
+    options: dict[str, Any] = {"use_dictionary": False, "data_page_version": version, "data_page_size": 1_000}
+    pq.write_table(table, path, compression="zstd", compression_level=19, **options)
+    honest, column = path.read_bytes(), pq.read_metadata(path).row_group(0).column(0)
+    size = column.total_uncompressed_size
+    assert MEBI // 2 < size < MEBI
+    monkeypatch.setattr("headwater.reading.parquet._RATIO", 0)
+    for seen, claimed, most, message in (
+        (size, MEBI // 2 - 1, MEBI // 2, f"{size:,} bytes in the column 'text'"),
+        (rows, rows + 9, MEBI, "9 rows of its metadata are missing"),
+    ):
+        monkeypatch.setattr("headwater.reading.parquet._COLUMN_BYTES", most)
+        assert varint(seen) in honest[-2_000:]
+        path.write_bytes(honest[:-2_000] + honest[-2_000:].replace(varint(seen), varint(claimed)))
+        with ParquetTable(path) as lie, pytest.raises(DataError, match=message):
+            list(lie.batches(100))
+    path.write_bytes(honest)
+    with ParquetTable(path) as whole:
+        assert sum(batch.num_rows for batch in whole.batches(100)) == rows

@@ -1,12 +1,13 @@
 """Read Parquet files in batches of bounded memory, also where a few bytes of the file stand for gigabytes.
 
 A page may repeat one long value, or extend the value before it (the encoding DELTA_BYTE_ARRAY). The sizes in the
-metadata and in the header of a dictionary page bound what a batch needs before it is made.
+metadata and in the headers of pages bound what a batch needs before it is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,10 @@ _TABLE_BYTES = 1 << 30  # of all values, or `_RATIO` for each byte of the file
 _ROWS = 1 << 20  # or `_RATIO` for each byte of the file
 _NESTED_VALUES = 1 << 27  # in the lists of one row group
 _RATIO = 256
+_HEADER_BYTES, _DEPTH = (
+    (1 << 9, 1 << 20),
+    3,
+)  # read of a page's header, at first and if it is longer; of structures
 # How the header of a page begins: its type, then its unpacked size, as integers in Thrift's compact form.
 _DICTIONARY_PAGE, _DATA_PAGES, _VARINT_BYTES = b"\x15\x04\x15", (b"\x15\x00\x15", b"\x15\x06\x15"), 5
 
@@ -69,6 +74,7 @@ class ParquetTable:
         try:
             for group in range(self._metadata.num_row_groups):
                 most, nested = self._bounds(group, columns)
+                missing = self._metadata.row_group(group).num_rows
                 file = self._file
                 if nested:
                     file = pyarrow.parquet.ParquetFile(self._source, read_dictionary=nested)
@@ -79,7 +85,10 @@ class ParquetTable:
                     total += size
                     self._limit("bytes", total, _TABLE_BYTES, self._bytes)
                     self._rows += batch.num_rows
+                    missing -= batch.num_rows
                     yield batch
+                if missing:
+                    raise OSError(f"{missing:,} rows of its metadata are missing")
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
 
@@ -92,7 +101,7 @@ class ParquetTable:
             if columns is not None and not any(f"{column.path}.".startswith(f"{read}.") for read in columns):
                 continue
             name = repr(column.path[:40])
-            packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
+            packed, unpacked = chunk.total_compressed_size, self._unpacked(chunk)
             self._limit(f"bytes in the column {name}", unpacked, _COLUMN_BYTES, packed)
             has_bytes = column.physical_type in {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
             value = self._longest(chunk) if has_bytes else 0
@@ -111,22 +120,41 @@ class ParquetTable:
         """Return a limit on the bytes of a value that takes less than its bytes in the file; 0 if none does."""
         if "DELTA_BYTE_ARRAY" in chunk.encodings:
             return int(chunk.total_uncompressed_size)
-        start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at is not None)
         handle = self.path.open("rb") if isinstance(self._source, Path) else self._source
         try:
-            handle.seek(start)
+            handle.seek(_first_page(chunk))
             header = handle.read(len(_DICTIONARY_PAGE) + _VARINT_BYTES)
         finally:
             if handle is not self._source:
                 handle.close()
         if not header.startswith(_DICTIONARY_PAGE):
             return 0 if header.startswith(_DATA_PAGES) else int(chunk.total_uncompressed_size)
-        size = 0
-        for place, byte in enumerate(header[len(_DICTIONARY_PAGE) :]):
-            size |= (byte & 0x7F) << 7 * place
-            if byte < 0x80:
-                break
-        return size >> 1
+        with suppress(IndexError):
+            return _integer(header, len(_DICTIONARY_PAGE))[0] >> 1
+        return int(chunk.total_uncompressed_size)
+
+    def _unpacked(self, chunk: Any) -> int:
+        """Return the bytes that a column of a row group unpacks to.
+
+        Of a file on this machine the headers of all pages are read: the metadata may claim less.
+        """
+        claimed = int(chunk.total_uncompressed_size)
+        if chunk.compression == "UNCOMPRESSED" or not isinstance(self._source, Path):
+            return claimed
+        place, total = _first_page(chunk), 0
+        end = min(place + chunk.total_compressed_size, self._bytes)
+        with self._source.open("rb") as handle:
+            while place < end:
+                for size in _HEADER_BYTES:
+                    handle.seek(place)
+                    with suppress(IndexError):  # the header is longer, as it may contain two values
+                        length, unpacked, packed = _page_sizes(handle.read(size))
+                        break
+                else:
+                    raise OSError("the header of a page cannot be read")
+                place += length + packed
+                total += length + unpacked
+        return max(claimed, total)
 
     def _limit(self, what: str, seen: int, most: int, packed: int) -> None:
         most = max(most, _RATIO * packed)
@@ -141,6 +169,57 @@ class ParquetTable:
         reason = str(error).partition("\n")[0]
         where = f" after row {self._rows:,}" if self._rows else ""
         return DataError(f"{self.path} cannot be read as Parquet{where}: {reason}", repair="Make the file again")
+
+
+def _first_page(chunk: Any) -> int:
+    return min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at is not None)
+
+
+def _page_sizes(header: bytes) -> tuple[int, int, int]:
+    """Return the length of a page's header, and the unpacked and packed bytes of the page.
+
+    header: Thrift's compact form, and what follows it. Raises IndexError if it is cut, OSError for another form.
+    """
+    fields: dict[int, int] = {}
+    length = _end_of_structure(header, 0, fields)
+    unpacked, packed = fields.get(2, 1), fields.get(3, 1)
+    if unpacked & 1 or packed & 1:  # absent or negative
+        raise OSError("the header of a page has no sizes")
+    return length, unpacked >> 1, packed >> 1
+
+
+def _end_of_structure(data: bytes, place: int, fields: dict[int, int], depth: int = 0) -> int:
+    """Return where a Thrift structure ends; store its integers, zigzag: twice the value."""
+    number = 0
+    while head := data[place]:
+        place += 1
+        kind, step = head & 15, head >> 4
+        if not step:  # the field's number follows
+            twice, place = _integer(data, place)
+            number = twice >> 1
+        number += step
+        if kind in {4, 5, 6}:
+            fields[number], place = _integer(data, place)
+        elif kind == 8:  # bytes
+            length, place = _integer(data, place)
+            place += length
+        elif kind == 12 and depth < _DEPTH:
+            place = _end_of_structure(data, place, {}, depth + 1)
+        elif kind not in {1, 2}:
+            raise OSError("the header of a page cannot be read")
+    return place + 1
+
+
+def _integer(data: bytes, place: int) -> tuple[int, int]:
+    """Return a variable-length integer without a sign, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+    raise OSError("the header of a page cannot be read")
 
 
 def check_columns(table: object, number: int) -> None:
