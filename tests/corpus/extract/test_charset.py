@@ -55,6 +55,17 @@ def test_a_byte_order_mark_decides(mark: str) -> None:
     assert decode("강물이 흐른다".encode(mark), "euc-kr") == "강물이 흐른다"
 
 
+@pytest.mark.parametrize("meta", ["gb2312", "big5", "euc-kr"])
+def test_a_short_page_with_a_wrong_charset_is_decoded(meta: str) -> None:
+    korean, chinese = "오늘은 날씨가 좋습니다. 강가에 모여", "今天天气很好，我们去公园"
+    cases = [(korean, "cp949"), (korean, "utf-8"), ("今日は天気がいいですね", "cp932"), (chinese, "utf-8")]
+    if meta == "gb2312":
+        cases.append((chinese, meta))
+    for text, encoding in cases:
+        page = f"<meta charset={meta}><p>{text}</p>"
+        assert decode(page.encode(encoding)) == page, encoding
+
+
 def test_another_encoding_than_declared_is_reported() -> None:
     assert decode_page(page_in("cp949", "utf-8").encode("cp949"))[1:] == ("cp949", "utf-8")
     assert decode_page(page_in("cp949", "euc-kr").encode("cp949"))[1:] == ("cp949", "")

@@ -35,6 +35,8 @@ _MARKS = (
 )
 _ESCAPE = b"\x1b$"  # to the characters of two bytes of ISO-2022-JP
 _CHINESE = {"gb18030", "big5hkscs"}
+# First versions of encodings, which have the frequent characters.
+_FIRST = {"gb18030": "gb2312", "big5hkscs": "big5", "cp949": "euc_kr"}
 # What the HTML declares, in its first bytes.
 _META = re.compile(
     rb"""<(?:meta\b[^>]{0,400}?charset|\?xml\b[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:+-]{2,40})""",
@@ -50,6 +52,9 @@ _LATIN = {
 }
 ENOUGH = 4  # characters beyond ASCII for UTF-8 to be certain against a declared encoding of several bytes
 LONG = 20  # characters beyond ASCII for the detection to be trusted against a declaration
+# Characters that are all Hangul, for a text to be Korean although it declares a Chinese encoding. In gb18030,
+# half of a Chinese text's characters have bytes of Hangul in EUC-KR, so less than one of 1,000 texts looks so.
+ALL_HANGUL = 12
 KANA_SHARE = 0.1  # of the characters beyond ASCII of a Japanese text
 HANGUL_SHARE = 0.5  # of a Korean one
 BROKEN_SHARE = 0.25  # of the characters beyond ASCII that may be invalid; in a wrong encoding, most are
@@ -94,7 +99,7 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
         return decoded(utf8, "utf-8")
     if utf8 is None and (text := _nearly(data, "utf-8")) is not None:
         return decoded(text, "utf-8")
-    detected = _detected(data)
+    detected = "cp949" if _CHINESE & {*declared} and _is_korean(data) else _detected(data)
     for encoding in (*declared, detected):
         text = _strict(data, encoding) if encoding and encoding != "utf-8" else None
         if text is None or (encoding in declared and _contradicted(text, encoding, data, detected)):
@@ -180,15 +185,31 @@ def _contradicted(text: str, encoding: str, data: bytes, detected: str) -> bool:
     if encoding in _CHINESE:
         if not _is_multibyte(detected):
             return _reads_latin(data.decode("latin-1"))
-        return len(_BEYOND.findall(other)) >= LONG
+        return len(_BEYOND.findall(other)) >= LONG or _is_korean(data) or not _is_common(text, encoding)
     return _is_multibyte(detected) and not _trusted(text, encoding)
+
+
+def _is_korean(data: bytes) -> bool:
+    """Return whether all characters beyond ASCII are Hangul of EUC-KR, and enough of them."""
+    beyond = _BEYOND.findall(_strict(data, "euc_kr") or "")
+    return len(beyond) >= ALL_HANGUL and all(map(_HANGUL.match, beyond))
+
+
+def _is_common(text: str, encoding: str) -> bool:
+    """Return whether half of the characters beyond ASCII are in the first version of this encoding.
+
+    It has the frequent characters; those of an extension are rare, but many in a text that has another encoding.
+    """
+    beyond = _BEYOND.findall(text)
+    name = _FIRST.get(encoding, encoding)
+    return 2 * sum(len(one.encode(name, "ignore")) == 2 for one in beyond) >= len(beyond)
 
 
 def _trusted(text: str, encoding: str) -> bool:
     """Return whether a text has the script that its encoding is for: Hangul or kana."""
     beyond = len(_BEYOND.findall(text))
     if encoding in {"cp949", "iso2022_kr"}:
-        return len(_HANGUL.findall(text)) >= HANGUL_SHARE * beyond
+        return len(_HANGUL.findall(text)) >= HANGUL_SHARE * beyond and _is_common(text, encoding)
     if encoding.startswith(("cp932", "euc_j", "shift", "iso2022_jp")):
         return len(_KANA.findall(text)) >= KANA_SHARE * beyond
     return True
