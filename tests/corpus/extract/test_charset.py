@@ -85,6 +85,28 @@ def test_an_unexplained_word_is_undecided_not_mojibake(text: str) -> None:
             decode(f"<p>Welcome to our page. {text} </p>".encode("cp949"), header)
 
 
+@pytest.mark.parametrize("declared", ["gb2312", "big5", "shift_jis", "euc-kr", "euc-jp", "windows-1251"])
+@pytest.mark.parametrize("text", ["오늘", "안녕", "今日", "你好", "Да", "L’été"])
+def test_a_word_in_utf8_is_read_despite_a_wrong_declaration(text: str, declared: str) -> None:
+    page = f"<html><head><meta charset={declared}></head><body><p>{text}</p></body></html>"
+    assert decode(page.encode()) == page
+
+
+def test_rare_characters_reject_the_encoding_that_is_declared() -> None:
+    for text, encoding in (("日本語のページ", "cp932"), ("今天天氣很好", "big5")):
+        page = f"<meta charset=gb2312><p>{text}</p>"
+        assert decode(page.encode(encoding)) == page
+    with pytest.raises(UndecidedError):
+        decode("<meta charset=gb2312><p>Привет мир</p>".encode("cp1251"))
+    for text, encoding in (
+        ("着喆", "big5hkscs"),
+        ("歡迎來到臺灣繁體網頁", "gb18030"),
+        ("大韓民國 憲法 第一條", "cp949"),
+    ):
+        rare = f"<meta charset={encoding}><p>{text}</p>"
+        assert decode(rare.encode(encoding)) == rare
+
+
 def test_bytes_that_are_not_text_are_undecided() -> None:
     noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\x00", b"")
     with pytest.raises(UndecidedError, match="encoding cannot be decided"):

@@ -5,7 +5,8 @@ The order of trust is:
 1. a byte-order mark;
 2. UTF-8, if the bytes are valid, or nearly: texts in other encodings are not, unless they are very short;
 3. the encoding of the server or of the HTML, decoded strictly. A single-byte encoding accepts nearly any bytes,
-   and Chinese encodings accept Korean and Japanese bytes, so the detected encoding must not contradict these;
+   and Chinese encodings accept Korean and Japanese bytes, so the detected encoding must not contradict these, nor
+   have only common characters where these have mostly rare ones;
 4. the encoding that the bytes have (uchardet, by resiliparse), decoded strictly;
 5. the same ones for a page with a few broken characters, such as a page that was cut;
 6. windows-1252, if the result reads like text of the Latin alphabet.
@@ -33,6 +34,14 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+# The bytes of the common characters of an encoding: punctuation, and what nearly all its texts consist of.
+_COMMON = {
+    "gb18030": re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]"),  # level 1 of GB 2312
+    "big5hkscs": re.compile(rb"[\xa1-\xa3][\x40-\xfe]|[\xa4-\xc6][\x40-\xfe]"),
+    "cp949": re.compile(rb"[\xa1-\xa4\xb0-\xc8][\xa1-\xfe]"),  # the syllables of KS X 1001
+    "cp932": re.compile(rb"[\x81-\x83\x87-\x97][\x40-\xfc]"),  # kana, NEC's signs, level 1 of JIS X 0208
+    "euc_jp": re.compile(rb"[\xa1-\xa5\xb0-\xcf][\xa1-\xfe]"),
+}
 _ESCAPE = b"\x1b$"  # to the characters of two bytes of ISO-2022-JP
 _CHINESE = {"gb18030", "big5hkscs"}
 # First versions of encodings, which have the frequent characters.
@@ -58,6 +67,8 @@ ALL_HANGUL = 12
 KANA_SHARE = 0.1  # of the characters beyond ASCII of a Japanese text
 HANGUL_SHARE = 0.5  # of a Korean one
 BROKEN_SHARE = 0.25  # of the characters beyond ASCII that may be invalid; in a wrong encoding, most are
+JUDGED = 1000  # characters beyond ASCII that are judged as common or rare
+COMMON_SHARE = 0.4  # of the characters beyond ASCII that are common ones; in a wrong encoding, most are rare
 LATIN_RUN_SHARE = 0.5  # of letters beyond ASCII that may follow another one; in a wrong encoding, most do
 
 
@@ -95,7 +106,7 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
         return decoded(text, "iso2022_jp") if text else Decoded(data.decode("ascii"), "utf-8")
     utf8 = _strict(data, "utf-8")
     many = utf8 is not None and len(_BEYOND.findall(utf8)) >= ENOUGH
-    if utf8 is not None and (many or not any(_is_multibyte(name) and _strict(data, name) for name in declared)):
+    if utf8 is not None and (many or not any(_is_multibyte(name) and _is_common(data, name) for name in declared)):
         return decoded(utf8, "utf-8")
     if utf8 is None and (text := _nearly(data, "utf-8")) is not None:
         return decoded(text, "utf-8")
@@ -103,6 +114,8 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
     for encoding in (*declared, detected):
         text = _strict(data, encoding) if encoding and encoding != "utf-8" else None
         if text is None or (encoding in declared and _contradicted(text, encoding, data, detected)):
+            continue
+        if not _is_common(data, encoding, COMMON_SHARE) and detected in _COMMON and _is_common(data, detected):
             continue
         if encoding in _LATIN and not _reads_latin(text):
             continue
@@ -113,7 +126,7 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
     for encoding in (*declared, detected):
         if not encoding or encoding in _LATIN or _strict(data, encoding) is not None:
             continue  # what decodes strictly was rejected above
-        if (text := _nearly(data, encoding)) is not None:
+        if (text := _nearly(data, encoding)) is not None and _is_common(data, encoding, COMMON_SHARE):
             return decoded(text, encoding)
     text = data.decode("cp1252", "replace")
     if _reads_latin(text):
@@ -169,6 +182,18 @@ def _nearly(data: bytes, encoding: str) -> str | None:
 
 def _is_multibyte(encoding: str) -> bool:
     return encoding in _CHINESE or encoding.startswith(("cp9", "euc", "iso2022", "shift"))
+
+
+def _is_common(data: bytes, encoding: str, share: float = 1) -> bool:
+    """Return whether at least this share of the characters beyond ASCII are common ones of a multibyte encoding.
+
+    An encoding whose characters are not known has only common ones.
+    """
+    if (common := _COMMON.get(encoding)) is None:
+        return True
+    beyond = _BEYOND.findall(data.decode(encoding, "replace").replace("\ufffd", ""))[:JUDGED]
+    there = sum(1 for one in beyond if common.fullmatch(one.encode(encoding)))
+    return bool(beyond) and there >= share * len(beyond)
 
 
 def _contradicted(text: str, encoding: str, data: bytes, detected: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -74,9 +75,10 @@ def check_encoding(path: AnyFile, encoding: str | None = None) -> None:
 
 def other_encoding(path: AnyFile) -> str:
     """Return the encoding that a local file clearly has (binary tables have none); empty for UTF-8."""
-    if not isinstance(path, Path) or unpacked_suffix(path) in _BINARY:
-        return ""
-    return encoding_of(next(byte_blocks(path)))
+    if isinstance(path, Path) and unpacked_suffix(path) not in _BINARY:
+        with suppress(OSError, DataError):  # it may have been removed meanwhile
+            return encoding_of(next(byte_blocks(path)))
+    return ""
 
 
 def _tidy(text: str) -> str:
