@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.errors import DataError
+from headwater.errors import DataError, FolderError
 from headwater.model.loss import IGNORE
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream, permute
 from headwater.storage.stage import Stage
@@ -101,6 +103,18 @@ def test_a_file_that_the_manifest_does_not_name_is_not_read(tmp_path: Path) -> N
     folder = write_tokens(tmp_path / "tokens", [np.arange(40, dtype=np.uint16)])
     np.save(folder / "train-00000 (copy).npy", np.arange(40, dtype=np.uint16))
     assert TokenStream(folder, "train", 8).tokens == 40
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows refuses to cut a mapped file")
+def test_a_file_that_is_cut_short_while_it_is_read_is_named(tmp_path: Path) -> None:
+    """Access to a memory-mapped file would end the process here, without a message (SIGBUS)."""
+    folder = write_tokens(tmp_path / "tokens", [np.arange(60_000, dtype=np.uint16)])
+    stream = TokenStream(folder, "train", 8)
+    assert stream.window(7_000)[0].tolist() == list(range(56_000, 56_008))
+    os.truncate(folder / "train-00000.npy", 4_096)
+    assert stream.window(3)[0].tolist() == list(range(24, 32))
+    with pytest.raises(FolderError, match=r"train-00000\.npy was cut short .* resumes from the last checkpoint"):
+        stream.window(7_000)
 
 
 def test_text_shorter_than_a_window_is_named(tmp_path: Path) -> None:

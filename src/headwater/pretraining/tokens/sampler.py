@@ -10,6 +10,9 @@ Ranks and micro-batches divide the windows of an update; they do not change whic
 
 from __future__ import annotations
 
+import os
+import sys
+import weakref
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from headwater.storage import Manifest, open_folder
 
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_RESUME = "Pack the corpus again; the same command then resumes from the last checkpoint"
 _CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
 
 
@@ -66,7 +70,7 @@ class TokenBatch:
 
 
 class TokenStream:
-    """One part ("train" or "validation") of a tokens folder, memory-mapped and divided into windows.
+    """One part ("train" or "validation") of a tokens folder, divided into windows that are read when needed.
 
     Windows are checked as they are read: an id beyond the vocabulary raises DataError.
     """
@@ -75,7 +79,7 @@ class TokenStream:
         self.manifest: Manifest = open_folder(folder, "tokens")
         self.folder, self.part, self.context = folder, part, context
         paths = shard_paths(folder, self.manifest, part)
-        shards = [(path, shard) for path, shard in ((path, _map(path)) for path in paths) if len(shard) > context]
+        shards = [(path, shard) for path, shard in ((path, Shard(path)) for path in paths) if len(shard) > context]
         self._paths, self.shards = [path for path, _ in shards], [shard for _, shard in shards]
         self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
         self.tokens = sum(len(shard) for shard in self.shards)
@@ -88,7 +92,7 @@ class TokenStream:
     def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ids and targets of one window, each (context,) int64; IGNORE in the overlap."""
         number, start, overlap = self._place(index)
-        chunk = self.shards[number][start : start + self.context + 1]
+        chunk = self.shards[number].read(start, start + self.context + 1)
         check_ids(chunk, self._vocabulary, self._paths[number], start)
         chunk = chunk.astype(np.int64)
         ids, targets = chunk[:-1], chunk[1:].copy()
@@ -188,14 +192,44 @@ def permute(positions: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarr
     return values.astype(np.int64)
 
 
-def _map(path: Path) -> np.ndarray:
-    try:
-        shard: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
-        raise FolderError(f"{path} is damaged: {error}", repair="Pack the corpus again") from None
-    if shard.ndim != 1 or shard.dtype not in (np.uint16, np.uint32):
-        raise FolderError(f"{path} has {shard.dtype} {shard.shape}", expected="one row of uint16 or uint32")
-    return shard
+class Shard:
+    """The ids of one file; `len` is their number.
+
+    The file is read, not mapped: if it is cut short or its disk fails, a read raises an error, where access to a
+    mapping would end the process (SIGBUS). A file that replaces it is not read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file; raises FolderError if it is not one row of uint16 or uint32."""
+        try:
+            mapped: np.memmap = np.load(path, mmap_mode="r", allow_pickle=False)
+            if mapped.ndim != 1 or mapped.dtype not in (np.uint16, np.uint32):
+                raise FolderError(
+                    f"{path} has {mapped.dtype} {mapped.shape}", expected="one row of uint16 or uint32"
+                )
+            self._path, self._length, self._dtype, self._start = path, len(mapped), mapped.dtype, mapped.offset
+            self._mapped = mapped if sys.platform == "win32" else None  # Windows keeps mapped files whole
+            if self._mapped is None:
+                self._file = os.open(path, os.O_RDONLY)
+                weakref.finalize(self, os.close, self._file)
+        except (ValueError, OSError) as error:
+            raise FolderError(f"{path} is damaged: {error}", repair="Pack the corpus again") from None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """Return the ids in the half-open interval [start, end); raises FolderError if it cannot."""
+        if self._mapped is not None:
+            return self._mapped[start:end]
+        size = self._dtype.itemsize
+        try:
+            content = os.pread(self._file, size * (end - start), self._start + size * start)
+        except OSError as error:
+            raise FolderError(f"{self._path} cannot be read: {error.strerror}", repair=_RESUME) from None
+        if len(content) < size * (end - start):
+            raise FolderError(f"{self._path} was cut short while it was read", repair=_RESUME)
+        return np.frombuffer(content, self._dtype)
 
 
 def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> None:
