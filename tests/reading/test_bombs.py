@@ -110,6 +110,14 @@ def test_large_documents_are_read_back(tmp_path: Path) -> None:
     assert [document.text for document in read_shard(tmp_path / "documents-00000.parquet")] == texts
 
 
+@pytest.mark.parametrize("has_dictionary", [True, False])
+def test_a_parquet_file_without_rows_is_read(tmp_path: Path, has_dictionary: bool) -> None:
+    pq.write_table(
+        pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet", use_dictionary=has_dictionary
+    )
+    assert not [*open_table(tmp_path / "a.parquet").rows]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.tsv"])
 def test_tables_of_more_than_ten_thousand_columns_are_refused(tmp_path: Path, name: str) -> None:
     names = [f"c{number}" for number in range(10_001)]

@@ -172,7 +172,8 @@ class ParquetTable:
 
 
 def _first_page(chunk: Any) -> int:
-    return min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at is not None)
+    # In a row group without rows, an offset is 0 where there is no page.
+    return min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0)
 
 
 def _page_sizes(header: bytes) -> tuple[int, int, int]:

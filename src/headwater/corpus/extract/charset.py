@@ -44,8 +44,6 @@ _COMMON = {
 }
 _ESCAPE = b"\x1b$"  # to the characters of two bytes of ISO-2022-JP
 _CHINESE = {"gb18030", "big5hkscs"}
-# First versions of encodings, which have the frequent characters.
-_FIRST = {"gb18030": "gb2312", "big5hkscs": "big5", "cp949": "euc_kr"}
 # What the HTML declares, in its first bytes.
 _META = re.compile(
     rb"""<(?:meta\b[^>]{0,400}?charset|\?xml\b[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w.:+-]{2,40})""",
@@ -210,7 +208,7 @@ def _contradicted(text: str, encoding: str, data: bytes, detected: str) -> bool:
     if encoding in _CHINESE:
         if not _is_multibyte(detected):
             return _reads_latin(data.decode("latin-1"))
-        return len(_BEYOND.findall(other)) >= LONG or _is_korean(data) or not _is_common(text, encoding)
+        return len(_BEYOND.findall(other)) >= LONG or _is_korean(data)
     return _is_multibyte(detected) and not _trusted(text, encoding)
 
 
@@ -220,21 +218,11 @@ def _is_korean(data: bytes) -> bool:
     return len(beyond) >= ALL_HANGUL and all(map(_HANGUL.match, beyond))
 
 
-def _is_common(text: str, encoding: str) -> bool:
-    """Return whether half of the characters beyond ASCII are in the first version of this encoding.
-
-    It has the frequent characters; those of an extension are rare, but many in a text that has another encoding.
-    """
-    beyond = _BEYOND.findall(text)
-    name = _FIRST.get(encoding, encoding)
-    return 2 * sum(len(one.encode(name, "ignore")) == 2 for one in beyond) >= len(beyond)
-
-
 def _trusted(text: str, encoding: str) -> bool:
     """Return whether a text has the script that its encoding is for: Hangul or kana."""
     beyond = len(_BEYOND.findall(text))
     if encoding in {"cp949", "iso2022_kr"}:
-        return len(_HANGUL.findall(text)) >= HANGUL_SHARE * beyond and _is_common(text, encoding)
+        return len(_HANGUL.findall(text)) >= HANGUL_SHARE * beyond
     if encoding.startswith(("cp932", "euc_j", "shift", "iso2022_jp")):
         return len(_KANA.findall(text)) >= KANA_SHARE * beyond
     return True
