@@ -360,7 +360,10 @@ def test_a_hangup_ends_the_server_only_without_keys(
     base_folder: Path, tmp_path: Path, start_server: Any, with_keys: bool
 ) -> None:
     keys = ["--api-key-file", str(_keys(tmp_path))] if with_keys else []
+    # A server that is started under `nohup`, as these tests may be, ignores the signal.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     running = start_server("--model", str(base_folder), *keys)
+    signal.signal(signal.SIGHUP, before)
     with running.client("secret") as client:
         with client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as answer:
             lines = answer.iter_lines()
