@@ -249,6 +249,11 @@ def test_a_table_becomes_predictions_and_a_page(
         made = [*csv.DictReader(handle)]
     right = sum({*json.loads(row["prediction"])} == {*labels} for row, (_, labels) in zip(made, rows, strict=True))
     assert summary["accuracy"] == pytest.approx(right / len(rows))
+    given = {"label": ", ".join(columns.label or [])}  # as in `predict --column label=a,b`
+    assert (
+        predict_file(tmp_path / "out", path, tmp_path / "again.csv", columns=given)["accuracy"]
+        == summary["accuracy"]
+    )
     predict_file(tmp_path / "out", path, tmp_path / "made.parquet")
     table = pq.read_table(tmp_path / "made.parquet").to_pydict()
     assert table["prediction"] == [json.loads(row["prediction"]) for row in made]

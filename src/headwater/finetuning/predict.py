@@ -75,6 +75,9 @@ def predict_file(
         raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
     chosen_device = choose_device(device, training=False)
     fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", chosen_device), device=chosen_device)
+    if fine_tuned.labels.target == "labels" and isinstance(several := (columns or {}).get("label"), str):
+        names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
+        columns = {**(columns or {}), "label": names if len(names) > 1 else several}
     named = Columns.build(columns or {}, source="--column")
     fine_tuned = fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task)
     encoding = text_encoding(encoding) if encoding else ""
