@@ -91,7 +91,9 @@ def test_lists_that_repeat_a_long_text_are_refused(tmp_path: Path) -> None:
 
 def test_lists_of_many_texts_are_read_as_they_are(tmp_path: Path) -> None:
     """Their dictionary is large enough that its places are read before its texts."""
-    rows = [{"a.b": f"{n}", "ends": [f"{n} river {part}" * (part + 1) for part in range(4)]} for n in range(4_000)]
+    rows: list[Any] = [
+        {"a.b": f"{n}", "ends": [f"{n} river {part}" * (part + 1) for part in range(4)]} for n in range(4_000)
+    ]
     rows[7] = {"a.b": None, "ends": None}
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert [dict(row) for _, row in open_table(tmp_path / "a.parquet").rows] == rows
