@@ -83,6 +83,23 @@ def test_batches_of_long_values_have_few_rows(tmp_path: Path, form: str) -> None
     assert max(batches) * 8 * MEBI <= 64 * MEBI
 
 
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_an_encoding_that_the_metadata_hides_is_found(tmp_path: Path, compression: str) -> None:
+    """Each value extends the one before it, and the metadata claims plain values."""
+    path = tmp_path / "a.parquet"
+    options: dict[str, Any] = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    pq.write_table(pa.table({"text": ["0" * 8 * MEBI] * 20}), path, compression=compression, **options)
+    honest = path.read_bytes()
+    encodings = b"\x19\x25\x06\x0e"  # a list (type 9) of two integers (type 5); 7, zigzag, is DELTA_BYTE_ARRAY
+    assert honest.count(encodings) == 1
+    path.write_bytes(honest.replace(encodings, b"\x19\x25\x06\x00"))
+    assert "DELTA_BYTE_ARRAY" not in pq.read_metadata(path).row_group(0).column(0).encodings
+    with ParquetTable(path) as table:
+        batches = [batch.num_rows for batch in table.batches(256)]
+    assert sum(batches) == 20
+    assert max(batches) * 8 * MEBI <= 64 * MEBI
+
+
 def test_lists_that_repeat_a_long_text_are_refused(tmp_path: Path) -> None:
     path = repeated(tmp_path / "a.parquet", 2 * MEBI, 200, "lists")
     with pytest.raises(DataError, match="bytes in the lists of a few rows"):

@@ -30,6 +30,8 @@ _HEADER_BYTES, _DEPTH = (
     (1 << 9, 1 << 20),
     3,
 )  # read of a page's header, at first and if it is longer; of structures
+# The field of a data page's header, of each version, that has its encoding.
+_ENCODINGS, _DELTA_BYTE_ARRAY = ((5, 2), (8, 4)), 7
 # How the header of a page begins: its type, then its unpacked size, as integers in Thrift's compact form.
 _DICTIONARY_PAGE, _DATA_PAGES, _VARINT_BYTES = b"\x15\x04\x15", (b"\x15\x00\x15", b"\x15\x06\x15"), 5
 
@@ -101,10 +103,12 @@ class ParquetTable:
             if columns is not None and not any(f"{column.path}.".startswith(f"{read}.") for read in columns):
                 continue
             name = repr(column.path[:40])
-            packed, unpacked = chunk.total_compressed_size, self._unpacked(chunk)
+            packed, (unpacked, extends) = chunk.total_compressed_size, self._pages(chunk)
             self._limit(f"bytes in the column {name}", unpacked, _COLUMN_BYTES, packed)
             has_bytes = column.physical_type in {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
-            value = self._longest(chunk) if has_bytes else 0
+            value = 0
+            if has_bytes:
+                value = unpacked if extends else self._longest(chunk, unpacked)
             if value * chunk.num_values > _REPEATED_BYTES:
                 self._limit(f"bytes that repeat in the column {name}", value, _DICTIONARY_BYTES, packed)
             if column.max_repetition_level:
@@ -116,10 +120,8 @@ class ParquetTable:
                 most = max(1, min(most, _BATCH_BYTES // value))
         return most, nested
 
-    def _longest(self, chunk: Any) -> int:
+    def _longest(self, chunk: Any, unpacked: int) -> int:
         """Return a limit on the bytes of a value that takes less than its bytes in the file; 0 if none does."""
-        if "DELTA_BYTE_ARRAY" in chunk.encodings:
-            return int(chunk.total_uncompressed_size)
         handle = self.path.open("rb") if isinstance(self._source, Path) else self._source
         try:
             handle.seek(_first_page(chunk))
@@ -128,19 +130,20 @@ class ParquetTable:
             if handle is not self._source:
                 handle.close()
         if not header.startswith(_DICTIONARY_PAGE):
-            return 0 if header.startswith(_DATA_PAGES) else int(chunk.total_uncompressed_size)
+            return 0 if header.startswith(_DATA_PAGES) else unpacked
         with suppress(IndexError):
             return _integer(header, len(_DICTIONARY_PAGE))[0] >> 1
-        return int(chunk.total_uncompressed_size)
+        return unpacked
 
-    def _unpacked(self, chunk: Any) -> int:
-        """Return the bytes that a column of a row group unpacks to.
+    def _pages(self, chunk: Any) -> tuple[int, bool]:
+        """Return the bytes that a column of a row group unpacks to, and whether values extend those before them.
 
         Of a file on this machine the headers of all pages are read: the metadata may claim less.
         """
         claimed = int(chunk.total_uncompressed_size)
-        if chunk.compression == "UNCOMPRESSED" or not isinstance(self._source, Path):
-            return claimed
+        extends = "DELTA_BYTE_ARRAY" in chunk.encodings
+        if not isinstance(self._source, Path):
+            return claimed, extends
         place, total = _first_page(chunk), 0
         end = min(place + chunk.total_compressed_size, self._bytes)
         with self._source.open("rb") as handle:
@@ -148,13 +151,14 @@ class ParquetTable:
                 for size in _HEADER_BYTES:
                     handle.seek(place)
                     with suppress(IndexError):  # the header is longer, as it may contain two values
-                        length, unpacked, packed = _page_sizes(handle.read(size))
+                        length, unpacked, packed, extended = _page_sizes(handle.read(size))
                         break
                 else:
                     raise OSError("the header of a page cannot be read")
                 place += length + packed
                 total += length + unpacked
-        return max(claimed, total)
+                extends |= extended
+        return max(claimed, total), extends
 
     def _limit(self, what: str, seen: int, most: int, packed: int) -> None:
         most = max(most, _RATIO * packed)
@@ -176,21 +180,21 @@ def _first_page(chunk: Any) -> int:
     return min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0)
 
 
-def _page_sizes(header: bytes) -> tuple[int, int, int]:
-    """Return the length of a page's header, and the unpacked and packed bytes of the page.
+def _page_sizes(header: bytes) -> tuple[int, int, int, bool]:
+    """Return the length of a page's header, the page's sizes, and whether its values extend others.
 
     header: Thrift's compact form, and what follows it. Raises IndexError if it is cut, OSError for another form.
     """
-    fields: dict[int, int] = {}
+    fields: dict[int | tuple[int, int], int] = {}
     length = _end_of_structure(header, 0, fields)
     unpacked, packed = fields.get(2, 1), fields.get(3, 1)
     if unpacked & 1 or packed & 1:  # absent or negative
         raise OSError("the header of a page has no sizes")
-    return length, unpacked >> 1, packed >> 1
+    return length, unpacked >> 1, packed >> 1, any(fields.get(at) == 2 * _DELTA_BYTE_ARRAY for at in _ENCODINGS)
 
 
-def _end_of_structure(data: bytes, place: int, fields: dict[int, int], depth: int = 0) -> int:
-    """Return where a Thrift structure ends; store its integers, zigzag: twice the value."""
+def _end_of_structure(data: bytes, place: int, fields: dict[Any, int], depth: int = 0) -> int:
+    """Return where a Thrift structure ends; store integers, also of inner ones, zigzag: twice the value."""
     number = 0
     while head := data[place]:
         place += 1
@@ -205,7 +209,9 @@ def _end_of_structure(data: bytes, place: int, fields: dict[int, int], depth: in
             length, place = _integer(data, place)
             place += length
         elif kind == 12 and depth < _DEPTH:
-            place = _end_of_structure(data, place, {}, depth + 1)
+            inner: dict[Any, int] = {}
+            place = _end_of_structure(data, place, inner, depth + 1)
+            fields |= {(number, key): value for key, value in inner.items()}
         elif kind not in {1, 2}:
             raise OSError("the header of a page cannot be read")
     return place + 1
