@@ -84,7 +84,7 @@ def test_batches_of_long_values_have_few_rows(tmp_path: Path, form: str) -> None
 
 
 @pytest.mark.parametrize("compression", ["zstd", "none"])
-def test_an_encoding_that_the_metadata_hides_is_found(tmp_path: Path, compression: str) -> None:
+def test_an_encoding_that_the_metadata_hides_is_bounded(tmp_path: Path, compression: str) -> None:
     """Each value extends the one before it, and the metadata claims plain values."""
     path = tmp_path / "a.parquet"
     options: dict[str, Any] = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}

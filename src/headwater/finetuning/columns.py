@@ -14,9 +14,8 @@ from typing import Any
 
 from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
-from headwater.finetuning.cells import answers_of, label_of, text_of
 from headwater.finetuning.labels import listed
-from headwater.finetuning.rows import Label, Raw, TaskName
+from headwater.finetuning.rows import Label, Raw, TaskName, answers_of, label_of, text_of
 from headwater.reading import OpenTable, compose, open_table
 from headwater.storage import SILENT, Progress
 

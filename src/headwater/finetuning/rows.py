@@ -1,6 +1,6 @@
-"""Rows of labelled tables: their types, and what is checked before a training: empty rows, duplicates, balance.
+"""Rows of labelled tables: their types and cells, and the checks before a training: empty, duplicates, balance.
 
-Rows without any text, pairs that lack one and rows without a label are skipped and counted. A text in both
+An error about a cell names its row, as `where` does. Rows without any text, pairs that lack one and rows without a label are skipped and counted. A text in both
 training and validation makes the validation metrics too good: it is reported, and the split keeps equal texts on
 one side.
 """
@@ -8,6 +8,8 @@ one side.
 from __future__ import annotations
 
 import ast
+import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError, counted
-from headwater.reading import compose
+from headwater.reading import compose, parse_json
 
 if TYPE_CHECKING:
     from headwater.finetuning.labels import Labels
@@ -32,6 +34,9 @@ Target = Literal["class", "labels", "score", "answer"]
 Label: TypeAlias = str | int | float | tuple[str, ...] | None
 MetricName = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
+# A label's column in a row, as `class_name` spells its value.
+_YES, _EMPTY = {"1", "true"}, {"", "None", "nan"}
+_NO = {"0", "false", *_EMPTY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,76 @@ def label_set(label: Label) -> tuple[str, ...]:
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             label = tuple(map(class_name, ast.literal_eval(label)))
     return tuple(dict.fromkeys(map(class_name, label if isinstance(label, tuple) else (label,))))
+
+
+def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
+    """Return a cell as a text; "" if it is empty."""
+    value = row.get(column)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "" if isinstance(value, float) and not math.isfinite(value) else str(value)
+    raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
+
+
+def answers_of(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list[str]:
+    """Return the answers of a choice, from one column each or a list in one."""
+    if len(columns) > 1:
+        answers: Any = [row.get(column) for column in columns]
+    else:
+        answers = row.get(columns[0])
+        if isinstance(answers, str):
+            try:
+                answers = parse_json(answers)
+            except json.JSONDecodeError:
+                answers = None
+    if not isinstance(answers, list) or len(answers) < 2:
+        raise DataError(
+            f"{where}: {columns[0]!r} is not a list of two or more answers",
+            expected='a list, as ["first", "second"], or one column an answer',
+        )
+    for number, answer in enumerate(answers, 1):
+        if answer is None or not str(answer).strip():
+            raise DataError(
+                f"{where}: answer {number} of {len(answers)} is missing", repair="Fill it in, or remove that row"
+            )
+    return [str(answer) for answer in answers]
+
+
+def label_of(row: Mapping[str, Any], column: str | list[str] | None, separator: str | None, where: str) -> Label:
+    """Return the label of a row: a value, several names, or None."""
+    if isinstance(column, list):
+        return _labels_of_columns(row, column, where)
+    value = row.get(column) if column else None
+    if isinstance(value, list):
+        if all(isinstance(one, str | int | float) for one in value):
+            return tuple(map(class_name, value))
+        value = next(one for one in value if not isinstance(one, str | int | float))
+    if isinstance(value, str):
+        value = value.strip()
+        if separator and value and not (value[0] == "[" and value[-1] == "]"):  # a list, as predict writes
+            return tuple(part.strip() for part in value.split(separator) if part.strip())
+        return value or None
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool):
+        return class_name(value)
+    if isinstance(value, int | float):
+        return value
+    raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
+
+
+def _labels_of_columns(row: Mapping[str, Any], columns: Sequence[str], where: str) -> Label:
+    """Return the names of the columns that have 1 in a row; None if all are empty."""
+    values = [class_name(row.get(column)).strip() for column in columns]
+    for column, value in zip(columns, values, strict=True):
+        if value not in _YES and value not in _NO:
+            raise DataError(f"{where}: column {column!r} has {value!r}", expected="0 or 1 for each label")
+    if all(value in _EMPTY for value in values):
+        return None
+    return tuple(compose(column) for column, value in zip(columns, values, strict=True) if value in _YES)
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,7 @@ def test_the_newer_form_of_the_language_reference(roots: Roots) -> None:
     assert first.text == f'The "assert" statement\n*****\n\n{PROSE}'
 
 
+@pytest.mark.slow
 def test_this_interpreter_carries_megabytes_of_it() -> None:
     roots = Roots.of_interpreter()
     packages = installed_packages(roots)
