@@ -1,8 +1,8 @@
 """Rows of labelled tables: their types and cells, and the checks before a training: empty, duplicates, balance.
 
-An error about a cell names its row, as `where` does. Rows without any text, pairs that lack one and rows without a label are skipped and counted. A text in both
-training and validation makes the validation metrics too good: it is reported, and the split keeps equal texts on
-one side.
+An error about a cell names its row, as `where` does. Rows without any text, pairs that lack one and rows without a
+label are skipped and counted. A text in both training and validation makes the validation metrics too good: it is
+reported, and the split keeps equal texts on one side.
 """
 
 from __future__ import annotations
