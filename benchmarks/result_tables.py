@@ -59,9 +59,7 @@ CHOICES = {
 }
 SHORT = (
     "logits-512-bf16",
-    "prefill-bf16",
     "decode-1-bf16",
-    "decode-8-bf16",
     "requests-bf16",
     "pretrain-small-1024-bf16",
     "finetune-train-0.5-bf16",
