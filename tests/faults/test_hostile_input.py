@@ -201,7 +201,7 @@ FIELD, MANY = struct.pack("<Qc", 1, b"a"), 1 << 60
     ids=["tensors", "fields", "array", "string", "nesting", "dimensions", "size", "offset"],
 )
 def test_gguf_counts_that_lie_are_refused(tmp_path: Path, content: bytes) -> None:
-    """The array alone ran for days: the library goes on behind the end of the file."""
+    """The array alone ran for days: the library continues after the end of the file."""
     pytest.importorskip("gguf")
     path = tmp_path / "a.gguf"
     path.write_bytes(content)

@@ -70,7 +70,7 @@ class Columns(Config):
     label: str | list[str] | None = None
     """Column of the label, or columns of 0 and 1, one for each of several labels."""
     separator: str | None = None
-    """What separates several labels in one cell, as in "food; travel"; a separator alone is no label."""
+    """What separates several labels in one cell, as in "food; travel"; a separator alone is not a label."""
 
     def by_role(self) -> dict[str, str | list[str]]:
         """Return the column or columns of each role that has any."""

@@ -37,7 +37,7 @@ def open_gguf(path: Path) -> Any:
     refuse_pointer(path)
 
     class Reader(gguf.GGUFReader):
-        """The library's reader goes on behind the end of the file, as often as a count in the file says."""
+        """The library's reader continues after the end of the file, as often as a count in the file says."""
 
         _values = 0
 
