@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.cli.main import main
-from headwater.training.loop import Trainer
+from headwater.training import Trainer
 
 NUMBER, RANK, STEP = map(int, sys.argv[1:4])
 MARKER = Path(sys.argv[4])

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headwater.inference.language_model import LanguageModel
+from headwater.inference import LanguageModel
 from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer
 

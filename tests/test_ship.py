@@ -32,12 +32,11 @@ pattern = "*.txt"
 def test_a_run_becomes_a_model_with_its_card(
     tmp_path: Path, sample_text: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.corpus.build.pipeline import build_corpus
-    from headwater.inference.language_model import load
-    from headwater.pretraining.pretraining import pretrain
-    from headwater.pretraining.recipe import PretrainConfig
+    from headwater.corpus import build_corpus
+    from headwater.inference import load
+    from headwater.pretraining import PretrainConfig, pretrain
     from headwater.pretraining.tokens.pack import pack
-    from headwater.storage.provenance import open_folder
+    from headwater.storage import open_folder
     from headwater.tokenizer import train_tokenizer
 
     place = tmp_path / "toys" / "stories" / "one.txt"
@@ -179,9 +178,9 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
 
 
 def test_a_card_names_the_tokenizer_that_packed_the_text(tmp_path: Path, sample_text: str) -> None:
-    from headwater.corpus.build.pipeline import build_corpus
+    from headwater.corpus import build_corpus
     from headwater.pretraining.tokens.pack import pack
-    from headwater.storage.provenance import open_folder
+    from headwater.storage import open_folder
 
     (tmp_path / "one.txt").write_text(sample_text, encoding="utf-8")
     build_corpus([tmp_path / "one.txt"], tmp_path / "corpus")

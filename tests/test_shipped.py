@@ -13,9 +13,9 @@ from headwater import shipped
 from headwater.cli.lineage import tree_lines
 from headwater.cli.main import main
 from headwater.errors import FolderError, ResourceError
-from headwater.inference.language_model import LanguageModel
+from headwater.inference import LanguageModel
 from headwater.model import build_model, preset
-from headwater.shipped.hub import hub_name
+from headwater.shipped import hub_name
 from headwater.tokenizer import Tokenizer
 
 

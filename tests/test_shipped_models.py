@@ -9,7 +9,7 @@ import ship
 
 import headwater
 from headwater import shipped
-from headwater.storage.provenance import open_folder
+from headwater.storage import open_folder
 
 NAMES = shipped.names()
 MOST_BYTES = 16_000_000

@@ -20,16 +20,14 @@ import numpy as np
 import pytest
 
 import headwater as hw
-from headwater.finetuning.batches import ExampleSampler
+from headwater.finetuning import ExampleSampler, Raw
 from headwater.finetuning.columns import Columns, read_table
 from headwater.finetuning.inputs import encode
 from headwater.finetuning.labels import learn_labels
-from headwater.finetuning.rows import Raw, usable
+from headwater.finetuning.rows import usable
 from headwater.model import build_model, preset, save_model
-from headwater.pretraining import TokenStream
-from headwater.pretraining.objectives import l1
-from headwater.pretraining.tokens.sampler import Sampler
-from headwater.serve.server import serve
+from headwater.pretraining import Sampler, TokenStream, l1
+from headwater.serve import serve
 from headwater.storage import Stage
 from headwater.training import Measurement, Run, TrainConfig, Trainer
 

@@ -16,14 +16,13 @@ from scipy.special import ndtr
 
 from headwater.cli.main import main
 from headwater.errors import FolderError
+from headwater.evaluation import Result
 from headwater.evaluation.figures import ratio_error
-from headwater.evaluation.results import Result, write_examples
-from headwater.finetuning.metrics import confusion_matrix, matthews
+from headwater.evaluation.results import write_examples
+from headwater.finetuning import confusion_matrix, matthews
 from headwater.reading import read_json
-from headwater.report.claims import KIND
-from headwater.storage.files import write_json
-from headwater.storage.provenance import open_folder
-from headwater.storage.stage import Stage
+from headwater.report import KIND
+from headwater.storage import Stage, open_folder, write_json
 from headwater_papers.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.items import ItemValues, pseudo_values

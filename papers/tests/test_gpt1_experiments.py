@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.finetuning.rows import Raw
+from headwater.finetuning import Raw
 from headwater.shipped import resolve
-from headwater.storage.provenance import open_folder
+from headwater.storage import open_folder
 from headwater_papers import reproduce
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.gpt1_ablations import PUBLISHED, judge_table

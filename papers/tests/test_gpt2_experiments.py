@@ -13,8 +13,7 @@ import pytest
 
 from headwater.errors import DataError
 from headwater.evaluation import Figure
-from headwater.pretraining.recipe import PretrainConfig
-from headwater.pretraining.tokens.sampler import TokenStream
+from headwater.pretraining import PretrainConfig, TokenStream
 from headwater_papers import reproduce
 from headwater_papers.claims import PaperClaim, judge_steps
 from headwater_papers.gpt2_appendix import BEGINNING, REPEATED, REST, copies, most_repeated, recited

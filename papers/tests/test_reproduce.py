@@ -18,8 +18,7 @@ import torch
 from headwater import shipped
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, ResourceError, UsageError
-from headwater.storage.ancestry import lineage
-from headwater.storage.lock import folder_lock
+from headwater.storage import folder_lock, lineage
 from headwater_papers import page as page_module
 from headwater_papers import reproduce
 from headwater_papers import reproduction as run_module

@@ -9,10 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from headwater.evaluation.tasks import TASKS, VERSION
-from headwater.model import build_model
-from headwater.model.config import preset
-from headwater.model.io.folder import save_model
+from headwater.evaluation import TASKS, VERSION
+from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
 

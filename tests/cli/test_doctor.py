@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
-from headwater.storage.stage import Stage
+from headwater.model import build_model, preset, save_model
+from headwater.storage import Stage
 
 
 def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:

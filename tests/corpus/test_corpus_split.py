@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.division import split, split_document
-from headwater.corpus.folder import CorpusSize, Document
+from headwater.corpus import Document, split
+from headwater.corpus.division import split_document
+from headwater.corpus.folder import CorpusSize
 from headwater.errors import UsageError
 
 MakeCorpus = Callable[[Sequence[Document]], Path]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.folder import Document
-from headwater.corpus.measures import _spearman, compare_domains, statistics
+from headwater.corpus import Document, statistics
+from headwater.corpus.measures import _spearman, compare_domains
 
 scipy_stats = pytest.importorskip("scipy.stats")
 MakeCorpus = Callable[[Sequence[Document]], Path]

@@ -20,13 +20,10 @@ pytest.importorskip("fastwarc")
 import fsspec
 
 from headwater.cli.main import main
-from headwater.corpus.build.pipeline import build_corpus
-from headwater.corpus.build.recipes import BuildConfig
-from headwater.corpus.folder import read_documents
+from headwater.corpus import BuildConfig, build_corpus, read_documents
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
 from headwater.reading import remote
-from headwater.storage import destination
-from headwater.storage.provenance import open_folder
+from headwater.storage import destination, open_folder
 
 STORY = "The river ran over the stones, and nobody could say how long it had done so."
 

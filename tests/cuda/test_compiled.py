@@ -10,16 +10,12 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from headwater.finetuning.batches import Batch, ExampleSampler, inference_batches
-from headwater.finetuning.head import TaskModel, l3
-from headwater.finetuning.inputs import Encoded
-from headwater.model import build_model, preset
-from headwater.model.loss import IGNORE
-from headwater.pretraining.objectives import l1, masked
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training import compile
-from headwater.training.compile import compile_checked
-from headwater.training.loop import TrainConfig, Trainer
+from headwater.finetuning import Encoded, ExampleSampler, TaskModel
+from headwater.finetuning.batches import Batch, inference_batches
+from headwater.finetuning.head import l3
+from headwater.model import IGNORE, build_model, preset
+from headwater.pretraining import TokenBatch, l1, masked
+from headwater.training import TrainConfig, Trainer, compile, compile_checked
 
 DELIMITER = 5
 SMALL: dict[str, Any] = {"vocabulary": 61, "context": 12, "width": 32}
@@ -140,8 +136,7 @@ def test_a_second_training_in_a_process_is_compiled_too(monkeypatch: pytest.Monk
 
 
 def test_the_loss_gradient_is_one_graph_for_all_full_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headwater.model import loss
-    from headwater.model.backend import Backend
+    from headwater.model import Backend, loss
 
     monkeypatch.setattr(loss, "_CHUNK_BYTES", 16 * 61 * 4)  # 16 positions a chunk
     torch._dynamo.reset()

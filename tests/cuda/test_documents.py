@@ -10,16 +10,10 @@ import torch
 from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention
 
-from headwater.model import build_model, loss, preset
-from headwater.model.attention import attend, document_mask
+from headwater.model import attend, build_model, document_mask, loss, preset
 from headwater.model.backend import TORCH
-from headwater.pretraining import objectives
-from headwater.pretraining.objectives import l1
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training import compile
-from headwater.training.compile import compile_checked
-from headwater.training.loop import TrainConfig, Trainer
-from headwater.training.parallel import Ranks
+from headwater.pretraining import TokenBatch, l1, objectives
+from headwater.training import Ranks, TrainConfig, Trainer, compile, compile_checked
 
 END = 7
 

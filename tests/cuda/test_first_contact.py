@@ -14,13 +14,11 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from headwater.errors import Interrupted
-from headwater.model import build_model, transformer
-from headwater.model.backend import Backend
-from headwater.pretraining import plan, pretraining, rate_search, timing
-from headwater.pretraining.recipe import PretrainConfig, resolve
-from headwater.storage.progress import SILENT
-from headwater.training import checkpoint, compile, machine, parallel
-from headwater.training.parallel import Ranks, process_group
+from headwater.model import Backend, build_model, transformer
+from headwater.pretraining import PretrainConfig, plan, pretraining, rate_search, timing
+from headwater.pretraining.recipe import resolve
+from headwater.storage import SILENT
+from headwater.training import Ranks, checkpoint, compile, machine, parallel, process_group
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.inference import torch_network
-from headwater.inference.engine import Engine
+from headwater.inference import Engine, Request, torch_network
 from headwater.inference.network import DecodeRow, PromptChunk
 from headwater.inference.packing import packs
-from headwater.inference.request import Request
 from headwater.inference.sampling import Sampling, choose, choose_rows
 from headwater.inference.torch_network import TorchNetwork, TorchRunner
 from headwater.model import build_model, preset

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from headwater.model import build_model, preset
+from headwater.pretraining import TokenBatch, l1
 from headwater.pretraining.cost import estimate_memory
-from headwater.pretraining.objectives import l1
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training.loop import TrainConfig, Trainer
-from headwater.training.parallel import Ranks
+from headwater.training import Ranks, TrainConfig, Trainer
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.finetuning.batches import ExampleSampler
-from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.head import TaskModel, l3
-from headwater.finetuning.inputs import Encoded, TaskName
-from headwater.model import ModelConfig, build_model, preset
-from headwater.model.config import PRESETS
-from headwater.model.loss import IGNORE
-from headwater.pretraining.objectives import l1, masked
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training.loop import TrainConfig, Trainer
-from headwater.training.parallel import Ranks
+from headwater.finetuning import Encoded, ExampleSampler, FrozenTaskModel, TaskModel, TaskName
+from headwater.finetuning.head import l3
+from headwater.model import IGNORE, PRESETS, ModelConfig, build_model, preset
+from headwater.pretraining import TokenBatch, l1, masked
+from headwater.training import Ranks, TrainConfig, Trainer
 from headwater_papers.relatives.bilstm import both_directions
 from headwater_papers.scale import load_scale
 

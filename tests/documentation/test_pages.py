@@ -18,9 +18,10 @@ import evaluation
 import headwater
 from headwater.cli.main import COMMANDS
 from headwater.corpus.web.links import COLUMNS
-from headwater.evaluation.results import Result, Results, Skipped
+from headwater.evaluation import Result, Results
+from headwater.evaluation.results import Skipped
 from headwater.plugins import plugins
-from headwater.storage.provenance import Manifest
+from headwater.storage import Manifest
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from headwater.corpus.folder import Document, write_documents
-from headwater.model import build_model
-from headwater.model.config import ModelConfig
-from headwater.model.io.folder import save_model
+from headwater.corpus import Document, write_documents
+from headwater.model import ModelConfig, build_model, save_model
 from headwater.pretraining.tokens.pack import pack
-from headwater.storage.stage import Stage
+from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
 WORDS = ["river", "stream", "lake", "the", "a", "of", "flows", "slowly", "north", "Ärmel", "강물", "very", "to"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import ResourceError
-from headwater.evaluation.data_files import DataFiles, Source
-from headwater.storage.stage import Stage
+from headwater.evaluation import DataFiles, Source
+from headwater.storage import Stage
 
 
 def test_a_linked_folder_is_searched_and_a_loop_ends(tmp_path: Path) -> None:

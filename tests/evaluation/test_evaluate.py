@@ -13,22 +13,18 @@ import torch
 
 from headwater.cli.main import main
 from headwater.cli.process import import_from_here
-from headwater.corpus.folder import Document, read_documents, write_documents
+from headwater.corpus import Document, read_documents, write_documents
 from headwater.errors import FolderError, MismatchError, ResourceError, StorageError, UsageError
-from headwater.evaluation import evaluate
+from headwater.evaluation import ContinuationRequest, Results, Scored, compare, evaluate, read_examples, select
 from headwater.evaluation.cache import AnswerCache
-from headwater.evaluation.comparison import _values, compare
-from headwater.evaluation.evaluation import _roles, select
+from headwater.evaluation.comparison import _values
+from headwater.evaluation.evaluation import _roles
 from headwater.evaluation.held_out import Alphabet, document_ids, read_text
-from headwater.evaluation.protocols import Scored
-from headwater.evaluation.reader import ContinuationRequest
-from headwater.evaluation.results import Results, read_examples
-from headwater.inference.scorer import Scorer
+from headwater.inference import Scorer
 from headwater.intervals import of_paired_shares
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
+from headwater.model import build_model, load_model, preset, save_model
 from headwater.pretraining.tokens.pack import pack
-from headwater.storage.stage import Stage
+from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
 BOTH = ["heldout", "signature.docstring"]

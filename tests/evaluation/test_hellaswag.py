@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError
-from headwater.evaluation.protocols import Scored
-from headwater.evaluation.reader import Reader
-from headwater.evaluation.tasks import TASKS
+from headwater.evaluation import TASKS, Reader, Scored
 from headwater.tokenizer import Tokenizer
 
 WIKIHOW: dict[str, Any] = {

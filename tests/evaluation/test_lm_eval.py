@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headwater.inference.language_model import load
+from headwater.inference import load
 
 PROGRAM = """
 import json, sys

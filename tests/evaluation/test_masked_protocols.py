@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from headwater.evaluation import evaluate
-from headwater.evaluation.results import read_examples
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
-from headwater.storage.stage import Stage
+from headwater.evaluation import evaluate, read_examples
+from headwater.model import build_model, load_model, preset, save_model
+from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
 FILES = {

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError
-from headwater.evaluation.function_words import FUNCTION_WORDS
-from headwater.evaluation.protocols import Example, Generated, GenerationRequest, Scored
-from headwater.evaluation.reader import ContinuationRequest, Reader
-from headwater.evaluation.tasks import TASKS
+from headwater.evaluation import FUNCTION_WORDS, TASKS, ContinuationRequest, Example, Generated, Reader, Scored
+from headwater.evaluation.protocols import GenerationRequest
 from headwater.evaluation.tasks.lambada import first_word
 from headwater.evaluation.tasks.pronouns import read_blocks
 from headwater.tokenizer import Tokenizer

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError, UsageError
-from headwater.evaluation import evaluate, select
-from headwater.evaluation.protocols import Scored
-from headwater.evaluation.results import read_examples
+from headwater.evaluation import Scored, evaluate, read_examples, select
 from headwater.evaluation.task_files import read_task_file
 
 CAPITALS = """

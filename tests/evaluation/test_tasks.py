@@ -14,18 +14,25 @@ import torch
 from scipy.stats import beta
 from sklearn.metrics import matthews_corrcoef
 
-from headwater.corpus.folder import Document, write_documents
+from headwater.corpus import Document, write_documents
 from headwater.errors import DataError, ResourceError
-from headwater.evaluation import evaluate, function_words
+from headwater.evaluation import (
+    FUNCTION_WORDS,
+    TASKS,
+    DataFiles,
+    Example,
+    Figure,
+    Generated,
+    Reader,
+    Scored,
+    evaluate,
+    function_words,
+    read_examples,
+)
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
-from headwater.evaluation.data_files import DataFiles
-from headwater.evaluation.figures import Figure, ratio_error, standard_error
-from headwater.evaluation.function_words import FUNCTION_WORDS
+from headwater.evaluation.figures import ratio_error, standard_error
 from headwater.evaluation.paper_values import PUBLISHED
-from headwater.evaluation.protocols import Example, Generated, Scored, choose_largest
-from headwater.evaluation.reader import Reader
-from headwater.evaluation.results import read_examples
-from headwater.evaluation.tasks import TASKS
+from headwater.evaluation.protocols import choose_largest
 from headwater.evaluation.tasks import sentences as single_sentences
 from headwater.evaluation.tasks.cbt import read_stories
 from headwater.evaluation.tasks.lambada import first_word
@@ -33,9 +40,9 @@ from headwater.evaluation.tasks.pronouns import read_blocks
 from headwater.evaluation.tasks.sentences import best_threshold
 from headwater.evaluation.tasks.summaries import sentences
 from headwater.evaluation.tasks.written import first_sentence, fitted
-from headwater.inference.language_model import load
-from headwater.model.io.folder import load_model
-from headwater.storage.stage import Stage
+from headwater.inference import load
+from headwater.model import load_model
+from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
 

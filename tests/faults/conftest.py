@@ -293,7 +293,7 @@ def _without_measured(value: Any) -> Any:
 
 
 def _pages(path: Path) -> dict[str, bytes]:
-    from headwater.corpus.sources.pages import read_pages
+    from headwater.corpus import read_pages
 
     notes: list[str] = []
     pages = {page.url: page.data for page in read_pages(path, notes)}

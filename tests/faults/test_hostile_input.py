@@ -25,11 +25,11 @@ import pytest
 
 from headwater.convert.openai_gpt1 import read_release as read_gpt1
 from headwater.convert.tensor_bundle import TensorBundle, decompress
+from headwater.corpus import read_pages
 from headwater.corpus.sources import pages
-from headwater.corpus.sources.pages import read_pages
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, FolderError, HeadwaterError
-from headwater.model.io.folder import load_model
+from headwater.model import load_model
 from headwater.reading import compressed
 from headwater.tokenizer import Tokenizer
 

@@ -14,11 +14,8 @@ import pytest
 
 from headwater.corpus.build.sealed import read_sealed, write_sealed
 from headwater.errors import FolderError
+from headwater.storage import Stage, atomic_write, folder_lock, open_folder, save_array, write_text
 from headwater.storage import files as storage
-from headwater.storage.files import atomic_write, save_array, write_text
-from headwater.storage.lock import folder_lock
-from headwater.storage.provenance import open_folder
-from headwater.storage.stage import Stage
 
 
 def stage(out: Path, value: int = 1) -> Stage:

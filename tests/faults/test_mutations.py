@@ -80,8 +80,7 @@ def _links(folder: Path) -> Any:
 
 
 def _corpus(folder: Path) -> Any:
-    from headwater.corpus.build.pipeline import read_funnel
-    from headwater.corpus.folder import read_documents
+    from headwater.corpus import read_documents, read_funnel
 
     return [(d.id, d.text) for d in read_documents(folder)], read_funnel(folder)
 
@@ -105,7 +104,7 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def _tokens(folder: Path) -> Any:
-    from headwater.pretraining.tokens.sampler import TokenStream
+    from headwater.pretraining import TokenStream
     from headwater.tokenizer import Tokenizer
 
     streams = [TokenStream(folder, part, 16) for part in ("train", "validation")]
@@ -114,14 +113,14 @@ def _tokens(folder: Path) -> Any:
 
 
 def _model(folder: Path) -> Any:
-    from headwater.inference.language_model import load
+    from headwater.inference import load
 
     lm = load(folder)
     return {n: w.numpy().tobytes() for n, w in lm.model.state_dict().items()}, lm.tokenizer.identity
 
 
 def _tuned(folder: Path) -> Any:
-    from headwater.finetuning.fine_tuned import FineTuned
+    from headwater.finetuning import FineTuned
 
     tuned = FineTuned.load(folder)
     weights = {name: weight.numpy().tobytes() for name, weight in tuned.model.state_dict().items()}
@@ -129,7 +128,7 @@ def _tuned(folder: Path) -> Any:
 
 
 def _results(folder: Path) -> Any:
-    from headwater.evaluation.results import Results, read_examples
+    from headwater.evaluation import Results, read_examples
     from headwater.report.content import read_content
 
     found = Results.read(folder)
@@ -145,8 +144,8 @@ def _report(folder: Path) -> Any:
 
 
 def _pages(folder: Path) -> Any:
+    from headwater.corpus import read_pages
     from headwater.corpus.build.tasks import open_source
-    from headwater.corpus.sources.pages import read_pages
 
     open_source(0, folder)
     return [page for path in sorted(folder.glob("*.warc.gz")) for page in read_pages(path, [])]
@@ -217,8 +216,8 @@ def test_what_headwater_wrote_is_never_taken_for_something_else(
 def test_a_run_past_a_damaged_checkpoint_ends_the_same(
     campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
+    from headwater.training import Ranks
     from headwater.training.checkpoint import Checkpoints
-    from headwater.training.parallel import Ranks
 
     folder = tmp_path / "checkpoints"
     shutil.copytree(world / "run" / "checkpoints", folder)
@@ -250,9 +249,9 @@ def test_the_parts_of_a_killed_build_are_checked_before_joining(
     campaign: Any, counted: Callable[[str, int], None]
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
+    from headwater.corpus import BuildConfig
     from headwater.corpus.build.parts import run_task
     from headwater.corpus.build.pipeline import _plan, _stage
-    from headwater.corpus.build.recipes import BuildConfig
     from headwater.storage import Destination
 
     done = 0
@@ -300,13 +299,13 @@ def _gpt1(folder: Path) -> Any:
 
 
 def _recipe(path: Path) -> Any:
-    from headwater.pretraining.recipe import PretrainConfig
+    from headwater.pretraining import PretrainConfig
 
     return PretrainConfig.load(path).architecture
 
 
 def _one_page(path: Path) -> Any:
-    from headwater.corpus.sources.pages import read_pages
+    from headwater.corpus import read_pages
 
     return list(read_pages(path, []))
 
@@ -413,7 +412,7 @@ def _dump(path: Path) -> tuple[list[Any], list[str]]:
 
 
 def _archive(path: Path) -> tuple[list[Any], list[str]]:
-    from headwater.corpus.sources.pages import read_pages
+    from headwater.corpus import read_pages
 
     notes: list[str] = []
     return list(read_pages(path, notes)), notes
@@ -422,9 +421,8 @@ def _archive(path: Path) -> tuple[list[Any], list[str]]:
 def test_cached_answers_are_right_or_computed_again(
     chosen: random.Random, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
+    from headwater.evaluation import ContinuationRequest, Scored
     from headwater.evaluation.cache import AnswerCache
-    from headwater.evaluation.protocols import Scored
-    from headwater.evaluation.reader import ContinuationRequest
 
     path = tmp_path / ".out.answers"
     answers = {

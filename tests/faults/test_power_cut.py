@@ -15,15 +15,13 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.corpus.folder import Document, write_documents
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
-from headwater.storage.files import write_text
+from headwater.corpus import Document, write_documents
+from headwater.model import build_model, preset, save_model
+from headwater.storage import Stage, write_text
 from headwater.storage.provenance import MANIFEST
-from headwater.storage.stage import Stage
+from headwater.training import Ranks
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.journal import Journal
-from headwater.training.parallel import Ranks
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="folders are flushed on POSIX only")
 
@@ -118,7 +116,7 @@ def test_a_grown_folder_is_on_disk_before_it_is_complete(disk: Disk, tmp_path: P
 
 def test_model_files_are_on_disk_before_they_are_named(disk: Disk, tmp_path: Path) -> None:
     import headwater as hw
-    from headwater.convert.gguf import write_gguf
+    from headwater.convert import write_gguf
 
     tokenizer = hw.Tokenizer.train(["the river runs. "], vocab_size=260)
     small = preset("gpt2-pico", vocabulary=260, context=8, width=64, layers=1, heads=1)

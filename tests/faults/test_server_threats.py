@@ -13,8 +13,9 @@ pytest.importorskip("httpx")
 
 from starlette.testclient import TestClient
 
+from headwater.serve import Limits
 from headwater.serve.api import create_app
-from headwater.serve.limits import Keys, Limits
+from headwater.serve.limits import Keys
 
 
 @pytest.fixture

@@ -35,8 +35,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("spacy")
 
 import headwater as hw
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
+from headwater.model import build_model, preset, save_model
 
 SECONDS = float(os.environ.get("HEADWATER_SOAK_SECONDS", "30"))
 CLIENTS = 200

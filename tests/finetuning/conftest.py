@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
+from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
 WORDS = {"good": ("wonderful", "lovely", "great"), "bad": ("awful", "dull", "poor")}

@@ -12,11 +12,8 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import UsageError
+from headwater.finetuning import FinetuneConfig, Labels, baseline_sentence, finetune
 from headwater.finetuning.baseline import Baseline, compare
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.page import baseline_sentence
-from headwater.finetuning.stage import finetune
 
 CLASSES = Labels(target="class", names=["bad", "good"])
 

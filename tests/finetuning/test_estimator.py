@@ -18,11 +18,17 @@ from sklearn.preprocessing import FunctionTransformer
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.finetuning import (
+    Classifier,
+    Entailment,
+    FinetuneConfig,
+    MultipleChoice,
+    Regressor,
+    Similarity,
+    finetune,
+)
 from headwater.finetuning.arrays import as_list
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from headwater.finetuning.stage import finetune
-from headwater.inference.language_model import load
+from headwater.inference import load
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
 

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned, build_task_model
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.rows import Raw, TaskName
+from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, TaskName
+from headwater.finetuning.fine_tuned import build_task_model
 from headwater.finetuning.training import prepare_base
 from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer

@@ -13,19 +13,14 @@ import torch
 from headwater.cli.main import main
 from headwater.config import Layer
 from headwater.errors import DataError, MismatchError, UsageError
+from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, finetune, predict_file
 from headwater.finetuning import stage as run
 from headwater.finetuning.columns import read_table
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.inputs import encode
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.predict import predict_file
-from headwater.finetuning.rows import Raw
-from headwater.finetuning.stage import finetune, load_tokenizer
+from headwater.finetuning.stage import load_tokenizer
 from headwater.finetuning.training import prepare_base, train_task
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
-from headwater.storage.ancestry import lineage
+from headwater.model import build_model, load_model, preset, save_model
+from headwater.storage import lineage
 from headwater.tokenizer import Tokenizer
 
 FAST = ["--set", "precision=fp32", "--set", "steps=4", "--set", "batch_size=8"]

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from headwater.finetuning import Encoded, FinetuneConfig, Labels, TaskModel
 from headwater.finetuning.batches import collate
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.head import TaskModel, class_loss, l3, language_model_loss
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.labels import Labels
+from headwater.finetuning.head import class_loss, l3, language_model_loss
 from headwater.model import ModelConfig, build_model, preset
-from headwater.training.loop import Trainer
+from headwater.training import Trainer
 
 BLOCK = {
     "attn/c_attn": "attention.query_key_value",

@@ -11,11 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.explanation import _parts, explain
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.rows import Raw
-from headwater.finetuning.stage import finetune
+from headwater.finetuning import FinetuneConfig, FineTuned, Raw, explain, finetune
+from headwater.finetuning.explanation import _parts
 
 
 @pytest.fixture(scope="module")

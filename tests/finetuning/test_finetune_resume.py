@@ -15,15 +15,11 @@ from typing import Any
 import pytest
 
 from headwater.errors import FolderError, Interrupted, TrainingError
+from headwater.finetuning import FinetuneConfig, FineTuned, finetune
 from headwater.finetuning import stage as run
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.stage import finetune
-from headwater.model.io.folder import load_model
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import open_folder
-from headwater.storage.stage import Stage
-from headwater.training.journal import read_journal
+from headwater.model import load_model
+from headwater.storage import SILENT, Progress, Stage, open_folder
+from headwater.training import read_journal
 
 MEASURED = {"seconds", "tokens_per_second"}
 

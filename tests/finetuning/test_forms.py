@@ -10,14 +10,9 @@ from unicodedata import normalize
 import numpy as np
 
 from headwater.corpus import build_corpus, load_recipe, read_documents
+from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Raw, explain, finetune, predict_file
 from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.estimators import Classifier
-from headwater.finetuning.explanation import explain
-from headwater.finetuning.fine_tuned import TASK_FILE, FineTuned
-from headwater.finetuning.predict import predict_file
-from headwater.finetuning.rows import Raw
-from headwater.finetuning.stage import finetune
+from headwater.finetuning.fine_tuned import TASK_FILE
 
 TEXTS = [f"{word} 영화 {number}" for number in range(8) for word in ("멋진", "지루한")]
 LABELS = ["긍정", "부정"] * 8

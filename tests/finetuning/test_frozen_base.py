@@ -12,15 +12,9 @@ import torch
 
 from headwater import Classifier
 from headwater.errors import ResourceError, UsageError
-from headwater.finetuning import features
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.rows import Raw, TaskName
-from headwater.finetuning.stage import finetune
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
-from headwater.storage.progress import Progress
+from headwater.finetuning import FinetuneConfig, FineTuned, FrozenTaskModel, Raw, TaskName, features, finetune
+from headwater.model import build_model, load_model, preset, save_model
+from headwater.storage import Progress
 from headwater.tokenizer import Tokenizer
 
 Sentences = Callable[..., tuple[list[str], list[str]]]
@@ -108,7 +102,7 @@ def test_the_papers_task_model_names_what_to_install(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["bert-nano", "bilstm-nano"])
 @pytest.mark.parametrize("task", ["classify", "entail", "similarity", "choice"])
 def test_padding_changes_nothing(task: TaskName, name: str) -> None:
-    from headwater.finetuning.labels import Labels
+    from headwater.finetuning import Labels
 
     from .test_masked_base import one_of
     from .test_objective import random_examples, whole_batch

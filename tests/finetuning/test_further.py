@@ -14,14 +14,11 @@ import torch
 import headwater as hw
 from headwater.cli.main import main
 from headwater.errors import DataError, HeadwaterError, MismatchError, UsageError
-from headwater.finetuning.config import FinetuneConfig
+from headwater.finetuning import FinetuneConfig, FineTuned, finetune
 from headwater.finetuning.explanation import Piece
-from headwater.finetuning.fine_tuned import FineTuned
 from headwater.finetuning.page import around
-from headwater.finetuning.stage import finetune
 from headwater.report import report
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import open_folder, read_manifest
+from headwater.storage import SILENT, Progress, open_folder, read_manifest
 
 FAST = ["--set=batch_size=8", "--set=precision=fp32", "--set=checkpoint_every=2", "--set=learning_rate=1e-3"]
 

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
+from headwater.finetuning import Raw
 from headwater.finetuning.inputs import arrange, encode, shorten
-from headwater.finetuning.rows import Raw
-from headwater.tokenizer import Tokenizer
-from headwater.tokenizer.vocabulary import TaskTokens
+from headwater.tokenizer import TaskTokens, Tokenizer
 
 S, D, E = TOKENS = TaskTokens(900, 901, 902)
 ids = st.lists(st.integers(0, 99), max_size=30)

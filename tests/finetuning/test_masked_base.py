@@ -10,14 +10,9 @@ import pytest
 import torch
 
 from headwater import Classifier
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.head import TaskModel
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.rows import TaskName
+from headwater.finetuning import Encoded, FinetuneConfig, Labels, TaskModel, TaskName
 from headwater.finetuning.training import prepare_base
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
+from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
 from .test_objective import random_examples, whole_batch

@@ -9,14 +9,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headwater.finetuning.batches import Batch, ExampleSampler, collate, inference_batches
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.head import TaskModel, l2, l3
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.rows import TaskName
+from headwater.finetuning import Encoded, ExampleSampler, FinetuneConfig, Labels, TaskModel, TaskName
+from headwater.finetuning.batches import Batch, collate, inference_batches
+from headwater.finetuning.head import l2, l3
 from headwater.model import ModelConfig, build_model
-from headwater.training.loop import Trainer
+from headwater.training import Trainer
 from headwater.training.schedule import PAPER_WIDTH
 
 PAPER = ModelConfig(width=PAPER_WIDTH)

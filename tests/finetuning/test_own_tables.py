@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import DataError, UsageError
+from headwater.finetuning import Labels, Raw, TaskName
 from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.labels import Labels, learn_labels
-from headwater.finetuning.rows import Raw, TaskName, Usable, balance, report, split, usable
+from headwater.finetuning.labels import learn_labels
+from headwater.finetuning.rows import Usable, balance, report, split, usable
 from headwater.reading import open_table
-from headwater.storage.progress import PlainProgress
+from headwater.storage import PlainProgress
 
 ROWS = [('a "quoted", text', "yes"), ("two\twords", "no"), ("자\u2028막", "yes")]
 

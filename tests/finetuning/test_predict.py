@@ -14,12 +14,9 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.predict import predict_file
-from headwater.finetuning.stage import finetune
-from headwater.inference.language_model import load
-from headwater.reading.tables import open_table
+from headwater.finetuning import FinetuneConfig, FineTuned, finetune, predict_file
+from headwater.inference import load
+from headwater.reading import open_table
 from headwater.tokenizer import TASK_TOKENS
 
 FAST = FinetuneConfig(steps=1, precision="fp32")

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned
+from headwater.finetuning import FinetuneConfig, FineTuned, finetune
 from headwater.finetuning.seen import SEEN_FILE
-from headwater.finetuning.stage import finetune
-from headwater.storage.progress import PlainProgress
+from headwater.storage import PlainProgress
 
 FAST = FinetuneConfig(steps=2, precision="fp32")
 

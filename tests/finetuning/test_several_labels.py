@@ -21,21 +21,16 @@ from torch.nn import functional
 
 from headwater.cli.main import main
 from headwater.errors import DataError
+from headwater.finetuning import Classifier, FinetuneConfig, Labels, Raw, export_classifier, finetune, predict_file
 from headwater.finetuning.arrays import as_label_sets
 from headwater.finetuning.batches import collate
 from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.estimators import Classifier
-from headwater.finetuning.export import export_classifier
 from headwater.finetuning.head import class_loss
 from headwater.finetuning.inputs import encode
-from headwater.finetuning.labels import Labels, learn_labels
+from headwater.finetuning.labels import learn_labels
 from headwater.finetuning.metrics import measure_labels
-from headwater.finetuning.predict import predict_file
-from headwater.finetuning.rows import Raw
-from headwater.finetuning.stage import finetune
+from headwater.serve import Limits
 from headwater.serve.api import create_app
-from headwater.serve.limits import Limits
 from headwater.serve.opening import open_models
 from headwater.tokenizer import Tokenizer
 

@@ -13,7 +13,7 @@ import torch
 from headwater import Classifier, Entailment, Regressor, Similarity
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError
-from headwater.storage.files import write_json
+from headwater.storage import write_json
 from headwater.tokenizer import Tokenizer
 
 from .test_masked_base import WORDPIECES

@@ -82,7 +82,7 @@ def release_arrays(data: bytes) -> None:
 
 def model_folder(data: bytes) -> None:
     """`config.json` and the header of `model.safetensors`, followed by as many zeros as a small model has."""
-    from headwater.model.io.folder import load_model
+    from headwater.model import load_model
 
     config, header = parts(data, 2)
     with folder() as place:
@@ -122,7 +122,7 @@ def tokenizer_files(data: bytes) -> None:
 
 def warc(data: bytes) -> None:
     """WARC and WET, plain, one gzip member a file, and as they stand."""
-    from headwater.corpus.sources.pages import read_pages
+    from headwater.corpus import read_pages
 
     with folder() as place:
         for name, content in (
@@ -140,8 +140,7 @@ def warc(data: bytes) -> None:
 
 def html(data: bytes) -> None:
     """A page as bytes: its encoding, its main text; the first byte chooses what the server said of it."""
-    from headwater.corpus.extract.page_text import extract_page
-    from headwater.corpus.sources.pages import Page
+    from headwater.corpus import Page, extract_page
 
     charsets = ("", "utf-8", "utf-16", "euc-kr", "shift_jis", "latin1", "no-such", "utf-7", "idna", "hex")
     page = data[1:_HTML_BYTES]
@@ -152,8 +151,8 @@ def html(data: bytes) -> None:
 
 def wikipedia(data: bytes) -> None:
     """MediaWiki exports and the markup in them."""
-    from headwater.corpus.extract.page_text import extract_page, wiki_text
-    from headwater.corpus.sources.pages import read_pages
+    from headwater.corpus import extract_page, read_pages
+    from headwater.corpus.extract.page_text import wiki_text
 
     with folder() as place:
         for name, content in (("a.xml", data), ("a.xml.bz2", bz2.compress(data, 1)), ("b.xml.bz2", data)):
@@ -166,7 +165,7 @@ def wikipedia(data: bytes) -> None:
 
 def epub(data: bytes) -> None:
     """A book's own files, and the archive itself."""
-    from headwater.corpus.sources.pages import read_pages
+    from headwater.corpus import read_pages
 
     container, package, chapter = parts(data, 3)
     with folder() as place:
@@ -204,8 +203,8 @@ def tables(data: bytes) -> None:
 
 def evaluation_sets(data: bytes) -> None:
     """The official files of a zero-shot protocol: its name, then the content of each of its files."""
+    from headwater.evaluation import TASKS
     from headwater.evaluation.evaluation import examples_of
-    from headwater.evaluation.tasks import TASKS
 
     name, *contents = data.split(SPLIT)
     task = TASKS.get(name.decode("utf-8", "replace"))
@@ -265,7 +264,8 @@ def link_dumps(data: bytes) -> None:
     """Reddit's submission dumps: zstd as it stands, zstd around the bytes, and the plain lines."""
     import zstandard
 
-    from headwater.corpus.web.links import LinksConfig, _Funnel, _submissions, apply_rules
+    from headwater.corpus import LinksConfig
+    from headwater.corpus.web.links import _Funnel, _submissions, apply_rules
 
     config = LinksConfig()
     with folder() as place:
@@ -286,8 +286,8 @@ def link_dumps(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """A recipe in TOML, `--set`, and `headwater.json`."""
     from headwater.config import parse_settings
-    from headwater.pretraining.recipe import PretrainConfig
-    from headwater.storage.provenance import read_manifest
+    from headwater.pretraining import PretrainConfig
+    from headwater.storage import read_manifest
 
     with folder() as place:
         (place / "recipe.toml").write_bytes(data)
@@ -353,7 +353,7 @@ def _varint(value: int) -> bytes:
 def _reader() -> Any:
     """What a zero-shot protocol sees of a tiny model."""
     import headwater as hw
-    from headwater.evaluation.reader import Reader
+    from headwater.evaluation import Reader
 
     return Reader(hw.Tokenizer.train(["the river runs to the sea. "], vocab_size=270), context=256)
 
@@ -365,8 +365,7 @@ def warm_up() -> None:
 
 def _answered(request: Any) -> Any:
     """What a model might say."""
-    from headwater.evaluation.protocols import Generated, Scored
-    from headwater.evaluation.reader import ContinuationRequest
+    from headwater.evaluation import ContinuationRequest, Generated, Scored
 
     if isinstance(request, ContinuationRequest):
         count = len(request.continuation)
@@ -378,14 +377,12 @@ def _answered(request: Any) -> Any:
 def _server() -> Callable[[str, bytes], int]:
     """An application with a tiny model and classifier, called without sockets: (path, body) -> status."""
     import headwater as hw
+    from headwater.finetuning import FineTuned, Labels, TaskModel
     from headwater.finetuning.columns import Columns
-    from headwater.finetuning.fine_tuned import FineTuned
-    from headwater.finetuning.head import TaskModel
-    from headwater.finetuning.labels import Labels
-    from headwater.inference.language_model import LanguageModel
+    from headwater.inference import LanguageModel
     from headwater.model import build_model, preset
+    from headwater.serve import Limits
     from headwater.serve.api import create_app
-    from headwater.serve.limits import Limits
     from headwater.serve.served import Served
 
     tokenizer = hw.Tokenizer.train(["the river runs to the sea. "], vocab_size=270).with_task_tokens()

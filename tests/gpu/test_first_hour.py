@@ -17,25 +17,14 @@ from typing import Any
 import pytest
 import torch
 
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.stage import finetune
-from headwater.inference import torch_network
-from headwater.inference.engine import Engine
-from headwater.inference.request import Request
+from headwater.finetuning import FinetuneConfig, finetune
+from headwater.inference import Engine, Request, torch_network
 from headwater.inference.torch_network import TorchNetwork, TorchRunner
-from headwater.model import build_model, preset
-from headwater.model.io.folder import load_model, save_model
-from headwater.model.loss import IGNORE
-from headwater.pretraining.objectives import l1, masked
-from headwater.pretraining.plan import forecast
-from headwater.pretraining.recipe import PretrainConfig
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.storage.progress import Progress
+from headwater.model import IGNORE, build_model, load_model, preset, save_model
+from headwater.pretraining import PretrainConfig, TokenBatch, forecast, l1, masked
+from headwater.storage import Progress
 from headwater.tokenizer import Tokenizer
-from headwater.training.compile import compile_checked
-from headwater.training.journal import read_journal
-from headwater.training.loop import TrainConfig, Trainer
-from headwater.training.parallel import Ranks
+from headwater.training import Ranks, TrainConfig, Trainer, compile_checked, read_journal
 from headwater_papers.relatives.bilstm import both_directions
 
 pytestmark = [

@@ -13,14 +13,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater.errors import UsageError
+from headwater.inference import Engine, Request, Scorer, continue_greedily, look_inside
 from headwater.inference.backends import open_network
 from headwater.inference.compiled import NativeNetwork, supported
-from headwater.inference.engine import Engine
-from headwater.inference.inside import continue_greedily, look_inside
 from headwater.inference.network import Network, Precision
 from headwater.inference.packing import packs
-from headwater.inference.request import Request
-from headwater.inference.scorer import Scorer, logits_of
+from headwater.inference.scorer import logits_of
 from headwater.inference.torch_network import TorchNetwork
 from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer

@@ -10,14 +10,11 @@ import pytest
 import torch
 
 from headwater.errors import DataError, UsageError
+from headwater.inference import Engine, Event, Generation, Request, TextStream
 from headwater.inference.compiled import NativeNetwork, supported
-from headwater.inference.engine import Engine, Generation
 from headwater.inference.network import Precision, Runner
-from headwater.inference.request import Event, Request
-from headwater.inference.text import TextStream
 from headwater.inference.torch_network import BLOCK, TorchNetwork, TorchRunner, matrices
-from headwater.model import build_model, preset
-from headwater.model.transformer import Transformer
+from headwater.model import Transformer, build_model, preset
 from headwater.tokenizer import Tokenizer
 
 CONTEXT = 200

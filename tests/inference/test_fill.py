@@ -10,10 +10,9 @@ import torch
 
 from headwater.cli.main import main
 from headwater.errors import ContextError, UsageError
-from headwater.inference.language_model import LanguageModel, load
-from headwater.inference.masked import MOST_MASKS, fill, hidden_scores
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
+from headwater.inference import LanguageModel, fill, load
+from headwater.inference.masked import MOST_MASKS, hidden_scores
+from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "sky", "river", "is", "blue", "##s", ".", "a"]

@@ -9,7 +9,7 @@ import pytest
 
 import headwater
 from headwater.errors import UsageError
-from headwater.inference.language_model import LanguageModel
+from headwater.inference import LanguageModel
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ import torch
 
 import headwater as hw
 from headwater.errors import FolderError, MismatchError, ResourceError, UsageError
-from headwater.inference.language_model import LanguageModel
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
+from headwater.inference import LanguageModel
+from headwater.model import build_model, preset, save_model
 
 TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from headwater.inference.matrices import Int8
-from headwater.native.matrix import TorchMatrix
+from headwater.native import TorchMatrix
 
 
 def test_int8_in_torch_takes_any_width_and_no_rows() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, UsageError
+from headwater.inference import uniform
 from headwater.inference.sampling import (
     Sampling,
     alternatives,
@@ -20,7 +21,6 @@ from headwater.inference.sampling import (
     draw,
     kth_largest,
     top_p_threshold,
-    uniform,
 )
 
 

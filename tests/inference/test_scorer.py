@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, UsageError
+from headwater.inference import Scorer, encode_pairs, windows
 from headwater.inference.backends import open_network
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.network import Precision
 from headwater.inference.packing import packs
-from headwater.inference.reading import encode_pairs, windows
-from headwater.inference.scorer import Scorer
 from headwater.inference.torch_network import TorchNetwork
-from headwater.model import build_model, preset
-from headwater.model.transformer import Transformer
+from headwater.model import Transformer, build_model, preset
 from headwater.tokenizer import Tokenizer
 
 SENTENCES = ["the river runs to the sea. ", "a stone lies in the river. ", "rain fell on the town. "]

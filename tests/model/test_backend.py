@@ -15,13 +15,12 @@ from torch.nn import functional
 
 from headwater.device import processor_vendor
 from headwater.inference.backends import automatic_precision
-from headwater.model import build_model, preset
+from headwater.model import Backend, build_model, cross_entropy, default_backend, preset
 from headwater.model.attention import attend_in_blocks, attend_plainly
-from headwater.model.backend import TORCH, Backend, default_backend
-from headwater.model.loss import cross_entropy, cross_entropy_plainly
-from headwater.pretraining.objectives import l1
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training.loop import TrainConfig, Trainer, choose_precision
+from headwater.model.backend import TORCH
+from headwater.model.loss import cross_entropy_plainly
+from headwater.pretraining import TokenBatch, l1
+from headwater.training import TrainConfig, Trainer, choose_precision
 
 CPU = torch.device("cpu")
 

@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from headwater.errors import DataError, FolderError, HeadwaterError, MismatchError
-from headwater.model import build_model, preset
+from headwater.model import build_model, load_model, preset, save_model
 from headwater.model.io import huggingface
-from headwater.model.io.folder import load_model, save_model
-from headwater.storage.stage import Stage
+from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
 MATRIX = "transformer.h.0.mlp.c_fc.weight"

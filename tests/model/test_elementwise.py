@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater import native
+from headwater.model import Backend, default_backend
 from headwater.model.attention import attend_in_blocks, attend_plainly
-from headwater.model.backend import Backend, default_backend
 
 LENGTHS = st.sampled_from([1, 2, 15, 16, 17, 33, 300, 4096, 5000])
 BACKEND = Backend(native=True)

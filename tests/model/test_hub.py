@@ -16,8 +16,7 @@ import pytest
 import torch
 
 import headwater as hw
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
+from headwater.model import build_model, preset, save_model
 
 COMMIT = "c0ffee" + "0" * 34
 NOT_ASKED_FOR = "pytorch_model.bin"

@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
-from headwater.model import build_model, preset
-from headwater.model.attention import padding_mask
-from headwater.model.io.folder import load_model, save_model
+from headwater.model import build_model, load_model, padding_mask, preset, save_model
 from headwater.reading import read_json
-from headwater.storage.files import write_json
+from headwater.storage import write_json
 
 TINY = {"vocabulary": 90, "context": 24, "layers": 2, "width": 32, "heads": 4}
 

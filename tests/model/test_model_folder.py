@@ -12,8 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.model import ModelConfig, build_model, preset
-from headwater.model.io.folder import load_model, save_model
+from headwater.model import ModelConfig, build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -15,8 +15,7 @@ from safetensors.torch import load_file, save_file
 import headwater as hw
 from headwater.convert import convert
 from headwater.errors import DataError, FolderError
-from headwater.model import load_model
-from headwater.model.io.folder import load_config
+from headwater.model import load_config, load_model
 from headwater.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")

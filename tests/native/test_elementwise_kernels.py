@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from headwater import native
-from headwater.native.elementwise import AdamStep, TorchElementwise
+from headwater.native import AdamStep
+from headwater.native.elementwise import TorchElementwise
 
 TWIN = TorchElementwise()
 FLOAT, HALF = torch.float32, torch.bfloat16

@@ -13,10 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from headwater import native
-from headwater.model import build_model, preset
-from headwater.model.transformer import Block, Embeddings, Transformer
-from headwater.native.matrix import KINDS, MatrixKind, PackedMatrix, TorchMatrix, rounded_weight
-from headwater.native.transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
+from headwater.model import Block, Transformer, build_model, preset
+from headwater.model.transformer import Embeddings
+from headwater.native import (
+    PAGE,
+    Affine,
+    Forward,
+    LayerTensors,
+    PackedMatrix,
+    Shape,
+    TorchMatrix,
+    TransformerWeights,
+)
+from headwater.native.matrix import KINDS, MatrixKind, rounded_weight
 
 VARIANTS = native.available()
 # (width, heads): heads of 64, 32, 48, 80, 96, 128, 20 and 5, of widths that are multiples of 64 and not.

@@ -15,13 +15,12 @@ from headwater import shipped
 from headwater.cli.main import main
 from headwater.config import read_toml
 from headwater.errors import FolderError, HeadwaterError, MismatchError, UsageError
-from headwater.inference.language_model import load
-from headwater.model.io.folder import load_model
-from headwater.pretraining.pretraining import pretrain
-from headwater.pretraining.recipe import PretrainConfig
+from headwater.inference import load
+from headwater.model import load_model
+from headwater.pretraining import PretrainConfig, pretrain
 from headwater.report.content import read_content
-from headwater.shipped.runs import find_checkpoint, list_checkpoints
-from headwater.storage.provenance import read_manifest
+from headwater.shipped import find_checkpoint, list_checkpoints
+from headwater.storage import read_manifest
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",
@@ -225,7 +224,7 @@ def test_pruning_keeps_the_newest_and_the_model(whole: Path, tokens: Path, tmp_p
 
 
 def raise_from_prune(folder: Path) -> None:
-    from headwater.training.checkpoint import prune_checkpoints
+    from headwater.training import prune_checkpoints
 
     prune_checkpoints(folder, 1)
 

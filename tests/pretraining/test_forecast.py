@@ -15,23 +15,26 @@ import torch
 from headwater import device
 from headwater.cli.main import main
 from headwater.errors import FolderError, ResourceError, TrainingError, UsageError
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
-from headwater.pretraining import cost, plan, rate_search, timing
-from headwater.pretraining.elsewhere import forecast_for
-from headwater.pretraining.plan import forecast
-from headwater.pretraining.pretraining import build_run, pretrain
-from headwater.pretraining.rate_search import Point, find_rate, search_rate, suggestion
-from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.model import build_model, preset, save_model
+from headwater.pretraining import (
+    PretrainConfig,
+    cost,
+    find_rate,
+    forecast,
+    forecast_for,
+    plan,
+    pretrain,
+    rate_search,
+    timing,
+)
+from headwater.pretraining.pretraining import build_run
+from headwater.pretraining.rate_search import Point, search_rate, suggestion
+from headwater.pretraining.recipe import resolve
 from headwater.pretraining.timing import time_updates
-from headwater.storage.files import write_text
-from headwater.storage.progress import SILENT
-from headwater.storage.provenance import MANIFEST, read_manifest
+from headwater.storage import SILENT, read_manifest, write_text
+from headwater.storage.provenance import MANIFEST
 from headwater.tokenizer import Tokenizer
-from headwater.training.journal import read_journal
-from headwater.training.optimizer import bytes_a_parameter
-from headwater.training.parallel import Ranks
-from headwater.training.run import Measurement
+from headwater.training import Measurement, Ranks, bytes_a_parameter, read_journal
 
 TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 30, "precision": "fp32"}
 

@@ -12,18 +12,15 @@ from hypothesis import strategies as st
 
 from headwater.cli.main import main
 from headwater.errors import UsageError
-from headwater.inference.language_model import load
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
-from headwater.model.loss import IGNORE, cross_entropy, cross_entropy_plainly
+from headwater.inference import load
+from headwater.model import IGNORE, build_model, cross_entropy, preset, save_model
+from headwater.model.loss import cross_entropy_plainly
+from headwater.pretraining import PretrainConfig, Sampler, TokenBatch, TokenStream, masked, pretrain
 from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
-from headwater.pretraining.objectives import masked
-from headwater.pretraining.pretraining import build_run, pretrain
-from headwater.pretraining.recipe import PretrainConfig, resolve
-from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
-from headwater.storage.progress import SILENT
-from headwater.training.journal import read_journal
-from headwater.training.parallel import Ranks
+from headwater.pretraining.pretraining import build_run
+from headwater.pretraining.recipe import resolve
+from headwater.storage import SILENT
+from headwater.training import Ranks, read_journal
 
 TINY = {
     "preset": "bert-nano",

@@ -13,9 +13,8 @@ import pytest
 from headwater.cli.main import main
 from headwater.errors import DataError
 from headwater.evaluation.held_out import Alphabet, document_ids, read_text
-from headwater.pretraining.tokens.sampler import TokenStream
-from headwater.storage.provenance import open_folder
-from headwater.storage.stage import Stage
+from headwater.pretraining import TokenStream
+from headwater.storage import Stage, open_folder
 from headwater.tokenizer import Tokenizer
 
 END = 50_256

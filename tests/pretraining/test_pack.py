@@ -17,17 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.cli.main import main
-from headwater.corpus.division import split
-from headwater.corpus.folder import Document, write_documents
+from headwater.corpus import Document, split, write_documents
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.pretraining.tokens import pack as pack_module
 from headwater.pretraining.tokens.pack import ShardWriter, pack
-from headwater.storage.ancestry import lineage
-from headwater.storage.provenance import open_folder
-from headwater.storage.stage import Stage
-from headwater.tokenizer import Tokenizer, train_tokenizer
+from headwater.storage import Stage, lineage, open_folder
+from headwater.tokenizer import Tokenizer, token_dtype, train_tokenizer
 from headwater.tokenizer.roles import Roles
-from headwater.tokenizer.vocabulary import token_dtype
 
 
 def make_corpus(out: Path, count: int = 300, words: int = 60) -> Path:

@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 
 from headwater.errors import TrainingError, UsageError
-from headwater.model.io.folder import load_model
-from headwater.training.journal import read_journal
-from headwater.training.parallel import agreed_name, process_group, require_one_kind
+from headwater.model import load_model
+from headwater.training import process_group, read_journal
+from headwater.training.parallel import agreed_name, require_one_kind
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 

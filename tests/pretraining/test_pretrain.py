@@ -23,22 +23,16 @@ from safetensors.torch import load_file, save_file
 import headwater
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
-from headwater.inference.language_model import load
-from headwater.model.io.folder import load_config, load_model
-from headwater.model.loss import IGNORE
-from headwater.pretraining.pretraining import build_run, held_out_loss, pretrain
-from headwater.pretraining.recipe import PretrainConfig, end_of_text_of, resolve
+from headwater.inference import load
+from headwater.model import IGNORE, load_config, load_model
+from headwater.pretraining import PretrainConfig, TokenBatch, TokenStream, pretrain
+from headwater.pretraining.pretraining import build_run, held_out_loss
+from headwater.pretraining.recipe import end_of_text_of, resolve
 from headwater.pretraining.tokens.pack import pack
-from headwater.pretraining.tokens.sampler import TokenBatch, TokenStream
-from headwater.storage.lock import folder_lock
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import open_folder
-from headwater.storage.stage import Stage
+from headwater.storage import SILENT, Progress, Stage, folder_lock, open_folder
 from headwater.tokenizer import train_tokenizer
+from headwater.training import Ranks, read_journal, transfer_rate
 from headwater.training.checkpoint import Checkpoints
-from headwater.training.journal import read_journal
-from headwater.training.parallel import Ranks
-from headwater.training.schedule import transfer_rate
 
 Launched = Callable[[list[str], Path], AbstractContextManager[subprocess.Popen[bytes]]]
 

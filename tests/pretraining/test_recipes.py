@@ -10,7 +10,7 @@ from headwater.cli.main import main
 from headwater.config import read_recipe
 from headwater.errors import UsageError
 from headwater.model import PRESETS, build_model, preset
-from headwater.pretraining.recipe import PretrainConfig
+from headwater.pretraining import PretrainConfig
 
 ROOT = Path(__file__).parents[2]
 RECIPES = [*(ROOT / "src/headwater/recipes").glob("*.toml"), *ROOT.glob("papers/src/**/relatives/recipes/*.toml")]

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError, FolderError
-from headwater.model.loss import IGNORE
-from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream, permute
-from headwater.storage.stage import Stage
+from headwater.model import IGNORE
+from headwater.pretraining import Sampler, TokenBatch, TokenStream
+from headwater.pretraining.tokens.sampler import permute
+from headwater.storage import Stage
 
 
 def write_tokens(folder: Path, shards: list[np.ndarray]) -> Path:

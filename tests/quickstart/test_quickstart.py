@@ -14,31 +14,28 @@ import torch
 import headwater.quickstart.flow
 from headwater import shipped
 from headwater.cli.main import main
-from headwater.corpus.build.pipeline import build_corpus
-from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus import BuildConfig, build_corpus
 from headwater.errors import DataError, FolderError
-from headwater.inference.language_model import LanguageModel, load
+from headwater.inference import LanguageModel, load
 from headwater.model import build_model, preset
-from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.pretraining import PretrainConfig
+from headwater.pretraining.recipe import resolve
+from headwater.quickstart import Quickstart, quickstart
 from headwater.quickstart.flow import (
     BYTES_A_TOKEN,
     SCORED,
     TEXT_BYTES,
-    Quickstart,
     choose_folder,
     choose_prompts,
     choose_recipe,
     choose_shipped,
     choose_start,
     compare_shipped,
-    quickstart,
 )
-from headwater.storage.ancestry import lineage
-from headwater.storage.files import write_json
-from headwater.storage.progress import SILENT, Progress
-from headwater.storage.provenance import MANIFEST, open_folder, read_manifest
+from headwater.storage import SILENT, Progress, lineage, open_folder, read_manifest, write_json
+from headwater.storage.provenance import MANIFEST
 from headwater.tokenizer import Tokenizer
-from headwater.training.parallel import Ranks
+from headwater.training import Ranks
 
 # Smaller than quickstart's, for speed.
 BATCH = 4

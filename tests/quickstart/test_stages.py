@@ -12,7 +12,7 @@ import pytest
 
 import headwater as hw
 from headwater import shipped
-from headwater.storage.provenance import open_folder
+from headwater.storage import open_folder
 
 
 def test_the_whole_flow_in_calls(tmp_path: Path, sample_text: str) -> None:

@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.config import parse_settings, read_toml
-from headwater.corpus.folder import Document, read_shard, write_documents
+from headwater.corpus import Document, write_documents
+from headwater.corpus.folder import read_shard
 from headwater.errors import DataError, FolderError, UsageError
+from headwater.finetuning import Raw
 from headwater.finetuning.inputs import encode
-from headwater.finetuning.rows import Raw
 from headwater.reading import ParquetTable, open_table, parse_json, read_json, sha256_of
 from headwater.tokenizer import Tokenizer
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headwater.corpus.build.pipeline import build_corpus
-from headwater.corpus.build.recipes import BuildConfig
-from headwater.corpus.measures import statistics
+from headwater.corpus import BuildConfig, build_corpus, statistics
 from headwater.report import report
 from headwater.report.corpus import read_corpus
 

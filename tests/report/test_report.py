@@ -13,13 +13,12 @@ from headwater import shipped
 from headwater.cli.main import main
 from headwater.errors import FolderError, StorageError
 from headwater.intervals import wilson
-from headwater.report import report
+from headwater.report import Series, line_chart, report, thin
 from headwater.report.content import Content, RunSummary, Token, read_content
 from headwater.report.html import advice, by_command, headlines, published_models
-from headwater.report.plots import Series, line_chart, thin, ticks
+from headwater.report.plots import ticks
 from headwater.report.scores import ScoreRow, compare
-from headwater.storage.files import write_text
-from headwater.storage.stage import Stage
+from headwater.storage import Stage, write_text
 
 HOSTILE = '<script>alert("x")</script> & "quoted" <img src=x>'
 

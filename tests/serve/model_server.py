@@ -18,18 +18,13 @@ import pytest
 import torch
 
 import headwater as hw
-from headwater.corpus.folder import Document, write_documents
+from headwater.corpus import Document, write_documents
+from headwater.finetuning import FineTuned, Labels, TaskModel, TaskName
 from headwater.finetuning.columns import Columns
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.head import TaskModel
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.rows import TaskName
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
-from headwater.pretraining.pretraining import pretrain
-from headwater.pretraining.recipe import PretrainConfig
+from headwater.model import build_model, preset, save_model
+from headwater.pretraining import PretrainConfig, pretrain
 from headwater.pretraining.tokens.pack import pack
-from headwater.storage.stage import Stage
+from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
 TEXTS = ["the river runs to the sea. ", "a stone lies in the river. "]

@@ -18,10 +18,8 @@ import pytest
 import torch
 
 import headwater as hw
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.rows import Raw
-from headwater.inference.language_model import LanguageModel
-from headwater.inference.sampling import uniform
+from headwater.finetuning import FineTuned, Raw
+from headwater.inference import LanguageModel, uniform
 from headwater.tokenizer import TASK_TOKENS
 
 

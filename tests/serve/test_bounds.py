@@ -24,14 +24,13 @@ from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.inference import Request
 from headwater.inference.sampling import Sampling, choose
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
-from headwater.serve import answers
+from headwater.model import build_model, preset, save_model
+from headwater.serve import Limits, answers
 from headwater.serve.answers import Budget, Server, Share, Work, encode
 from headwater.serve.api import create_app
 from headwater.serve.completions import CompletionChoice
 from headwater.serve.guard import Guard
-from headwater.serve.limits import Keys, Limits
+from headwater.serve.limits import Keys
 from headwater.serve.metrics import Metrics
 from headwater.serve.opening import automatic_slots, open_models
 from headwater.serve.problems import Problem

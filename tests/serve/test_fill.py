@@ -9,9 +9,10 @@ import pytest
 from starlette.testclient import TestClient
 
 import headwater as hw
-from headwater.inference.masked import MOST_MASKS, fill
+from headwater.inference import fill
+from headwater.inference.masked import MOST_MASKS
+from headwater.serve import Limits
 from headwater.serve.api import create_app
-from headwater.serve.limits import Limits
 from headwater.serve.opening import open_models
 from headwater.serve.served import Served
 

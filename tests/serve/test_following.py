@@ -10,10 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from headwater.report import report
-from headwater.serve import following
+from headwater.serve import Limits, following
 from headwater.serve.api import create_app
 from headwater.serve.following import RunLosses
-from headwater.serve.limits import Limits
 from headwater.serve.opening import open_models
 
 

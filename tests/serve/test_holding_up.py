@@ -21,9 +21,9 @@ from uvicorn.server import ServerState
 
 from headwater.config import parse_settings
 from headwater.errors import FolderError, UsageError
+from headwater.serve import Limits, serve
 from headwater.serve.connection import Connection, bounded
-from headwater.serve.limits import Keys, Limits
-from headwater.serve.server import serve
+from headwater.serve.limits import Keys
 
 LONG: dict[str, Any] = {"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 60}
 

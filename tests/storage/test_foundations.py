@@ -27,19 +27,21 @@ from headwater.cli.main import main
 from headwater.config import Config, merge, parse_settings
 from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError, require_extra
 from headwater.reading import intact_json_lines, parse_json, read_json, read_text, text_blocks
-from headwater.storage.ancestry import lineage
-from headwater.storage.files import (
+from headwater.storage import (
+    Stage,
     atomic_write,
-    new_part,
+    cache_folder,
+    find_resource,
+    folder_lock,
+    lineage,
+    open_folder,
+    read_manifest,
     storage_errors,
     write_json,
     write_json_lines,
     write_text,
 )
-from headwater.storage.lock import folder_lock
-from headwater.storage.provenance import open_folder, read_manifest
-from headwater.storage.resources import cache_folder, find_resource
-from headwater.storage.stage import Stage
+from headwater.storage.files import new_part
 
 
 def write(out: Path, content: bytes = b"hello", **config: object) -> Path:

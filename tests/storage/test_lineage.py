@@ -4,9 +4,8 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.main import main
-from headwater.storage.files import write_text
-from headwater.storage.provenance import MANIFEST, read_manifest
-from headwater.storage.stage import Stage
+from headwater.storage import Stage, read_manifest, write_text
+from headwater.storage.provenance import MANIFEST
 
 
 def fill(folder: Path, kind: str, inputs: dict[str, Path]) -> Path:

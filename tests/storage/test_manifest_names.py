@@ -8,9 +8,8 @@ import pytest
 
 from headwater.errors import FolderError
 from headwater.reading import read_json
-from headwater.storage.files import write_json
-from headwater.storage.provenance import MANIFEST, Manifest, open_folder, read_manifest
-from headwater.storage.stage import Stage
+from headwater.storage import Manifest, Stage, open_folder, read_manifest, write_json
+from headwater.storage.provenance import MANIFEST
 
 
 @pytest.mark.parametrize(

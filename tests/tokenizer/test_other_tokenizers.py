@@ -12,7 +12,7 @@ import pytest
 
 from headwater.convert import convert
 from headwater.inference import load
-from headwater.storage.files import write_json
+from headwater.storage import write_json
 from headwater.tokenizer import Tokenizer
 
 LINES = [

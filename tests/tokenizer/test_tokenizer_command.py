@@ -11,9 +11,8 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
-from headwater.tokenizer import Tokenizer, compare
+from headwater.tokenizer import Kind, Tokenizer, compare
 from headwater.tokenizer.comparison import script_of
-from headwater.tokenizer.vocabulary import Kind
 
 TEXT = "the theme of the thesis, 안녕 세계\n" * 30
 

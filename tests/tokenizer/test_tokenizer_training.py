@@ -17,13 +17,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.folder import Document, write_documents
+from headwater.corpus import Document, write_documents
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.storage.progress import Progress
-from headwater.storage.stage import Stage
-from headwater.tokenizer import Tokenizer, compiled, counting, merges, reference, train_tokenizer
+from headwater.storage import Progress, Stage
+from headwater.tokenizer import (
+    END_OF_TEXT,
+    NEWLINE,
+    Tokenizer,
+    compiled,
+    counting,
+    merges,
+    reference,
+    train_tokenizer,
+)
 from headwater.tokenizer.counting import known_bytes
-from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, BYTE_ORDER, END_OF_TEXT, NEWLINE, UNKNOWN
+from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, BYTE_ORDER, UNKNOWN
 
 ALPHABET = [BYTE_CHARACTERS[byte] for byte in BYTE_ORDER]
 NARROW = st.text(st.sampled_from("aab c'ls\n1!é안"), max_size=120)

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 import headwater as hw
 from headwater.cli.main import app
-from headwater.corpus.build.pipeline import build_corpus
+from headwater.corpus import build_corpus
 from headwater.errors import DataError, FolderError, HeadwaterError, ResourceError, UsageError
-from headwater.model import build_model, preset
-from headwater.model.io.folder import save_model
+from headwater.model import build_model, preset, save_model
 from headwater.storage import resources
 from headwater.storage.resources import Resource
 from headwater.tokenizer import PATTERN, Kind, Tokenizer, train_tokenizer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import DataError
 from headwater.reading import read_json
-from headwater.storage.files import write_json
+from headwater.storage import write_json
 from headwater.tokenizer import Tokenizer
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789.,!?'-[]東京é"]

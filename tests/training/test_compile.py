@@ -11,13 +11,9 @@ import torch
 from torch.nn import functional
 
 from headwater.model import build_model, preset
-from headwater.pretraining.objectives import l1
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training import compile, run
-from headwater.training.compile import arithmetic, compile_checked
-from headwater.training.loop import TrainConfig, Trainer
-from headwater.training.parallel import Ranks
-from headwater.training.run import Measurement, Run
+from headwater.pretraining import TokenBatch, l1
+from headwater.training import Measurement, Ranks, Run, TrainConfig, Trainer, compile, compile_checked, run
+from headwater.training.compile import arithmetic
 
 Forward = Callable[..., Any]
 

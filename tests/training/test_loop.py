@@ -12,14 +12,11 @@ import pytest
 import torch
 
 from headwater.errors import TrainingError
-from headwater.model import build_model, preset
-from headwater.model.backend import Backend, default_backend
-from headwater.pretraining.objectives import l1
-from headwater.pretraining.tokens.sampler import TokenBatch
-from headwater.training import loop
-from headwater.training.loop import Objective, TrainConfig, Trainer, resolve_precision
+from headwater.model import Backend, build_model, default_backend, preset
+from headwater.pretraining import TokenBatch, l1
+from headwater.training import Objective, Ranks, TrainConfig, Trainer, loop, resolve_precision
 from headwater.training.optimizer import Optimizer, master_weights
-from headwater.training.parallel import Ranks, recompute_blocks
+from headwater.training.parallel import recompute_blocks
 
 
 def batch_of(sequences: int, seed: int = 0) -> TokenBatch:

@@ -17,12 +17,11 @@ import torch
 from safetensors.torch import save_file
 
 from headwater.errors import StorageError, TrainingError
-from headwater.storage.progress import Progress
+from headwater.storage import Progress
+from headwater.training import Measurement, Run, TrainConfig, read_journal
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.interrupt import delayed_interruption
-from headwater.training.journal import Journal, read_journal
-from headwater.training.loop import TrainConfig
-from headwater.training.run import Measurement, Run
+from headwater.training.journal import Journal
 from headwater.training.watch import Watch
 
 from .test_loop import batch_of, tiny_trainer

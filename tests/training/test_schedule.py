@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from headwater.errors import UsageError
-from headwater.training.loop import TrainConfig
-from headwater.training.schedule import Schedule, learning_rate_factor
+from headwater.training import Schedule, TrainConfig
+from headwater.training.schedule import learning_rate_factor
 
 STEPS = 40
 

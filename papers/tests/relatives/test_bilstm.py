@@ -9,12 +9,9 @@ import torch
 from torch.nn import functional
 
 from headwater.errors import UsageError
-from headwater.inference.language_model import load
-from headwater.model import build_model, preset
-from headwater.model.attention import padding_mask
-from headwater.model.io.folder import load_model, save_model
-from headwater.model.loss import IGNORE
-from headwater.pretraining.tokens.sampler import TokenBatch
+from headwater.inference import load
+from headwater.model import IGNORE, build_model, load_model, padding_mask, preset, save_model
+from headwater.pretraining import TokenBatch
 from headwater_papers.relatives.bilstm import both_directions
 
 TINY = {"vocabulary": 50, "context": 16, "width": 8, "units": 12}

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import DataError, ResourceError, UsageError
 from headwater.evaluation import read_questions
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.rows import Raw
+from headwater.finetuning import FinetuneConfig, Raw
 from headwater.storage import open_folder
 from headwater_papers.task_sets import hub, readers
 from headwater_papers.task_sets.benchmarks import SETS

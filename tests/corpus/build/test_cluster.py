@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from headwater.cli.main import main
+from headwater.corpus import BuildConfig, build_corpus, prepare_slurm
 from headwater.corpus.build import cluster
 from headwater.corpus.build import parts as build_parts
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build.parts import BuildPlan
-from headwater.corpus.build.pipeline import build_corpus, prepare_slurm
-from headwater.corpus.build.recipes import BuildConfig
 from headwater.errors import DataError, ResourceError, StorageError
-from headwater.storage.provenance import open_folder
+from headwater.storage import open_folder
 
 
 def write_files(folder: Path, count: int) -> Path:

@@ -13,16 +13,21 @@ import pyarrow.parquet
 import pytest
 
 from headwater.cli.main import main
+from headwater.corpus import (
+    Document,
+    Page,
+    build_corpus,
+    load_recipe,
+    read_documents,
+    read_funnel,
+    read_pages,
+    write_documents,
+)
 from headwater.corpus.build import pipeline, tasks
-from headwater.corpus.build.pipeline import PACKAGES, build_corpus, read_funnel
-from headwater.corpus.build.recipes import load_recipe
-from headwater.corpus.folder import Document, read_documents, write_documents
-from headwater.corpus.sources.pages import Page, read_pages
+from headwater.corpus.build.pipeline import PACKAGES
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, FolderError
-from headwater.storage.progress import Progress
-from headwater.storage.provenance import read_manifest
-from headwater.storage.stage import Stage
+from headwater.storage import Progress, Stage, read_manifest
 
 
 def write_sources(folder: Path) -> tuple[Path, Path]:

@@ -16,18 +16,15 @@ from typing import Any
 
 import pytest
 
-from headwater.corpus import folder
+from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, read_documents, read_funnel
 from headwater.corpus import workers as engine
 from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.build import parts as parts_module
 from headwater.corpus.build import tasks as sources
 from headwater.corpus.build.parts import BuildPlan, run_tasks, start_workers
-from headwater.corpus.build.pipeline import build_corpus, read_funnel
-from headwater.corpus.build.recipes import BuildConfig, load_recipe
 from headwater.corpus.build.tasks import open_source
-from headwater.corpus.folder import read_documents
 from headwater.errors import DataError, StorageError, UsageError
-from headwater.storage.provenance import open_folder
+from headwater.storage import open_folder
 
 WORDS = ["river", "stone", "water", "light", "over", "the", "and", "of", "ran", "to", "have", "that", "hills"]
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.build.pipeline import build_corpus
-from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus import BuildConfig, TrainingGrams, build_corpus, measure_overlap, split_words
 from headwater.corpus.dedup import bloom as bloom_module
 from headwater.corpus.dedup.bloom import BloomFilter
-from headwater.corpus.dedup.overlap import Grams, TrainingGrams, measure_overlap, split_words
+from headwater.corpus.dedup.overlap import Grams
 from headwater.errors import DataError, FolderError, UsageError
 
 TEXT = st.text("ab C9.,\n'é中ไ_", max_size=200) | st.text(max_size=80)

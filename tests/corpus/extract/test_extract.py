@@ -14,13 +14,13 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("fastwarc")
 
-from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus import BuildConfig, Page, extract_page, read_pages
 from headwater.corpus.extract import page_text as extract_module
 from headwater.corpus.extract.charset import decode
-from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, extract_page, tidy, wiki_text
+from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, tidy, wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
 from headwater.corpus.http_body import BodyDecoder
-from headwater.corpus.sources.pages import PAGE_BYTES, Page, holds_pages, read_pages
+from headwater.corpus.sources.pages import PAGE_BYTES, holds_pages
 from headwater.errors import DataError, UsageError
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6

@@ -17,10 +17,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.build.pipeline import build_corpus, read_funnel
-from headwater.corpus.build.recipes import BuildConfig
+from headwater.corpus import BuildConfig, Document, build_corpus, read_funnel
 from headwater.corpus.build.tasks import Account, open_source, read_task
-from headwater.corpus.folder import Document
 from headwater.corpus.sources import text as text_module
 from headwater.errors import DataError
 

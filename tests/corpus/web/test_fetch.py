@@ -26,18 +26,21 @@ pytest.importorskip("protego")
 pytest.importorskip("fastwarc")
 
 from headwater.cli.main import main
-from headwater.corpus.build.pipeline import read_funnel
-from headwater.corpus.extract.page_text import extract_page
-from headwater.corpus.folder import read_documents
-from headwater.corpus.sources.pages import Page, read_pages
+from headwater.corpus import (
+    FetchConfig,
+    Page,
+    extract_page,
+    fetch_links,
+    gather_links,
+    read_documents,
+    read_funnel,
+    read_pages,
+)
 from headwater.corpus.web.addresses import is_public
 from headwater.corpus.web.crawl_log import JOURNAL
-from headwater.corpus.web.fetch import fetch_links
-from headwater.corpus.web.fetch_config import FetchConfig
-from headwater.corpus.web.links import gather_links
 from headwater.corpus.web.visit import retry_after
 from headwater.errors import FolderError, UsageError
-from headwater.storage.provenance import open_folder
+from headwater.storage import open_folder
 
 QUICK = {
     "delay": 0.0,

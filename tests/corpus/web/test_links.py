@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.cli.main import main
-from headwater.corpus.web.links import LinksConfig, apply_rules, gather_links, read_links
+from headwater.corpus import LinksConfig, gather_links
+from headwater.corpus.web.links import apply_rules, read_links
 from headwater.corpus.web.urls import canonical_url, domain_name, page_key
 from headwater.errors import DataError, UsageError
 

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from headwater.cli.main import main
-from headwater.corpus.division import split
-from headwater.corpus.folder import Document, read_documents
+from headwater.corpus import Document, read_documents, split
 from headwater.errors import DataError, UsageError
+from headwater.quickstart import choose_tasks, make_labels
 from headwater.quickstart.labels.docstring_tasks import MASK, shorten
-from headwater.quickstart.labels.labels import choose_tasks, make_labels
 from headwater.quickstart.labels.passage_tasks import AS_WRITTEN, SHUFFLED
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
