@@ -175,7 +175,7 @@ def sample_text() -> str:
 @pytest.fixture(scope="session")
 def tokens(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     """A small tokens folder made by the stages themselves: corpus, tokenizer of 300 tokens, pack."""
-    from headwater.corpus.build.pipeline import build_corpus
+    from headwater.corpus.building.pipeline import build_corpus
     from headwater.pretraining.tokens.pack import pack
     from headwater.tokenizer import train_tokenizer
 

@@ -525,9 +525,8 @@ def test_the_examples_run(name: str, home: Path, tmp_path: Path, request: pytest
 def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
     """The folder in which a reader of that page stands."""
     if journey.in_repository:
-        left_out = shutil.ignore_patterns(".*", "dist", "__pycache__", "*.egg-info", "quickstart", "runs")
+        left_out = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info", "quickstart", "runs")
         shutil.copytree(ROOT, folder, ignore=left_out)
-        shutil.rmtree(folder / "build", ignore_errors=True)  # not by a pattern: corpus/build is a package
         (folder / "quickstart").symlink_to(home / "quickstart")
         return
     folder.mkdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater.corpus.build.sealed import read_sealed, write_sealed
+from headwater.corpus.building.sealed import read_sealed, write_sealed
 from headwater.errors import FolderError
 from headwater.storage import Stage, atomic_write, folder_lock, open_folder, save_array, write_text
 from headwater.storage import files as storage

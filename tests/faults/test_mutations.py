@@ -145,7 +145,7 @@ def _report(folder: Path) -> Any:
 
 def _pages(folder: Path) -> Any:
     from headwater.corpus import read_pages
-    from headwater.corpus.build.tasks import open_source
+    from headwater.corpus.building.tasks import open_source
 
     open_source(0, folder)
     return [page for path in sorted(folder.glob("*.warc.gz")) for page in read_pages(path, [])]
@@ -250,8 +250,8 @@ def test_the_parts_of_a_killed_build_are_checked_before_joining(
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
     from headwater.corpus import BuildConfig
-    from headwater.corpus.build.parts import run_task
-    from headwater.corpus.build.pipeline import _plan, _stage
+    from headwater.corpus.building.parts import run_task
+    from headwater.corpus.building.pipeline import _plan, _stage
     from headwater.storage import Destination
 
     done = 0

@@ -32,7 +32,7 @@ LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds 
 WITHIN = """
 import resource, sys
 import numpy, pyarrow.parquet, torch
-import headwater.corpus.build, headwater.finetuning.stage, headwater.tokenizer
+import headwater.corpus.building, headwater.finetuning.stage, headwater.tokenizer
 from headwater.cli.main import main
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + 700 * 2**20,) * 2)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus import BuildConfig, Document, build_corpus, read_funnel
-from headwater.corpus.build.tasks import Account, open_source, read_task
+from headwater.corpus.building.tasks import Account, open_source, read_task
 from headwater.corpus.sources import text as text_module
 from headwater.errors import DataError
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from headwater.corpus.build.recipes import BuildConfig, make_steps
+from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import Document, make_id, read_shard, shard_paths
 from headwater.corpus.sources import python_docs

@@ -23,8 +23,8 @@ from headwater.corpus import (
     read_pages,
     write_documents,
 )
-from headwater.corpus.build import pipeline, tasks
-from headwater.corpus.build.pipeline import PACKAGES
+from headwater.corpus.building import pipeline, tasks
+from headwater.corpus.building.pipeline import PACKAGES
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, FolderError
 from headwater.storage import Progress, Stage, read_manifest
@@ -192,7 +192,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(
     def full(*unused: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("headwater.corpus.build.parts.write_documents", full)
+    monkeypatch.setattr("headwater.corpus.building.parts.write_documents", full)
     first, _ = write_sources(tmp_path)
     before = sorted(tmp_path.iterdir())
     assert main(["corpus", "build", str(first), "--out", str(tmp_path / "corpus")]) == 1

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from headwater.corpus.arrays import ArrayFile
-from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.sealed import read_sealed, write_sealed
-from headwater.corpus.build.tasks import Account, BuildTask, read_task
+from headwater.corpus.building.recipes import BuildConfig, make_steps
+from headwater.corpus.building.sealed import read_sealed, write_sealed
+from headwater.corpus.building.tasks import Account, BuildTask, read_task
 from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash, write_shingles
 from headwater.corpus.filters.steps import Funnel, run_steps
@@ -84,7 +84,7 @@ class BuildPlan:
 
 def start_workers(plan: BuildPlan, count: int) -> WorkerPool:
     """Return a pool of `count` processes that do the tasks of `plan`."""
-    return WorkerPool(count, "headwater.corpus.build.parts:_task_handler", str(plan.folder))
+    return WorkerPool(count, "headwater.corpus.building.parts:_task_handler", str(plan.folder))
 
 
 def run_tasks(plan: BuildPlan, workers: WorkerPool, on_funnel: OnFunnel) -> None:

@@ -16,10 +16,10 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, prepare_slurm
-from headwater.corpus.build import cluster
-from headwater.corpus.build import parts as build_parts
-from headwater.corpus.build import tasks as sources
-from headwater.corpus.build.parts import BuildPlan
+from headwater.corpus.building import cluster
+from headwater.corpus.building import parts as build_parts
+from headwater.corpus.building import tasks as sources
+from headwater.corpus.building.parts import BuildPlan
 from headwater.errors import DataError, ResourceError, StorageError
 from headwater.storage import open_folder
 
@@ -116,8 +116,8 @@ def test_a_source_that_a_node_does_not_have_is_not_left_out(tmp_path: Path) -> N
 
 def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     pytest.importorskip("datatrove")
-    from headwater.corpus.build.cluster import DoTask, raise_error
-    from headwater.corpus.build.tasks import open_source
+    from headwater.corpus.building.cluster import DoTask, raise_error
+    from headwater.corpus.building.tasks import open_source
 
     files = write_files(tmp_path / "files", 3)
     (files / "02.jsonl").write_text('{"text": "A row."}\nbroken\n')

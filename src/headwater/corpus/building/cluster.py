@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import errors
-from headwater.corpus.build.parts import BuildPlan, run_task
+from headwater.corpus.building.parts import BuildPlan, run_task
 from headwater.errors import HeadwaterError, ResourceError, StorageError, require_extra
 from headwater.reading import read_json
 from headwater.storage import write_json, write_text
@@ -130,7 +130,7 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
         folder / "tasks.slurm",
         f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --array={array}\n#SBATCH --cpus-per-task=2\n"
         f"#SBATCH --mem-per-cpu=4G\n#SBATCH --requeue\n#SBATCH --output={logs}/%A_%a.out\n"
-        f"exec {python} -m headwater.corpus.build.cluster {where} $SLURM_ARRAY_TASK_ID {jobs}\n",
+        f"exec {python} -m headwater.corpus.building.cluster {where} $SLURM_ARRAY_TASK_ID {jobs}\n",
     )
     write_text(
         folder / "finish.slurm",

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus.arrays import row_counts
-from headwater.corpus.build.parts import (
+from headwater.corpus.building.parts import (
     ACCOUNT,
     FINGERPRINTS,
     KEYS,
@@ -39,9 +39,9 @@ from headwater.corpus.build.parts import (
     start_workers,
     write_wanted,
 )
-from headwater.corpus.build.recipes import BuildConfig, make_steps
-from headwater.corpus.build.sealed import read_sealed
-from headwater.corpus.build.tasks import BUILT_IN, EMPTY, BuildSource, open_source
+from headwater.corpus.building.recipes import BuildConfig, make_steps
+from headwater.corpus.building.sealed import read_sealed
+from headwater.corpus.building.tasks import BUILT_IN, EMPTY, BuildSource, open_source
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
 from headwater.corpus.filters.steps import Funnel, Removal
@@ -139,7 +139,7 @@ def _carry_out(
         count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
         with storage_errors(stage.out), start_workers(plan, count) as here:
             if engine == "ray":
-                from headwater.corpus.build.cluster import run_on_ray
+                from headwater.corpus.building.cluster import run_on_ray
 
                 run_on_ray(plan, workers, address)
             else:
@@ -163,7 +163,7 @@ def prepare_slurm(
 
     `finish` is the command that joins the parts: the build itself.
     """
-    from headwater.corpus.build.cluster import write_slurm_jobs
+    from headwater.corpus.building.cluster import write_slurm_jobs
 
     stage, opened = _stage(sources, Destination(out), config)
     stage.find()

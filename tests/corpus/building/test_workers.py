@@ -19,10 +19,10 @@ import pytest
 from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, read_documents, read_funnel
 from headwater.corpus import workers as engine
 from headwater.corpus.arrays import ArrayFile
-from headwater.corpus.build import parts as parts_module
-from headwater.corpus.build import tasks as sources
-from headwater.corpus.build.parts import BuildPlan, run_tasks, start_workers
-from headwater.corpus.build.tasks import open_source
+from headwater.corpus.building import parts as parts_module
+from headwater.corpus.building import tasks as sources
+from headwater.corpus.building.parts import BuildPlan, run_tasks, start_workers
+from headwater.corpus.building.tasks import open_source
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage import open_folder
 
@@ -104,7 +104,7 @@ def test_the_next_build_cleans_up_after_a_killed_one(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("headwater.corpus.build.pipeline.shutil.rmtree", killed)
+        patched.setattr("headwater.corpus.building.pipeline.shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             build_corpus([files], tmp_path / "corpus", NEAR)
     assert list(tmp_path.glob(".corpus.*.parts"))
@@ -118,9 +118,9 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from headwater.corpus.build import parts, tasks\n"
-        "from headwater.corpus.build.pipeline import build_corpus\n"
-        "from headwater.corpus.build.recipes import BuildConfig\n"
+        "from headwater.corpus.building import parts, tasks\n"
+        "from headwater.corpus.building.pipeline import build_corpus\n"
+        "from headwater.corpus.building.recipes import BuildConfig\n"
         "tasks.TASK_FILES = 2\n"
         "original, done = parts.run_task, []\n"
         "def dying(*arguments, **named):\n"
