@@ -21,10 +21,11 @@ import pytest
 
 import headwater as hw
 from headwater.finetuning import ExampleSampler, Raw
-from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.inputs import encode
-from headwater.finetuning.labels import learn_labels
-from headwater.finetuning.rows import usable
+from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.labels import learn_labels
+from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.split import usable
 from headwater.model import build_model, preset, save_model
 from headwater.pretraining import Sampler, TokenStream, l1
 from headwater.serve import serve

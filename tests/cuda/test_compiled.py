@@ -11,8 +11,8 @@ import torch
 from torch._dynamo.utils import counters
 
 from headwater.finetuning import Encoded, ExampleSampler, TaskModel
-from headwater.finetuning.batches import Batch, inference_batches
-from headwater.finetuning.head import l3
+from headwater.finetuning.model.batches import Batch, inference_batches
+from headwater.finetuning.model.head import l3
 from headwater.model import IGNORE, build_model, preset
 from headwater.pretraining import TokenBatch, l1, masked
 from headwater.training import TrainConfig, Trainer, compile, compile_checked

@@ -86,7 +86,8 @@ def _corpus(folder: Path) -> Any:
 
 
 def _labels(folder: Path) -> Any:
-    from headwater.finetuning.columns import Columns, read_table
+    from headwater.finetuning.rows.columns import Columns
+    from headwater.finetuning.rows.read import read_table
     from headwater.storage.provenance import describe_input
 
     rows = []
@@ -450,8 +451,9 @@ def test_files_that_are_not_tables_are_named(
     import pyarrow
     import pyarrow.parquet
 
-    from headwater.finetuning.columns import Columns, read_table
-    from headwater.finetuning.labels import learn_labels
+    from headwater.finetuning.rows.columns import Columns
+    from headwater.finetuning.rows.labels import learn_labels
+    from headwater.finetuning.rows.read import read_table
 
     def read(path: Path) -> Any:
         rows = list(read_table(path, "classify", Columns())[1])

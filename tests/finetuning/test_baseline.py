@@ -13,7 +13,7 @@ import pytest
 from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.finetuning import FinetuneConfig, Labels, baseline_sentence, finetune
-from headwater.finetuning.baseline import Baseline, compare
+from headwater.finetuning.results.baseline import Baseline, compare
 
 CLASSES = Labels(target="class", names=["bad", "good"])
 

@@ -27,7 +27,7 @@ from headwater.finetuning import (
     Similarity,
     finetune,
 )
-from headwater.finetuning.arrays import as_list
+from headwater.finetuning.rows.arrays import as_list
 from headwater.inference import load
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}

@@ -15,10 +15,10 @@ from headwater.config import Layer
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, finetune, predict_file
 from headwater.finetuning import stage as run
-from headwater.finetuning.columns import read_table
-from headwater.finetuning.inputs import encode
+from headwater.finetuning.learning.train import prepare_base, train_task
+from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.stage import load_tokenizer
-from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.storage import lineage
 from headwater.tokenizer import Tokenizer
@@ -41,8 +41,8 @@ def test_few_rows_have_more_epochs_unless_a_number_is_given(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headwater.finetuning.config.FEWEST_UPDATES", 8)
-    monkeypatch.setattr("headwater.finetuning.config.SMALL_EPOCHS", 1)
+    monkeypatch.setattr("headwater.finetuning.learning.config.FEWEST_UPDATES", 8)
+    monkeypatch.setattr("headwater.finetuning.learning.config.SMALL_EPOCHS", 1)
     command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--json"]
     found = {}
     for name, options in (("default", []), ("one", ["--epochs", "1"])):

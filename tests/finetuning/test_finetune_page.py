@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, explain, finetune
-from headwater.finetuning.explanation import _parts
+from headwater.finetuning.results.explanation import _parts
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,9 @@ import numpy as np
 
 from headwater.corpus import build_corpus, load_recipe, read_documents
 from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Raw, explain, finetune, predict_file
-from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.fine_tuned import TASK_FILE
+from headwater.finetuning.model.fine_tuned import TASK_FILE
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.read import read_table
 
 TEXTS = [f"{word} 영화 {number}" for number in range(8) for word in ("멋진", "지루한")]
 LABELS = ["긍정", "부정"] * 8

@@ -12,7 +12,8 @@ import torch
 
 from headwater import Classifier
 from headwater.errors import ResourceError, UsageError
-from headwater.finetuning import FinetuneConfig, FineTuned, FrozenTaskModel, Raw, TaskName, features, finetune
+from headwater.finetuning import FinetuneConfig, FineTuned, FrozenTaskModel, Raw, TaskName, finetune
+from headwater.finetuning.model import features
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.storage import Progress
 from headwater.tokenizer import Tokenizer

@@ -15,8 +15,8 @@ import headwater as hw
 from headwater.cli.main import main
 from headwater.errors import DataError, HeadwaterError, MismatchError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, finetune
-from headwater.finetuning.explanation import Piece
-from headwater.finetuning.page import around
+from headwater.finetuning.results.explanation import Piece
+from headwater.finetuning.results.page import around
 from headwater.report import report
 from headwater.storage import SILENT, Progress, open_folder, read_manifest
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import DataError
 from headwater.finetuning import Raw
-from headwater.finetuning.inputs import arrange, encode, shorten
+from headwater.finetuning.model.inputs import arrange, encode, shorten
 from headwater.tokenizer import TaskTokens, Tokenizer
 
 S, D, E = TOKENS = TaskTokens(900, 901, 902)

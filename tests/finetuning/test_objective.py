@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from headwater.finetuning import Encoded, ExampleSampler, FinetuneConfig, Labels, TaskModel, TaskName
-from headwater.finetuning.batches import Batch, collate, inference_batches
-from headwater.finetuning.head import l2, l3
+from headwater.finetuning.model.batches import Batch, collate, inference_batches
+from headwater.finetuning.model.head import l2, l3
 from headwater.model import ModelConfig, build_model
 from headwater.training import Trainer
 from headwater.training.schedule import PAPER_WIDTH

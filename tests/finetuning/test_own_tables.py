@@ -13,9 +13,10 @@ import pytest
 
 from headwater.errors import DataError, UsageError
 from headwater.finetuning import Labels, Raw, TaskName
-from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.labels import learn_labels
-from headwater.finetuning.rows import Usable, balance, report, split, usable
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.labels import learn_labels
+from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.split import Usable, balance, report, split, usable
 from headwater.reading import open_table
 from headwater.storage import PlainProgress
 

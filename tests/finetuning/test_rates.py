@@ -10,7 +10,7 @@ import pytest
 import headwater as hw
 from headwater import shipped
 from headwater.finetuning import FinetuneConfig, finetune
-from headwater.finetuning.search import FACTORS
+from headwater.finetuning.learning.search import FACTORS
 from headwater.model import load_config, load_model, save_model
 from headwater.tokenizer import Tokenizer
 

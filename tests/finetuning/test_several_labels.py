@@ -22,13 +22,14 @@ from torch.nn import functional
 from headwater.cli.main import main
 from headwater.errors import DataError
 from headwater.finetuning import Classifier, FinetuneConfig, Labels, Raw, export_classifier, finetune, predict_file
-from headwater.finetuning.arrays import as_label_sets
-from headwater.finetuning.batches import collate
-from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.head import class_loss
-from headwater.finetuning.inputs import encode
-from headwater.finetuning.labels import learn_labels
-from headwater.finetuning.metrics import measure_labels
+from headwater.finetuning.model.batches import collate
+from headwater.finetuning.model.head import class_loss
+from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.results.metrics import measure_labels
+from headwater.finetuning.rows.arrays import as_label_sets
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.labels import learn_labels
+from headwater.finetuning.rows.read import read_table
 from headwater.serve import Limits
 from headwater.serve.api import create_app
 from headwater.serve.opening import open_models

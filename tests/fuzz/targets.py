@@ -182,8 +182,9 @@ def epub(data: bytes) -> None:
 def tables(data: bytes) -> None:
     """Tables of labelled rows, and text of a user's own: CSV, TSV, JSON Lines, plain."""
     from headwater.corpus.sources.text import read_text_file
-    from headwater.finetuning.columns import Columns, read_table
-    from headwater.finetuning.labels import learn_labels
+    from headwater.finetuning.rows.columns import Columns
+    from headwater.finetuning.rows.labels import learn_labels
+    from headwater.finetuning.rows.read import read_table
 
     with folder() as place:
         for ending in ("csv", "tsv", "jsonl"):
@@ -231,8 +232,8 @@ def evaluation_sets(data: bytes) -> None:
 
 def task_sets(data: bytes) -> None:
     """A set of GPT-1's table: its name, what stands in every file of its training part, and in all others."""
-    from headwater.finetuning.labels import learn_labels
-    from headwater.finetuning.rows import usable
+    from headwater.finetuning.rows.labels import learn_labels
+    from headwater.finetuning.rows.split import usable
     from headwater_papers.task_sets.hub import file_name
     from headwater_papers.task_sets.sets import BY_NAME, find
 
@@ -378,7 +379,7 @@ def _server() -> Callable[[str, bytes], int]:
     """An application with a tiny model and classifier, called without sockets: (path, body) -> status."""
     import headwater as hw
     from headwater.finetuning import FineTuned, Labels, TaskModel
-    from headwater.finetuning.columns import Columns
+    from headwater.finetuning.rows.columns import Columns
     from headwater.inference import LanguageModel
     from headwater.model import build_model, preset
     from headwater.serve import Limits

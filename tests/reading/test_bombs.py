@@ -22,7 +22,7 @@ from headwater.corpus import Document, write_documents
 from headwater.corpus.folder import read_shard
 from headwater.errors import DataError, FolderError, UsageError
 from headwater.finetuning import Raw
-from headwater.finetuning.inputs import encode
+from headwater.finetuning.model.inputs import encode
 from headwater.reading import ParquetTable, open_table, parse_json, read_json, sha256_of
 from headwater.tokenizer import Tokenizer
 

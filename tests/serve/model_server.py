@@ -20,7 +20,7 @@ import torch
 import headwater as hw
 from headwater.corpus import Document, write_documents
 from headwater.finetuning import FineTuned, Labels, TaskModel, TaskName
-from headwater.finetuning.columns import Columns
+from headwater.finetuning.rows.columns import Columns
 from headwater.model import build_model, preset, save_model
 from headwater.pretraining import PretrainConfig, pretrain
 from headwater.pretraining.tokens.pack import pack

@@ -1,22 +1,22 @@
-from .batches import ExampleSampler
-from .config import FinetuneConfig
 from .estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from .explanation import explain
-from .export import export_classifier
-from .features import FrozenTaskModel
-from .fine_tuned import FineTuned, Prediction
 from .forecast import forecast
-from .head import TaskModel
-from .inputs import Encoded
-from .labels import Labels
-from .metrics import METRICS, confusion_matrix, matthews
-from .page import baseline_sentence
-from .parts import arrange_parts
+from .learning.config import FinetuneConfig
+from .learning.parts import arrange_parts
+from .learning.train import build_trainer, measure_probabilities
+from .model.batches import ExampleSampler
+from .model.export import export_classifier
+from .model.features import FrozenTaskModel
+from .model.fine_tuned import FineTuned, Prediction
+from .model.head import TaskModel
+from .model.inputs import Encoded
 from .predict import predict_file
-from .rows import MetricName, Raw, TaskName
+from .results.explanation import explain
+from .results.metrics import METRICS, confusion_matrix, matthews
+from .results.page import baseline_sentence
+from .rows.labels import Labels
+from .rows.row import MetricName, Raw, TaskName
 from .show import show_examples
 from .stage import finetune, run_stage
-from .training import build_trainer, measure_probabilities
 
 __all__ = [
     "METRICS",

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 
 from headwater.errors import UsageError, suggest
-from headwater.finetuning.rows import Target
+from headwater.finetuning.rows.row import Target
 
 
 class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]

@@ -23,8 +23,18 @@ from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError, counted
-from headwater.finetuning import baseline
-from headwater.finetuning.arrays import (
+from headwater.finetuning.conventions import Conventions, NotFitted
+from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.further import METRICS_FILE, check_start
+from headwater.finetuning.learning.search import search_rate
+from headwater.finetuning.learning.train import prepare_base, train_task
+from headwater.finetuning.model.fine_tuned import FineTuned, parse_part
+from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.results import baseline
+from headwater.finetuning.results.baseline import ClassWeight
+from headwater.finetuning.results.explanation import explain
+from headwater.finetuning.results.metrics import pearson
+from headwater.finetuning.rows.arrays import (
     as_labels,
     as_list,
     checked_labels,
@@ -32,20 +42,11 @@ from headwater.finetuning.arrays import (
     require_one_each,
     training_weights,
 )
-from headwater.finetuning.baseline import ClassWeight
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.conventions import Conventions, NotFitted
-from headwater.finetuning.explanation import explain
-from headwater.finetuning.fine_tuned import FineTuned, parse_part
-from headwater.finetuning.further import METRICS_FILE, check_start
-from headwater.finetuning.inputs import encode
-from headwater.finetuning.labels import Labels, learn_labels
-from headwater.finetuning.metrics import pearson
-from headwater.finetuning.rows import Raw, Target, TaskName, class_name, split, usable
-from headwater.finetuning.search import search_rate
-from headwater.finetuning.seen import Seen, original_base
+from headwater.finetuning.rows.labels import Labels, learn_labels
+from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name
+from headwater.finetuning.rows.seen import Seen, original_base
+from headwater.finetuning.rows.split import split, usable
 from headwater.finetuning.stage import load_tokenizer
-from headwater.finetuning.training import prepare_base, train_task
 from headwater.model import fingerprint, load_model
 from headwater.reading import compose, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, write_json

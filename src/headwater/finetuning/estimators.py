@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError, counted
-from headwater.finetuning.arrays import as_label_sets, as_list, checked_weights, require_one_each
 from headwater.finetuning.estimator import Estimator
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.labels import Labels, learn_labels
-from headwater.finetuning.rows import Raw, Target, TaskName
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.rows.arrays import as_label_sets, as_list, checked_weights, require_one_each
+from headwater.finetuning.rows.labels import Labels, learn_labels
+from headwater.finetuning.rows.row import Raw, Target, TaskName
 from headwater.training import OnUpdate
 
 

@@ -14,17 +14,17 @@ from typing import Any
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.errors import duration
-from headwater.finetuning.columns import read_table
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.fine_tuned import FineTuned, build_task_model
-from headwater.finetuning.further import load_start
-from headwater.finetuning.inputs import encode
-from headwater.finetuning.parts import arrange_parts
-from headwater.finetuning.rows import Raw
-from headwater.finetuning.seen import Seen
+from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.further import load_start
+from headwater.finetuning.learning.parts import arrange_parts
+from headwater.finetuning.learning.train import build_trainer, prepare_base
+from headwater.finetuning.model.features import FrozenTaskModel
+from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
+from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.seen import Seen
 from headwater.finetuning.stage import load_tokenizer
-from headwater.finetuning.training import build_trainer, prepare_base
 from headwater.model import load_model
 from headwater.storage import SILENT, Progress
 from headwater.training import resolve_precision

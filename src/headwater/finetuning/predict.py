@@ -13,10 +13,11 @@ from typing import IO, Any
 
 from headwater.device import choose_device
 from headwater.errors import UsageError, counted
-from headwater.finetuning.columns import Columns, open_task_table, task_rows
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.prediction_files import FORMATS, prediction_table
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.results.predictions import FORMATS, prediction_table
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.read import open_task_table, task_rows
+from headwater.finetuning.rows.row import Raw
 from headwater.reading import OpenTable, text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
 from headwater.training import choose_precision

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.finetuning.columns import read_table
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.inputs import encode
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.row import Raw
 from headwater.finetuning.stage import load_tokenizer
 from headwater.model import load_config
 

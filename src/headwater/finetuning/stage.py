@@ -20,11 +20,8 @@ import numpy.typing as npt
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.errors import counted, resumable
-from headwater.finetuning.baseline import compare
-from headwater.finetuning.columns import Columns, read_table
-from headwater.finetuning.config import PAPER_EPOCHS, FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.further import (
+from headwater.finetuning.learning.config import PAPER_EPOCHS, FinetuneConfig
+from headwater.finetuning.learning.further import (
     LENGTH,
     METRICS_FILE,
     change_length,
@@ -36,20 +33,20 @@ from headwater.finetuning.further import (
     remove_checkpoints,
     rows_seen,
 )
-from headwater.finetuning.inputs import Encoded, encode, truncation
-from headwater.finetuning.metrics import by_class, by_label, confusion_matrix
-from headwater.finetuning.page import card, page
-from headwater.finetuning.parts import Parts, Tables, arrange_parts
-from headwater.finetuning.prediction_files import write_predictions
-from headwater.finetuning.rows import Raw, balance, report
-from headwater.finetuning.search import search_rate
-from headwater.finetuning.seen import Seen
-from headwater.finetuning.training import (
-    TrainingOutcome,
-    measure_probabilities,
-    prepare_base,
-    train_task,
-)
+from headwater.finetuning.learning.parts import Parts, Tables, arrange_parts
+from headwater.finetuning.learning.search import search_rate
+from headwater.finetuning.learning.train import TrainingOutcome, measure_probabilities, prepare_base, train_task
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.inputs import Encoded, encode, truncation
+from headwater.finetuning.results.baseline import compare
+from headwater.finetuning.results.metrics import by_class, by_label, confusion_matrix
+from headwater.finetuning.results.page import card, page
+from headwater.finetuning.results.predictions import write_predictions
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.seen import Seen
+from headwater.finetuning.rows.split import balance, report
 from headwater.model import load_config, load_model
 from headwater.reading import read_json
 from headwater.storage import (

@@ -20,8 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.metrics import (
+from headwater.finetuning.results.metrics import (
     OF_CONFUSION,
     OF_SCORES,
     confusion_matrix,
@@ -30,7 +29,8 @@ from headwater.finetuning.metrics import (
     measure_labels,
     measure_scores,
 )
-from headwater.finetuning.rows import MetricName, TaskName, class_name
+from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.row import MetricName, TaskName, class_name
 
 # Sets of features by task, the largest last: what is in a set, and its name.
 FEATURE_SETS: dict[TaskName, dict[tuple[str, ...], str]] = {

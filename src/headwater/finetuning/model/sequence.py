@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from headwater.errors import DataError, FolderError
-from headwater.finetuning.batches import Batch
-from headwater.finetuning.head import TaskModel
-from headwater.finetuning.labels import Labels
+from headwater.finetuning.model.batches import Batch
+from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.rows.labels import Labels
 from headwater.model import load_model, read_tensors
 from headwater.reading import read_object
 from headwater.tokenizer import Template, Tokenizer, read_templates

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from headwater.device import to_device
-from headwater.finetuning.inputs import Encoded
+from headwater.finetuning.model.inputs import Encoded
 from headwater.model import IGNORE
 
 # An update's examples are drawn from a window of this many updates, sorted by length within it.

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.finetuning.rows import Raw, TaskName
+from headwater.finetuning.rows.row import Raw, TaskName
 
 if TYPE_CHECKING:
     from headwater.tokenizer import TaskTokens, Template, Tokenizer

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.finetuning.fine_tuned import FineTuned, Prediction
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
+from headwater.finetuning.rows.row import Raw
 from headwater.storage import to_json, write_json_lines
 
 # The separator of each format with one.

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headwater.errors import StorageError
-from headwater.finetuning.batches import Batch, inference_batches
-from headwater.finetuning.head import TaskModel, TaskOutput
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.rows import TaskName
+from headwater.finetuning.model.batches import Batch, inference_batches
+from headwater.finetuning.model.head import TaskModel, TaskOutput
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.rows.row import TaskName
 from headwater.plugins import task_model_class
 from headwater.storage import storage_errors
 

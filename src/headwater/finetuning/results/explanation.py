@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.rows.row import Raw
 
 # For one prediction: the most and fewest parts that are left out in turn, and about how many tokens that may cost.
 _MOST_PARTS, _FEWEST_PARTS, _TOKENS = 48, 6, 4_096

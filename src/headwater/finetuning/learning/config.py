@@ -17,10 +17,10 @@ from pydantic_core import PydanticCustomError
 
 from headwater.config import MOST_ROWS, Config
 from headwater.errors import UsageError
-from headwater.finetuning.columns import Columns
-from headwater.finetuning.features import POOLING, reader_class
-from headwater.finetuning.labels import Labels, listed
-from headwater.finetuning.rows import MetricName, Target, TaskName, class_name
+from headwater.finetuning.model.features import POOLING, reader_class
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.labels import Labels, listed
+from headwater.finetuning.rows.row import MetricName, Target, TaskName, class_name
 from headwater.model import Faithful, ModelConfig
 from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate

@@ -22,14 +22,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headwater.finetuning.batches import Batch, inference_batches
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.rows import TaskName
+from headwater.finetuning.model.batches import Batch, inference_batches
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.rows.row import TaskName
 from headwater.model import Backend, cross_entropy, padding_mask
 from headwater.training import Objective
 
 if TYPE_CHECKING:
-    from headwater.finetuning.labels import Labels
+    from headwater.finetuning.rows.labels import Labels
     from headwater.model import Model
 
 # Logit of an answer that an example does not have.

@@ -20,20 +20,20 @@ import torch
 from headwater import shipped
 from headwater.config import Config
 from headwater.errors import FolderError, UsageError
-from headwater.finetuning.columns import Columns
-from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.head import TaskModel
-from headwater.finetuning.inputs import Encoded, encode
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.rows import TASK_NAMES, Raw, TaskName
-from headwater.finetuning.seen import Seen
-from headwater.finetuning.sequence import (
+from headwater.finetuning.model.features import FrozenTaskModel
+from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.inputs import Encoded, encode
+from headwater.finetuning.model.sequence import (
     SequenceModel,
     class_of,
     other_head,
     read_classifier,
     read_saved_templates,
 )
+from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.row import TASK_NAMES, Raw, TaskName
+from headwater.finetuning.rows.seen import Seen
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
 from headwater.storage import has_manifest, open_folder, write_json

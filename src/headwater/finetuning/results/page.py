@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from headwater.finetuning.baseline import ADVICE
-from headwater.finetuning.explanation import Piece, explain
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.metrics import confusion_matrix
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.results.baseline import ADVICE
+from headwater.finetuning.results.explanation import Piece, explain
+from headwater.finetuning.results.metrics import confusion_matrix
+from headwater.finetuning.rows.row import Raw
 from headwater.report import Series, line_chart, template
 
 # Wrong and right predictions shown, and the most classes of a printed confusion matrix.

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from sklearn.exceptions import DataConversionWarning
 
 from headwater.errors import DataError, UsageError
-from headwater.finetuning.labels import number_of
-from headwater.finetuning.rows import Raw, Target, class_name
+from headwater.finetuning.rows.labels import number_of
+from headwater.finetuning.rows.row import Raw, Target, class_name
 
 # What each kind of label is, in words and as a test.
 _FITTING: dict[Target, tuple[str, Callable[[Any], bool]]] = {

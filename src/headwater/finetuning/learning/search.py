@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.training import train_task
+from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.train import train_task
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.rows.labels import Labels
 from headwater.storage import Progress
 from headwater.tokenizer import Tokenizer
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from headwater import shipped
 from headwater.errors import FolderError, counted
-from headwater.finetuning.rows import Raw
+from headwater.finetuning.rows.row import Raw
 from headwater.reading import compose
 from headwater.storage import has_manifest, read_manifest
 

@@ -1,4 +1,4 @@
-"""A task's columns of a table, and its rows as texts and labels.
+"""Find a task's columns in a table.
 
 The user names a column, or it has the name that it had in training, or a likely name.
 """
@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headwater.config import Config
 from headwater.errors import DataError, UsageError, nearest
-from headwater.finetuning.labels import listed
-from headwater.finetuning.rows import Label, Raw, TaskName, answers_of, label_of, text_of
-from headwater.reading import OpenTable, compose, open_table
+from headwater.finetuning.rows.labels import listed
+from headwater.finetuning.rows.row import TaskName
+from headwater.reading import compose
 from headwater.storage import SILENT, Progress
 
 # Common names of columns, the likeliest first.
-_NAMES: dict[str, tuple[str, ...]] = {
+NAMES: dict[str, tuple[str, ...]] = {
     "text": (
         *("text", "sentence", "document", "review", "content", "comment", "body", "message", "title"),
         *("글", "본문", "내용", "문장", "텍스트", "리뷰", "후기", "댓글", "제목"),
@@ -42,14 +40,13 @@ _NOT_TEXT = re.compile(
 )
 # Numbered or lettered columns of one answer each: answer1, ending0, choice_a.
 _ANSWER_STEMS = ("answer", "option", "choice", "ending")
-_ROLES: dict[TaskName, tuple[str, ...]] = {
+ROLES: dict[TaskName, tuple[str, ...]] = {
     "classify": ("text",),
     "entail": ("premise", "hypothesis"),
     "similarity": ("premise", "hypothesis"),
     "choice": ("context", "question", "answers"),
 }
 _OPTIONAL = {"context", "question"}  # a story without a question, or a question without a story
-_NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
 
 
 class Columns(Config):
@@ -77,111 +74,6 @@ class Columns(Config):
         return {role: value for role, value in self.to_dict().items() if role != "separator"}
 
 
-def read_table(
-    path: Path,
-    task: TaskName,
-    columns: Columns,
-    *,
-    trained: Columns | None = None,
-    need_label: bool = True,
-    limit: int | None = None,
-    encoding: str = "",
-    progress: Progress = SILENT,
-) -> tuple[Columns, Iterator[Raw]]:
-    """Open a table; return the columns that a task reads, see `find_columns`, and at most `limit` of its rows.
-
-    encoding: as in `text_blocks`.
-    """
-    found, table, _ = open_task_table(
-        path,
-        task,
-        columns,
-        trained=trained,
-        need_label=need_label,
-        limit=limit,
-        encoding=encoding,
-        progress=progress,
-    )
-    return found, task_rows(islice(table.rows, limit), str(path), task, found)
-
-
-def open_task_table(
-    path: Path,
-    task: TaskName,
-    columns: Columns,
-    *,
-    trained: Columns | None,
-    need_label: bool,
-    limit: int | None,
-    encoding: str,
-    option: str = "--{role} {column}",
-    progress: Progress,
-) -> tuple[Columns, OpenTable, list[str]]:
-    """Return the columns that a task reads in a table, the table, and all columns of its first `limit` rows.
-
-    Columns that are named by their numbers are those of a table without a header. Raises what `find_columns`
-    raises; of a table without a header that it says so.
-    """
-    named = [*_named(columns), *(_named(trained) if trained else ())]
-    table = open_table(path, encoding=encoding, named=named)
-    numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
-    if numbered and table.uniform and any(name in table.columns for name in named):
-        _refuse_header(path, encoding)
-    available = table.all_columns(limit)
-    try:
-        found = find_columns(
-            str(path),
-            available,
-            task,
-            columns,
-            first=table.columns,
-            trained=trained,
-            need_label=need_label,
-            option=option,
-            progress=progress,
-        )
-    except DataError:
-        _refuse_title(path, table)
-        if numbered or (first := table.first_row()) is None:
-            raise
-        given = [option.format(role=role, column=n) for n, role in enumerate((*_ROLES[task], "label"), 1)]
-        raise DataError(
-            f"{path} has no header: its first row is {listed(first)}",
-            expected="names of the columns in the first row, or numbers of columns",
-            repair=f"Name columns by their numbers, as with: {' '.join(given)}",
-        ) from None
-    if not table.uniform:
-        table = open_table(path, encoding=encoding, named=named)  # the rows were read for their columns
-    return found, table, available
-
-
-def _named(columns: Columns) -> list[str]:
-    return [name for value in columns.by_role().values() if value for name in _as_list(value)]
-
-
-def _refuse_title(path: Path, table: OpenTable) -> None:
-    """Raise DataError if the names of a table's columns come after its first row."""
-    for number, record in enumerate(table.beginning(), 1):
-        if number > 1 and {compose(value).strip().lower() for value in record} & {*_NAMES["label"]}:
-            raise DataError(
-                f"{path} has the names of its columns in row {number:,}: {listed(record)}",
-                expected="names in the first row",
-                repair="Remove the rows above it",
-            )
-
-
-def _refuse_header(path: Path, encoding: str) -> None:
-    """Raise DataError if the first row of a table whose columns were named by number has likely names."""
-    known = {name for likely in _NAMES.values() for name in likely}
-    # With columns that are asked for, equal values of a first row are not taken for equal names.
-    names = [name.strip() for name in open_table(path, [*known], encoding).columns]
-    if header := [name for name in names if name.lower() in known]:
-        raise DataError(
-            f"{path} has a header, with {listed(header)}, but its columns were named by number",
-            repair=f"Name them, as with: --text {shlex.quote(header[0])}; or remove the header",
-        )
-
-
 def find_columns(
     name: str,
     available: Sequence[str],
@@ -204,7 +96,7 @@ def find_columns(
     """
     if not any(available):
         raise DataError(f"{name} is empty", expected="a table with a name for each column")
-    roles = [*_ROLES[task], "label"]
+    roles = [*ROLES[task], "label"]
     given = {role: _as_there(value, available) for role, value in columns.by_role().items()}
     if unread := [role for role in given if role not in roles]:
         options = [option.format(role=role, column="").rstrip(" =") for role in (unread[0], *roles)]
@@ -215,18 +107,18 @@ def find_columns(
     before = {role: _as_there(value, available) for role, value in before.items() if role in roles}
     lenient = "" if need_label else before.get("label")
     chosen = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
-    if "label" in chosen and (twice := {*_as_list(chosen["label"])} & _columns_of(chosen, "label")):
+    if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
         raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
     for role in roles:
         value = before.get(role)
-        if role not in chosen and value is not None and {*_as_list(value)} <= {*available} - _columns_of(chosen):
+        if role not in chosen and value is not None and {*as_list(value)} <= {*available} - _columns_of(chosen):
             chosen[role] = value
     for role in roles:
         value, used = before.get(role), _columns_of(chosen, role)
         optional = role in _OPTIONAL or (role == "label" and not need_label)
         left, of_first = ([column for column in names if column not in used] for names in (available, first))
         likely = _by_name(role, of_first) or _by_name(role, left)  # a stray key of one row comes last
-        if role == "answers" and role not in given and {*likely} > {*_as_list(chosen.get(role, ""))}:
+        if role == "answers" and role not in given and {*likely} > {*as_list(chosen.get(role, ""))}:
             chosen[role] = likely
         if role in chosen:
             continue
@@ -238,7 +130,7 @@ def find_columns(
             column = next((one for one in free if not _NOT_TEXT.search(one.lower())), free[0])
             raise DataError(
                 f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
-                expected=f"a column with a name like {', '.join(_NAMES[role][:3])}",
+                expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
                 repair=f"Name it, as with: {option.format(role=role, column=shlex.quote(column))}",
             )
         if value and likely:
@@ -255,7 +147,7 @@ def find_columns(
 def _as_there(value: str | list[str], available: Sequence[str]) -> str | list[str]:
     """Return a role's columns in the Unicode form in which the table spells them, if it has them in any."""
     spelled = {compose(column): column for column in available} | {column: column for column in available}
-    names = [spelled.get(name, spelled.get(compose(name), name)) for name in _as_list(value)]
+    names = [spelled.get(name, spelled.get(compose(name), name)) for name in as_list(value)]
     return names if isinstance(value, list) else "".join(names)
 
 
@@ -266,7 +158,7 @@ def _chosen(
 
     Raises DataError for any other column that it lacks, UsageError for a role that needs a column.
     """
-    missing = [column for column in _as_list(value) if column not in available]
+    missing = [column for column in as_list(value) if column not in available]
     if missing and role == "label" and value == lenient:
         return ""
     if missing:
@@ -284,48 +176,10 @@ def _chosen(
 
 def _columns_of(columns: Mapping[str, str | list[str]], other: str = "") -> set[str]:
     """Return the columns of all roles but `other`."""
-    return {column for role, names in columns.items() if role != other for column in _as_list(names)}
+    return {column for role, names in columns.items() if role != other for column in as_list(names)}
 
 
-def task_rows(
-    rows: Iterable[tuple[int, Mapping[str, Any]]],
-    name: str,
-    task: TaskName,
-    columns: Columns,
-    *,
-    keep: bool = False,
-) -> Iterator[Raw]:
-    """Yield the rows of the table `name` as a task's texts and label; with `keep` also all their columns.
-
-    `columns` are those that `find_columns` returned. Raises DataError naming the row for a value that is not
-    text, or a choice without its answers. Rows without any text are included, with empty segments.
-    """
-    for number, row in rows:
-        where = f"{name} row {number:,}"
-        if len(row) > 1 and all(value == column for column, value in row.items()):
-            raise DataError(f"{where} repeats the names of the columns", repair="Remove that line")
-        segments: list[str] = []
-        for role in _ROLES[task]:
-            column = getattr(columns, role)
-            if role == "answers":
-                segments += answers_of(row, column, where)
-            else:
-                segments.append(text_of(row, column, where) if column else "")
-        label = label_of(row, columns.label, columns.separator, where)
-        if task != "classify" and label == _NO_MAJORITY:
-            label = None
-        if number == 1 and columns.label and _are_names(_ROLES[task][0], segments[0], label):
-            raise DataError(f"{where} has names of columns, {segments[0]!r}", repair="Keep one row of names")
-        yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
-
-
-def _are_names(role: str, text: str, label: Label) -> bool:
-    """Return whether a row has names of columns: for its text, and for its label if it has one."""
-    named = [compose(value).strip().lower() in _NAMES[of] for of, value in ((role, text), ("label", str(label)))]
-    return named[0] and (named[1] or label is None)
-
-
-def _as_list(columns: str | list[str]) -> list[str]:
+def as_list(columns: str | list[str]) -> list[str]:
     """Return the columns of a role as a list; "" gives an empty list."""
     return columns if isinstance(columns, list) else [columns] if columns else []
 
@@ -333,7 +187,7 @@ def _as_list(columns: str | list[str]) -> list[str]:
 def _by_name(role: str, there: Sequence[str]) -> list[str]:
     """Return the columns whose names are likely for a role: one, several for separate answers, or none."""
     lowered = {compose(column).strip().lower(): column for column in there}
-    for candidate in _NAMES[role]:
+    for candidate in NAMES[role]:
         if candidate in lowered and not (
             role == "premise" and candidate == "question" and "sentence" not in lowered
         ):

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from headwater.errors import UsageError
-from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.fine_tuned import FineTuned
-from headwater.finetuning.head import TaskModel
-from headwater.finetuning.sequence import CLASSES, SequenceModel
+from headwater.finetuning.model.features import FrozenTaskModel
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.sequence import CLASSES, SequenceModel
 from headwater.model import save_model
 from headwater.reading import read_json
 from headwater.storage import Stage, write_json

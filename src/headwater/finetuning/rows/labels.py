@@ -18,10 +18,10 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from headwater.errors import DataError, counted
-from headwater.finetuning.rows import Raw, Target, TaskName, class_name, label_set
+from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name, label_set
 
 if TYPE_CHECKING:
-    from headwater.finetuning.inputs import Encoded
+    from headwater.finetuning.model.inputs import Encoded
 
 # Scores that span more integer levels than this are spread over six, as STS-B's.
 _MOST_LEVELS = 21

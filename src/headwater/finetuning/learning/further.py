@@ -18,15 +18,16 @@ import torch
 
 from headwater import shipped
 from headwater.errors import FolderError, MismatchError, UsageError, counted
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.fine_tuned import FineTuned, no_head
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.labels import listed
-from headwater.finetuning.parts import Parts
-from headwater.finetuning.rows import Raw, balance
-from headwater.finetuning.seen import Seen
-from headwater.finetuning.training import OUTPUTS, TrainingOutcome, journal_entry, measure_probabilities
+from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.parts import Parts
+from headwater.finetuning.learning.train import OUTPUTS, TrainingOutcome, journal_entry, measure_probabilities
+from headwater.finetuning.model.features import FrozenTaskModel
+from headwater.finetuning.model.fine_tuned import FineTuned, no_head
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.rows.labels import listed
+from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.seen import Seen
+from headwater.finetuning.rows.split import balance
 from headwater.reading import read_json
 from headwater.storage import Progress, Stage, read_manifest
 from headwater.training import CHECKPOINTS, read_journal

@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import UsageError
-from headwater.finetuning.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
-from headwater.finetuning.config import FinetuneConfig
-from headwater.finetuning.features import FrozenTaskModel
-from headwater.finetuning.fine_tuned import FineTuned, build_task_model
-from headwater.finetuning.head import TaskModel, l3
-from headwater.finetuning.inputs import Encoded
-from headwater.finetuning.labels import Labels
-from headwater.finetuning.metrics import measure_classes, measure_labels, measure_scores
-from headwater.finetuning.rows import MetricName
+from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.model.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
+from headwater.finetuning.model.features import FrozenTaskModel
+from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
+from headwater.finetuning.model.head import TaskModel, l3
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.results.metrics import measure_classes, measure_labels, measure_scores
+from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.row import MetricName
 from headwater.model import build_model
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer

@@ -1,0 +1,1 @@
+"""What a training shows: metrics, baselines, predictions, the card and the report."""

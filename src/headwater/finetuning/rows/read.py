@@ -1,0 +1,239 @@
+"""Read a labelled table: open it, find the task's columns, and yield its rows as texts and labels.
+
+An error about a cell names its row, as `where` does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
+from headwater.finetuning.rows.labels import listed
+from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name
+from headwater.reading import OpenTable, compose, open_table, parse_json
+from headwater.storage import SILENT, Progress
+
+_NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
+# A label's column in a row, as `class_name` spells its value.
+_YES, _EMPTY = {"1", "true"}, {"", "None", "nan"}
+_NO = {"0", "false", *_EMPTY}
+
+
+def read_table(
+    path: Path,
+    task: TaskName,
+    columns: Columns,
+    *,
+    trained: Columns | None = None,
+    need_label: bool = True,
+    limit: int | None = None,
+    encoding: str = "",
+    progress: Progress = SILENT,
+) -> tuple[Columns, Iterator[Raw]]:
+    """Open a table; return the columns that a task reads, see `find_columns`, and at most `limit` of its rows.
+
+    encoding: as in `text_blocks`.
+    """
+    found, table, _ = open_task_table(
+        path,
+        task,
+        columns,
+        trained=trained,
+        need_label=need_label,
+        limit=limit,
+        encoding=encoding,
+        progress=progress,
+    )
+    return found, task_rows(islice(table.rows, limit), str(path), task, found)
+
+
+def open_task_table(
+    path: Path,
+    task: TaskName,
+    columns: Columns,
+    *,
+    trained: Columns | None,
+    need_label: bool,
+    limit: int | None,
+    encoding: str,
+    option: str = "--{role} {column}",
+    progress: Progress,
+) -> tuple[Columns, OpenTable, list[str]]:
+    """Return the columns that a task reads in a table, the table, and all columns of its first `limit` rows.
+
+    Columns that are named by their numbers are those of a table without a header. Raises what `find_columns`
+    raises; of a table without a header that it says so.
+    """
+    named = [*_named(columns), *(_named(trained) if trained else ())]
+    table = open_table(path, encoding=encoding, named=named)
+    numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
+    if numbered and table.uniform and any(name in table.columns for name in named):
+        _refuse_header(path, encoding)
+    available = table.all_columns(limit)
+    try:
+        found = find_columns(
+            str(path),
+            available,
+            task,
+            columns,
+            first=table.columns,
+            trained=trained,
+            need_label=need_label,
+            option=option,
+            progress=progress,
+        )
+    except DataError:
+        _refuse_title(path, table)
+        if numbered or (first := table.first_row()) is None:
+            raise
+        given = [option.format(role=role, column=n) for n, role in enumerate((*ROLES[task], "label"), 1)]
+        raise DataError(
+            f"{path} has no header: its first row is {listed(first)}",
+            expected="names of the columns in the first row, or numbers of columns",
+            repair=f"Name columns by their numbers, as with: {' '.join(given)}",
+        ) from None
+    if not table.uniform:
+        table = open_table(path, encoding=encoding, named=named)  # the rows were read for their columns
+    return found, table, available
+
+
+def _named(columns: Columns) -> list[str]:
+    return [name for value in columns.by_role().values() if value for name in as_list(value)]
+
+
+def _refuse_title(path: Path, table: OpenTable) -> None:
+    """Raise DataError if the names of a table's columns come after its first row."""
+    for number, record in enumerate(table.beginning(), 1):
+        if number > 1 and {compose(value).strip().lower() for value in record} & {*NAMES["label"]}:
+            raise DataError(
+                f"{path} has the names of its columns in row {number:,}: {listed(record)}",
+                expected="names in the first row",
+                repair="Remove the rows above it",
+            )
+
+
+def _refuse_header(path: Path, encoding: str) -> None:
+    """Raise DataError if the first row of a table whose columns were named by number has likely names."""
+    known = {name for likely in NAMES.values() for name in likely}
+    # With columns that are asked for, equal values of a first row are not taken for equal names.
+    names = [name.strip() for name in open_table(path, [*known], encoding).columns]
+    if header := [name for name in names if name.lower() in known]:
+        raise DataError(
+            f"{path} has a header, with {listed(header)}, but its columns were named by number",
+            repair=f"Name them, as with: --text {shlex.quote(header[0])}; or remove the header",
+        )
+
+
+def task_rows(
+    rows: Iterable[tuple[int, Mapping[str, Any]]],
+    name: str,
+    task: TaskName,
+    columns: Columns,
+    *,
+    keep: bool = False,
+) -> Iterator[Raw]:
+    """Yield the rows of the table `name` as a task's texts and label; with `keep` also all their columns.
+
+    `columns` are those that `find_columns` returned. Raises DataError naming the row for a value that is not
+    text, or a choice without its answers. Rows without any text are included, with empty segments.
+    """
+    for number, row in rows:
+        where = f"{name} row {number:,}"
+        if len(row) > 1 and all(value == column for column, value in row.items()):
+            raise DataError(f"{where} repeats the names of the columns", repair="Remove that line")
+        segments: list[str] = []
+        for role in ROLES[task]:
+            column = getattr(columns, role)
+            if role == "answers":
+                segments += answers_of(row, column, where)
+            else:
+                segments.append(text_of(row, column, where) if column else "")
+        label = label_of(row, columns.label, columns.separator, where)
+        if task != "classify" and label == _NO_MAJORITY:
+            label = None
+        if number == 1 and columns.label and _are_names(ROLES[task][0], segments[0], label):
+            raise DataError(f"{where} has names of columns, {segments[0]!r}", repair="Keep one row of names")
+        yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
+
+
+def _are_names(role: str, text: str, label: Label) -> bool:
+    """Return whether a row has names of columns: for its text, and for its label if it has one."""
+    named = [compose(value).strip().lower() in NAMES[of] for of, value in ((role, text), ("label", str(label)))]
+    return named[0] and (named[1] or label is None)
+
+
+def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
+    """Return a cell as a text; "" if it is empty."""
+    value = row.get(column)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "" if isinstance(value, float) and not math.isfinite(value) else str(value)
+    raise DataError(f"{where}: column {column!r} has a {type(value).__name__}", expected="text")
+
+
+def answers_of(row: Mapping[str, Any], columns: Sequence[str], where: str) -> list[str]:
+    """Return the answers of a choice, from one column each or a list in one."""
+    if len(columns) > 1:
+        answers: Any = [row.get(column) for column in columns]
+    else:
+        answers = row.get(columns[0])
+        if isinstance(answers, str):
+            try:
+                answers = parse_json(answers)
+            except json.JSONDecodeError:
+                answers = None
+    if not isinstance(answers, list) or len(answers) < 2:
+        raise DataError(
+            f"{where}: {columns[0]!r} is not a list of two or more answers",
+            expected='a list, as ["first", "second"], or one column an answer',
+        )
+    for number, answer in enumerate(answers, 1):
+        if answer is None or not str(answer).strip():
+            raise DataError(
+                f"{where}: answer {number} of {len(answers)} is missing", repair="Fill it in, or remove that row"
+            )
+    return [str(answer) for answer in answers]
+
+
+def label_of(row: Mapping[str, Any], column: str | list[str] | None, separator: str | None, where: str) -> Label:
+    """Return the label of a row: a value, several names, or None."""
+    if isinstance(column, list):
+        return _labels_of_columns(row, column, where)
+    value = row.get(column) if column else None
+    if isinstance(value, list):
+        if all(isinstance(one, str | int | float) for one in value):
+            return tuple(map(class_name, value))
+        value = next(one for one in value if not isinstance(one, str | int | float))
+    if isinstance(value, str):
+        value = value.strip()
+        if separator and value and not (value[0] == "[" and value[-1] == "]"):  # a list, as predict writes
+            return tuple(part.strip() for part in value.split(separator) if part.strip())
+        return value or None
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool):
+        return class_name(value)
+    if isinstance(value, int | float):
+        return value
+    raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
+
+
+def _labels_of_columns(row: Mapping[str, Any], columns: Sequence[str], where: str) -> Label:
+    """Return the names of the columns that have 1 in a row; None if all are empty."""
+    values = [class_name(row.get(column)).strip() for column in columns]
+    for column, value in zip(columns, values, strict=True):
+        if value not in _YES and value not in _NO:
+            raise DataError(f"{where}: column {column!r} has {value!r}", expected="0 or 1 for each label")
+    if all(value in _EMPTY for value in values):
+        return None
+    return tuple(compose(column) for column, value in zip(columns, values, strict=True) if value in _YES)

@@ -1,0 +1,61 @@
+"""A row of a labelled table: its texts and its label, and the name of a label's class."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from headwater.reading import compose
+
+TaskName = Literal["classify", "entail", "similarity", "choice"]
+# The names of the tasks.
+TASK_NAMES: tuple[TaskName, ...] = ("classify", "entail", "similarity", "choice")
+Target = Literal["class", "labels", "score", "answer"]
+# A label as a table has it; a tuple has the names of several.
+Label: TypeAlias = str | int | float | tuple[str, ...] | None
+MetricName = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
+_WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One row with its label as in the file; `columns` is the whole row of the table, if that is kept."""
+
+    segments: tuple[str, ...]
+    label: Label = None
+    row: int = 0
+    columns: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def composed(self) -> Raw:
+        """Return the row with its texts and label in Unicode's composed form, NFC."""
+        label = self.label
+        if isinstance(label, str | tuple):
+            label = compose(label) if isinstance(label, str) else tuple(map(compose, label))
+        return replace(self, segments=tuple(map(compose, self.segments)), label=label)
+
+    def is_empty(self, task: TaskName) -> bool:
+        """Return whether the row has no text at all, or only one text of a pair."""
+        texts = self.segments[:2] if task == "choice" else self.segments
+        missing = [not text.strip() for text in texts]
+        return any(missing) if task in {"entail", "similarity"} else all(missing)
+
+
+def class_name(label: Label) -> str:
+    """Return the name of a label's class: 1, 1.0, "1" and "1.0" are all "1"; "01" is unchanged.
+
+    True, which CSV has as "True" or "TRUE", is "true".
+    """
+    name = _WHOLE.sub(r"\1", str(label))
+    return name.lower() if name.lower() in {"true", "false"} else name
+
+
+def label_set(label: Label) -> tuple[str, ...]:
+    """Return the names of the labels of a row that may have several; the text of a list is read as that list."""
+    if isinstance(label, str) and label.startswith("[") and label.endswith("]"):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            label = tuple(map(class_name, ast.literal_eval(label)))
+    return tuple(dict.fromkeys(map(class_name, label if isinstance(label, tuple) else (label,))))

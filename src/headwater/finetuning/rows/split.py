@@ -1,0 +1,145 @@
+"""Check rows before a training: empty, duplicates, balance; and split off those to validate on.
+
+Rows without any text, pairs that lack one and rows without a label are skipped and counted. A text in both
+training and validation makes the validation metrics too good: it is reported, and the split keeps equal texts on
+one side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headwater.errors import DataError, counted
+from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.row import Raw, TaskName, class_name
+
+
+@dataclass(frozen=True)
+class Usable:
+    """Rows to learn from, and the number of rows skipped because they have no text or no label."""
+
+    rows: list[Raw]
+    empty: int = 0
+    unlabelled: int = 0
+
+
+def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
+    """Skip rows without text or label; raise DataError if none is left."""
+    kept, empty, unlabelled = [], 0, 0
+    for row in rows:
+        if row.is_empty(task):
+            empty += 1
+        elif row.label is None:
+            unlabelled += 1
+        else:
+            kept.append(row)
+    if not kept:
+        why = f": {empty:,} without text, {unlabelled:,} without a label" if empty or unlabelled else ""
+        raise DataError(
+            f"{name} has no {'usable ' * bool(why)}row{why}",
+            expected="rows with a text and a label",
+        )
+    return Usable(kept, empty, unlabelled)
+
+
+def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
+    """Return the number of rows of each class or label, with each answer, or nearest to each level of a score."""
+    if labels.target == "answer":
+        return dict(sorted(Counter(class_name(row.label) for row in rows).items()))
+    if labels.target == "labels":
+        return dict(zip(labels.names, targets.sum(axis=0).astype(int).tolist(), strict=True))
+    outputs = targets
+    if labels.target == "score":
+        outputs = np.abs(np.array(labels.levels)[:, None] - targets).argmin(axis=0)
+    counts = np.bincount(outputs.astype(np.int64), minlength=labels.outputs)
+    return dict(zip(labels.output_names, counts.tolist(), strict=True))
+
+
+def split(
+    rows: Sequence[Raw],
+    targets: npt.NDArray[np.float64],
+    labels: Labels,
+    *,
+    share: float,
+    seed: int,
+    name: str,
+    kept: Mapping[int, bool] | None = None,
+) -> tuple[list[int], list[int]]:
+    """Return the places of training and validation rows: the same share of each class, one text or more.
+
+    Equal texts stay together; a class with a single text is in training only. `kept`: the places of rows that an
+    earlier training had, and whether in validation; the others are divided. Raises DataError if a side is empty.
+    """
+    kept = kept or {}
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        groups[row.segments].append(index)
+    strata: defaultdict[str, list[list[int]]] = defaultdict(list)
+    train: list[int] = []
+    validation: list[int] = []
+    for group in groups.values():
+        if group[0] in kept:
+            (validation if kept[group[0]] else train).extend(group)
+            continue
+        strata[labels.names[int(targets[group[0]])] if labels.target == "class" else ""].append(group)
+    random = np.random.default_rng([seed, len(rows) - len(kept)])
+    for key in sorted(strata):
+        members = strata[key]
+        wanted = max(1, round(len(members) * share))
+        held = min(wanted, len(members) - 1)
+        chosen = set(random.permutation(len(members))[:held].tolist())
+        for number, group in enumerate(members):
+            (validation if number in chosen else train).extend(group)
+    if not train or not validation:
+        raise DataError(
+            f"{name} has {len(rows):,} usable rows, too few to split off a validation part",
+            expected="at least two rows of each class, with different texts",
+        )
+    return sorted(train), sorted(validation)
+
+
+def report(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
+    """Return what to tell the user before training: figures for metrics.json, and sentences."""
+    texts = {row.segments for row in train.rows}
+    repeated = [row.row for row in validation.rows if row.segments in texts]
+    within = len(train.rows) - len(texts)
+    total = max(1, sum(classes.values()))
+    shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
+    notes = [f"{len(train.rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
+    if repeated:
+        notes.append(
+            f"{len(repeated):,} of {len(validation.rows):,} validation rows are also in training (the first is "
+            f"row {repeated[0]:,}): metrics on them are too good"
+        )
+    if within:
+        notes.append(f"{within:,} training rows repeat the text of another")
+    cases = Counter(name.casefold() for name in classes)
+    if same := [name for name in classes if cases[name.casefold()] > 1]:
+        notes.append(f"labels that differ only in case are different classes: {', '.join(map(repr, same[:6]))}")
+    if single := [name for name, count in classes.items() if count == 1]:
+        few = ", ".join(map(repr, single[:5])) + (", …" if len(single) > 5 else "")
+        notes.append(
+            f"only one training row: {few}; such a class is hardly learned, and a part split off lacks it"
+        )
+    for part, name in ((train, "training"), (validation, "validation")):
+        if part.empty or part.unlabelled:
+            notes.append(
+                f"skipped in {name}: {counted(part.empty, 'row')} without text, "
+                f"{part.unlabelled:,} without a label"
+            )
+        if replaced := sum("\ufffd" in "".join((*row.segments, str(row.label))) for row in part.rows):
+            notes.append(f"{counted(replaced, 'row')} in {name} with U+FFFD, in place of lost characters")
+    figures = {
+        "classes": dict(classes),
+        "duplicates_with_validation": len(repeated),
+        "duplicates_within_training": within,
+        "empty": {"train": train.empty, "validation": validation.empty},
+        "unlabelled": {"train": train.unlabelled, "validation": validation.unlabelled},
+    }
+    return figures, notes
