@@ -25,7 +25,7 @@ from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.read import read_table
-from headwater.finetuning.rows.split import usable
+from headwater.finetuning.rows.row import usable
 from headwater.model import build_model, preset, save_model
 from headwater.pretraining import Sampler, TokenStream, l1
 from headwater.serve import serve

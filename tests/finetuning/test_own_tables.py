@@ -16,7 +16,8 @@ from headwater.finetuning import Labels, Raw, TaskName
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.read import read_table
-from headwater.finetuning.rows.split import Usable, balance, report, split, usable
+from headwater.finetuning.rows.row import Usable, usable
+from headwater.finetuning.rows.split import balance, report, split
 from headwater.reading import open_table
 from headwater.storage import PlainProgress
 

@@ -233,7 +233,7 @@ def evaluation_sets(data: bytes) -> None:
 def task_sets(data: bytes) -> None:
     """A set of GPT-1's table: its name, what stands in every file of its training part, and in all others."""
     from headwater.finetuning.rows.labels import learn_labels
-    from headwater.finetuning.rows.split import usable
+    from headwater.finetuning.rows.row import usable
     from headwater_papers.task_sets.hub import file_name
     from headwater_papers.task_sets.sets import BY_NAME, find
 

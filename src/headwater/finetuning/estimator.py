@@ -43,9 +43,9 @@ from headwater.finetuning.rows.arrays import (
     training_weights,
 )
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name
+from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name, usable
 from headwater.finetuning.rows.seen import Seen, original_base
-from headwater.finetuning.rows.split import split, usable
+from headwater.finetuning.rows.split import split
 from headwater.finetuning.stage import load_tokenizer
 from headwater.model import fingerprint, load_model
 from headwater.reading import compose, read_json

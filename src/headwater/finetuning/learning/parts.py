@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.row import Raw, Usable, usable
 from headwater.finetuning.rows.seen import Seen
-from headwater.finetuning.rows.split import Usable, split, usable
+from headwater.finetuning.rows.split import split
 
 # The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.
 Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]

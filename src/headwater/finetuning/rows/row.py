@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from headwater.errors import DataError
 from headwater.reading import compose
 
 TaskName = Literal["classify", "entail", "similarity", "choice"]
@@ -59,3 +60,31 @@ def label_set(label: Label) -> tuple[str, ...]:
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             label = tuple(map(class_name, ast.literal_eval(label)))
     return tuple(dict.fromkeys(map(class_name, label if isinstance(label, tuple) else (label,))))
+
+
+@dataclass(frozen=True)
+class Usable:
+    """Rows to learn from, and the number of rows skipped because they have no text or no label."""
+
+    rows: list[Raw]
+    empty: int = 0
+    unlabelled: int = 0
+
+
+def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
+    """Skip rows without text or label; raise DataError if none is left."""
+    kept, empty, unlabelled = [], 0, 0
+    for row in rows:
+        if row.is_empty(task):
+            empty += 1
+        elif row.label is None:
+            unlabelled += 1
+        else:
+            kept.append(row)
+    if not kept:
+        why = f": {empty:,} without text, {unlabelled:,} without a label" if empty or unlabelled else ""
+        raise DataError(
+            f"{name} has no {'usable ' * bool(why)}row{why}",
+            expected="rows with a text and a label",
+        )
+    return Usable(kept, empty, unlabelled)

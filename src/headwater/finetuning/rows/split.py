@@ -8,8 +8,7 @@ one side.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,35 +16,7 @@ import numpy.typing as npt
 
 from headwater.errors import DataError, counted
 from headwater.finetuning.rows.labels import Labels
-from headwater.finetuning.rows.row import Raw, TaskName, class_name
-
-
-@dataclass(frozen=True)
-class Usable:
-    """Rows to learn from, and the number of rows skipped because they have no text or no label."""
-
-    rows: list[Raw]
-    empty: int = 0
-    unlabelled: int = 0
-
-
-def usable(rows: Iterable[Raw], task: TaskName, name: str) -> Usable:
-    """Skip rows without text or label; raise DataError if none is left."""
-    kept, empty, unlabelled = [], 0, 0
-    for row in rows:
-        if row.is_empty(task):
-            empty += 1
-        elif row.label is None:
-            unlabelled += 1
-        else:
-            kept.append(row)
-    if not kept:
-        why = f": {empty:,} without text, {unlabelled:,} without a label" if empty or unlabelled else ""
-        raise DataError(
-            f"{name} has no {'usable ' * bool(why)}row{why}",
-            expected="rows with a text and a label",
-        )
-    return Usable(kept, empty, unlabelled)
+from headwater.finetuning.rows.row import Raw, Usable, class_name
 
 
 def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
