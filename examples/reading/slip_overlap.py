@@ -1,3 +1,4 @@
+# needs the package headwater-papers: pip install ./papers
 from headwater_papers.paper_tables import TABLES
 
 table = TABLES["gpt2-table-6"]

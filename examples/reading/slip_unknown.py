@@ -1,3 +1,4 @@
+# needs the package headwater-papers: pip install ./papers
 import headwater as hw
 from headwater_papers.paper_tables import TABLES
 

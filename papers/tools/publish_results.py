@@ -3,7 +3,8 @@
 python papers/tools/publish_results.py reproduction papers/results
 python papers/tools/publish_results.py papers/results             write the pages there again from their numbers
 
-README.md and docs/models.md then show some of the new claims and the new scaling law.
+README.md and docs/models.md then show some of the new claims and the new scaling law, the pages of docs/reading
+the results of what they explain, and papers/results/README.ko.md all of them in Korean.
 
 Only results of a scale that comes with Headwater are copied, or of its first seeds: results of other settings
 cannot be compared with the published ones.
@@ -115,7 +116,9 @@ def write_pages(folder: Path) -> int:
 
 
 def quoting_pages() -> dict[Path, str]:
-    """Return README.md and docs/models.md with the current claims and the current scaling law."""
+    """Return the pages that quote results, with the current claims and the current scaling law."""
+    import quoted_results
+
     from headwater_papers.claims import CLAIMS
 
     claims = {claim: cells for claim, *cells in _CLAIM.findall((RESULTS / "README.md").read_text("utf-8"))}
@@ -124,7 +127,7 @@ def quoting_pages() -> dict[Path, str]:
         page, paper, here, verdict = claims[claim]
         table.append(f"| [{claim}](papers/results/{page}) | {paper} | {here} | {verdict} |")
     law = _LAW.findall((RESULTS / "scaling" / "README.md").read_text("utf-8"))
-    pages = {}
+    pages = quoted_results.pages()
     for name, mark, lines in (("README.md", "claims", table), ("docs/models.md", "law", law)):
         start, _, rest = (ROOT / name).read_text("utf-8").partition(f"<!-- {mark} -->")
         content = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])

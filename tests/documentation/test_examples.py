@@ -525,8 +525,10 @@ def test_the_examples_run(name: str, home: Path, tmp_path: Path, request: pytest
 def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
     """The folder in which a reader of that page stands."""
     if journey.in_repository:
-        left_out = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info", "quickstart", "runs")
+        left_out = shutil.ignore_patterns(".*", "dist", "__pycache__", "*.egg-info", "runs")
         shutil.copytree(ROOT, folder, ignore=left_out)
+        for made in ("build", "quickstart"):  # not by a pattern: src/headwater/quickstart is a package
+            shutil.rmtree(folder / made, ignore_errors=True)
         (folder / "quickstart").symlink_to(home / "quickstart")
         return
     folder.mkdir()
