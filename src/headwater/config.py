@@ -28,12 +28,12 @@ from headwater.storage import write_text
 _NOT_TOML = (ValueError, RecursionError)
 # `tomllib` needs memory that grows with the square of a key's parts.
 _TOML_BYTES, _KEY_PARTS = 1 << 20, 32
-_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
-# Comments, long strings, keys of too many parts, and other keys and values; each is matched in linear time.
-_TOML_KEYS = re.compile(
-    r"""#.*|\"{3}(?:[^"\\]|\\[\s\S]|"(?!""))*+(?:\"{3}|\Z)|'{3}(?:[^']|'(?!''))*+(?:'{3}|\Z)"""
-    rf"|(?P<parts>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_KEY_PARTS},}}+)|{_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+"
-)
+# Each alternative succeeds wherever its first characters do, so that nothing is tried twice: time is linear without
+# possessive groups, which Python 3.11 before 3.11.5 matches wrongly.
+_PART = r"""(?:[\w-]+|"(?:[^"\\\n]+|\\.)*"?|'[^'\n]*'?)"""
+_LONG = r"""\"{3}(?:[^"\\]+|\\[\s\S]?|"(?!""))*(?:\"{3,5})?|'{3}(?:[^']+|'(?!''))*(?:'{3,5})?"""
+# Comments and long strings, and keys and values.
+_TOML = re.compile(rf"#.*|{_LONG}|(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*)")
 _SHOWN = 200  # characters of a wrong value
 MOST_ROWS = 1 << 53  # the largest `limit`: more than any file has; numbers beyond 63 bits overflow later
 
@@ -174,8 +174,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _check_bounds(source: str, size: int, text: str) -> None:
     """Raise UsageError for TOML of too many bytes, or with a key of too many parts."""
-    keys = (found["parts"] for found in _TOML_KEYS.finditer(text))
-    key = next(filter(None, keys), "")
+    keys = (found["key"] or "" for found in _TOML.finditer(text))
+    key = next((key for key in keys if len(re.findall(_PART, key)) > _KEY_PARTS), "")
     if key or size > _TOML_BYTES:
         raise UsageError(
             f"{source} has "

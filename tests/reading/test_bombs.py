@@ -226,6 +226,14 @@ def test_keys_of_many_parts_are_refused_before_they_are_parsed(
     assert read_toml(path)["b"] == dots
 
 
+def test_quotation_marks_in_a_comment_or_a_long_string_begin_no_key(tmp_path: Path) -> None:
+    """Python 3.11.2 took these for keys with a pattern of possessive groups."""
+    path, dots = tmp_path / "config.toml", ".".join("a" * 99)
+    for comment in (f"it's {dots}", f'"{dots}', f'"""" {dots}'):
+        path.write_text(f'# {comment}\na = 1 # {comment}\nb = """\n"" {dots}\\\\""""\n')
+        assert read_toml(path) == {"a": 1, "b": f'"" {dots}\\"'}
+
+
 def test_scanning_keys_takes_linear_time(tmp_path: Path) -> None:
     """A second attempt at each quotation mark of these would take hours."""
     path = tmp_path / "config.toml"
