@@ -209,7 +209,9 @@ def check_out(part: Part, repositories: Path, scratch: Path) -> Path:
             stdout=subprocess.PIPE,
         )
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-            files.extractall(scratch, filter="data")
+            # As an attribute: Python before 3.11.4 has no filters, nor the argument for one.
+            files.extraction_filter = getattr(tarfile, "data_filter", None)
+            files.extractall(scratch)
     return scratch
 
 
