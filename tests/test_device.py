@@ -40,14 +40,132 @@ def test_cuda_without_a_gpu_is_refused() -> None:
         choose_device("cuda")
 
 
-def test_a_containers_file_cache_is_available_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, content in (
-        ("memory.max", "3000"),
-        ("memory.current", "2900"),
-        ("memory.stat", "anon 100\ninactive_file 2500\nactive_file 300"),
-        ("cpu.max", "150000 100000"),
-    ):
-        (tmp_path / name).write_text(content + "\n")
-    monkeypatch.setattr(device, "_CONTAINER", tmp_path)
-    assert device.available_memory(torch.device("cpu")) == 2600
-    assert device.available_cores() <= 2
+V2 = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
+V1 = (
+    "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
+    "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"
+)
+V1_CONTAINER = (
+    "33 31 0:30 /docker/ab /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n"
+    "35 31 0:32 /docker/ab /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory"
+)
+NO_LIMIT = 9223372036854771712  # of version 1
+# What a process reads of its own control groups, the cores it may use of eight, and the bytes that are free.
+GROUPS = {
+    "systemd's slice above the scope": (
+        V2,
+        "0::/user.slice/user-7.slice/run-1.scope",
+        {
+            "user.slice/user-7.slice/run-1.scope/cpu.max": "max 100000",
+            "user.slice/user-7.slice/run-1.scope/memory.max": "max",
+            "user.slice/user-7.slice/run-1.scope/memory.high": "max",
+            "user.slice/user-7.slice/run-1.scope/memory.current": "500",
+            "user.slice/user-7.slice/cpu.max": "300000 100000",
+            "user.slice/user-7.slice/memory.max": "9000",
+            "user.slice/user-7.slice/memory.high": "8000",
+            "user.slice/user-7.slice/memory.current": "5000",
+            "user.slice/user-7.slice/memory.stat": "anon 100\ninactive_file 2500\nactive_file 300",
+            "other.slice/cpu.max": "100000 100000",
+        },
+        (3, 5500),
+    ),
+    "a container in its own namespace": (
+        V2,
+        "0::/",
+        {
+            "cpu.max": "150000 100000",
+            "memory.max": "3000",
+            "memory.current": "2900",
+            "memory.stat": "inactive_file 9",
+        },
+        (2, 109),
+    ),
+    "half a core, and more in use than allowed": (
+        V2,
+        "0::/",
+        {"cpu.max": "50000 100000", "memory.max": "3000", "memory.current": "3100"},
+        (1, 0),
+    ),
+    "Slurm on version 1: a job's memory, a step's time": (
+        V1,
+        "4:memory:/slurm/uid_7/job_1/step_0\n3:cpu,cpuacct:/slurm/uid_7/job_1/step_0\n0::/",
+        {
+            "cpu,cpuacct/slurm/uid_7/job_1/step_0/cpu.cfs_quota_us": "400000",
+            "cpu,cpuacct/slurm/uid_7/job_1/step_0/cpu.cfs_period_us": "100000",
+            "cpu,cpuacct/slurm/uid_7/job_1/cpu.cfs_quota_us": "-1",
+            "cpu,cpuacct/slurm/uid_7/job_1/cpu.cfs_period_us": "100000",
+            "memory/slurm/uid_7/job_1/step_0/memory.limit_in_bytes": str(NO_LIMIT),
+            "memory/slurm/uid_7/job_1/step_0/memory.usage_in_bytes": "10",
+            "memory/slurm/uid_7/job_1/memory.limit_in_bytes": "4000",
+            "memory/slurm/uid_7/job_1/memory.usage_in_bytes": "1000",
+            "memory/slurm/uid_7/job_1/memory.stat": "inactive_file 1\ntotal_inactive_file 200",
+        },
+        (4, 3200),
+    ),
+    "a container of version 1 that sees its group as the root": (
+        V1_CONTAINER,
+        "4:memory:/docker/ab\n3:cpu:/docker/ab",
+        {
+            "cpu/cpu.cfs_quota_us": "200000",
+            "cpu/cpu.cfs_period_us": "100000",
+            "memory/memory.limit_in_bytes": "700",
+            "memory/memory.usage_in_bytes": "100",
+        },
+        (2, 600),
+    ),
+    "no limit": (V1, "4:memory:/\n3:cpu,cpuacct:/\n0::/", {}, (8, 7 * 1024)),
+    "no control groups": ("", "", {}, (8, 7 * 1024)),
+}
+
+
+def make_machine(root: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cpus: int = 8) -> None:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    monkeypatch.setattr(device, "_ROOT", root)
+    monkeypatch.setattr(device.os, "sched_getaffinity", lambda _: set(range(cpus)), raising=False)
+    monkeypatch.setattr(device.sys, "platform", "linux")
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_limits_are_those_of_the_processs_own_control_groups(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts, groups, limits, expected = GROUPS[name]
+    files = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, "proc/meminfo": "MemAvailable:  7 kB"}
+    files |= {f"sys/fs/cgroup/{path}": content for path, content in limits.items()}
+    make_machine(tmp_path, monkeypatch, files)
+    assert (device.available_cores(), device.available_memory(torch.device("cpu"))) == expected
+
+
+def test_hyper_threads_of_a_core_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    siblings = "sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    make_machine(tmp_path, monkeypatch, {siblings.format(cpu): f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)})
+    assert device.available_cores() == 4
+    monkeypatch.setattr(device.os, "sched_getaffinity", lambda _: {1, 2, 5})
+    assert device.available_cores() == 2
+
+
+@pytest.mark.parametrize(
+    ("capacities", "threads"),
+    [
+        ((1024, 900, 900, 900, 300, 300, 300, 300), 4),  # eight threads at 300 compute less than four at 900
+        ((1024, 1024, 600, 600, 600, 600), 6),
+        ((600, 600), 2),  # what taskset left
+    ],
+)
+def test_little_cores_are_used_where_they_add(
+    capacities: tuple[int, ...], threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity": str(size) for cpu, size in enumerate(capacities)}
+    make_machine(tmp_path, monkeypatch, files, len(capacities))
+    assert device.available_cores() == threads
+
+
+def test_efficiency_cores_of_intel_count_as_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_machine(tmp_path, monkeypatch, {"sys/devices/cpu_atom/cpus": "4-6,7"})
+    assert device.available_cores() == 4
+    make_machine(tmp_path, monkeypatch, {"sys/devices/cpu_atom/cpus": "2-7"})
+    assert device.available_cores() == 8

@@ -5,10 +5,12 @@ Nothing here imports torch before it is called.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_CONTAINER = Path("/sys/fs/cgroup")  # limits of this process's control group on Linux (version 2)
+_ROOT = Path("/")  # of Linux's /proc and /sys
+# An efficiency core of Intel's hybrid processors against a performance core of 1,024, where Linux does not tell.
+_EFFICIENCY_CORE = 512
 
 
 def choose_device(device: str, local_rank: int = 0, *, training: bool = True) -> torch.device:
@@ -75,35 +79,53 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def available_memory(device: torch.device) -> int:
-    """Return the free memory of a device in bytes, within a container's limit."""
+    """Return the free memory of a device in bytes, within the limits of this process's control groups."""
     if device.type == "cuda":
         import torch
 
         return torch.cuda.mem_get_info(device)[0]
-    limits = []
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                limits.append(int(line.split()[1]) * 1024)
-        limit = (_CONTAINER / "memory.max").read_text().strip()
-        if limit != "max":
-            used = int((_CONTAINER / "memory.current").read_text())
+    limits = [1024 * int(value) for value in _table("proc/meminfo").get("MemAvailable:", [])[:1]]
+    for group in _control_groups("memory"):
+        new = _numbers(f"{group}/memory.max") + _numbers(f"{group}/memory.high")
+        old = _numbers(f"{group}/memory.limit_in_bytes")
+        used = _numbers(f"{group}/memory.current") or _numbers(f"{group}/memory.usage_in_bytes")
+        if (new or old) and used:
             # Cached file pages count as used, but are released on demand.
-            counts = dict(line.split() for line in (_CONTAINER / "memory.stat").read_text().splitlines())
-            limits.append(int(limit) - used + int(counts.get("inactive_file", 0)))
-    except (OSError, ValueError):
-        pass
+            cached = _table(f"{group}/memory.stat").get("inactive_file" if new else "total_inactive_file", ["0"])
+            limits.append(max(0, min(new or old) - used[0] + int(cached[0])))
     if not limits and sys.platform != "win32" and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return min(limits, default=8 * 1024**3)
 
 
 def available_cores() -> int:
-    """Return the cores that this process may use: by affinity and a container's quota, without hyper-threads."""
-    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    cores = len({_core_of(cpu) for cpu in affinity})
-    quota = _cpu_quota()
-    return max(1, min(cores, math.floor(quota + 0.5)) if quota else cores)
+    """Return how many threads of this process compute fastest together, at least one.
+
+    Cores are those of its affinity, without hyper-threads and within the quota of its control groups. Where cores
+    differ, threads that share work evenly are all as slow as the slowest: little cores that would delay more than
+    they add are left out.
+    """
+    if sys.platform == "darwin":
+        cores = _fast_cores_of_a_mac() or os.cpu_count() or 1
+    else:
+        affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        little = _cpu_list("sys/devices/cpu_atom/cpus")
+        speeds = {_core_of(cpu): _speed_of(cpu, little) for cpu in affinity}
+        ordered = sorted(speeds.values(), reverse=True)
+        cores = max(range(1, len(ordered) + 1), key=lambda count: count * ordered[count - 1])
+    quota = cpu_quota()
+    return cores if quota is None else max(1, min(cores, math.floor(quota + 0.5)))
+
+
+def cpu_quota() -> float | None:
+    """Return the processor time that this process's control groups allow, in cores, or None if none limits it."""
+    quotas = []
+    for group in _control_groups("cpu"):
+        numbers = _numbers(f"{group}/cpu.max")  # "max 100000" without a limit
+        numbers = numbers or _numbers(f"{group}/cpu.cfs_quota_us") + _numbers(f"{group}/cpu.cfs_period_us")
+        if len(numbers) == 2 and min(numbers) > 0:  # a quota of -1: without a limit
+            quotas.append(numbers[0] / numbers[1])
+    return min(quotas, default=None)
 
 
 def cores_in_use() -> float:
@@ -125,27 +147,72 @@ def processor_vendor() -> str:
     return _cpu_info("vendor_id") or platform.processor()
 
 
-def _core_of(cpu: int) -> str:
+def _read(path: str) -> str:
+    """Return the text of a file below `_ROOT`, empty if it cannot be read."""
     try:
-        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
-        return (topology / "thread_siblings_list").read_text().strip()
+        return (_ROOT / path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return str(cpu)
+        return ""
 
 
-def _cpu_quota() -> float | None:
-    """Return the container's limit in cores, or None."""
-    try:
-        quota, period = (_CONTAINER / "cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        return None
+def _numbers(path: str) -> list[int]:
+    """Return the numbers in a file, none if another word, such as `max`, is first."""
+    words = _read(path).split()
+    return [int(word) for word in words] if words and all(word.lstrip("-").isdecimal() for word in words) else []
+
+
+def _table(path: str) -> dict[str, list[str]]:
+    """Return the words after the first of each line of a file, by the first."""
+    return {words[0]: words[1:] for line in _read(path).splitlines() if len(words := line.split()) > 1}
+
+
+def _control_groups(controller: str) -> Iterator[str]:
+    """Yield the folders of this process's control group and of the groups around it, on Linux.
+
+    Limits hold at every level. Version 2 has one hierarchy; version 1 has one per controller, and a system may
+    have both. A container may see only a part of a hierarchy, in which its own group is the mount's root.
+    """
+    mounts = [line.split() for line in _read("proc/self/mountinfo").splitlines()]
+    for line in _read("proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        for mount in mounts:
+            root, point = (Path(word.replace("\\040", " ")) for word in mount[3:5])
+            kind, _, options = mount[mount.index("-") + 1 :][:3]
+            if (kind == "cgroup" and controller in options.split(",")) if controllers else kind == "cgroup2":
+                inside = Path(path).relative_to(root) if Path(path).is_relative_to(root) else Path()
+                for folder in (inside, *inside.parents):
+                    yield str(point / folder).lstrip("/")
+
+
+def _core_of(cpu: int) -> str:
+    return _read(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+
+
+def _speed_of(cpu: int, little: set[int]) -> int:
+    """Return the capacity of a core as Linux gives it, 1,024 for the fastest."""
+    known = _numbers(f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity")
+    return known[0] if known else _EFFICIENCY_CORE if cpu in little else 1024
+
+
+def _cpu_list(path: str) -> set[int]:
+    """Return the numbers of a list such as `0-3,8`."""
+    spans = [part.split("-") for part in _read(path).split(",") if part]
+    return {cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)}
+
+
+def _fast_cores_of_a_mac() -> int:
+    """Return the performance cores of an Apple processor, 0 for another."""
+    size, count = ctypes.c_size_t(4), ctypes.c_int32()
+    name = b"hw.perflevel0.physicalcpu"
+    failed = ctypes.CDLL(None).sysctlbyname(
+        name, ctypes.byref(count), ctypes.byref(size), None, ctypes.c_size_t(0)
+    )
+    return 0 if failed else count.value
 
 
 def _cpu_info(key: str) -> str:
     """Return the first value of a key in Linux's /proc/cpuinfo, empty if there is none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
+    lines = _read("proc/cpuinfo").splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
