@@ -106,6 +106,28 @@ def test_the_command_line_keeps_the_users_environment(given: str) -> None:
     assert (shapes, garbage) == ("256", "10000")
 
 
+WAITS = """
+from headwater.cli.process import prepare
+prepare()
+import torch
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux")
+@pytest.mark.parametrize(
+    ("own", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "0")]
+)
+def test_torchs_threads_wait_briefly_for_each_other_unless_the_user_says_otherwise(
+    own: dict[str, str], spins: str
+) -> None:
+    rest = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    environment = rest | own | {"OMP_DISPLAY_ENV": "VERBOSE"}
+    done = subprocess.run(
+        [sys.executable, "-c", WAITS], env=environment, capture_output=True, text=True, check=True
+    )
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 @pytest.mark.parametrize("command", ["--help", "serve --help", "evaluate --list", "lineage missing"])
 def test_closed_streams_are_not_a_failure(command: str) -> None:

@@ -21,7 +21,9 @@ def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert machine["precision"]["cpu"] in {"fp32", "bf16"}
     assert set(machine["extras"]) >= {"export", "gpt1", "hub"}
     assert main(["doctor"]) == 0
-    assert "matmul cpu" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "matmul cpu" in text
+    assert f"set OMP_NUM_THREADS={machine['cores']} and GOMP_SPINCOUNT=10000 before torch is imported" in text
 
 
 @pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano", "bilstm-nano", "bert-nano"])

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit, warn_if_shadowed
+from headwater.cli.process import thread_variables
 from headwater.errors import byte_size, counted
 
 _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
@@ -50,7 +51,7 @@ def describe_machine() -> dict[str, Any]:
     import torch
 
     from headwater import native, shipped
-    from headwater.device import available_cores, available_memory, processor_name
+    from headwater.device import available_cores, available_memory, cpu_quota, processor_name
     from headwater.storage import available_resources, cache_folder
     from headwater.training import choose_precision, matmul_rate
 
@@ -66,7 +67,9 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.platform(),
         "processor": processor_name(),
         "cores": available_cores(),
+        "quota": cpu_quota(),
         "threads": torch.get_num_threads(),
+        "environment": thread_variables(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "kernels": {"used": native.chosen(), "available": list(native.available()), "limits": native.limits()},
         "memory_available": available_memory(cpu),
@@ -158,11 +161,17 @@ def _table(rows: list[tuple[str, str]]) -> str:
 def _machine_text(machine: dict[str, Any]) -> str:
     present = [extra for extra, there in machine["extras"].items() if there]
     absent = [extra for extra, there in machine["extras"].items() if not there]
+    quota = "" if machine["quota"] is None else f", processor time of {machine['quota']:.1f} cores"
     rows = [
         ("headwater", f"{machine['headwater']}, Python {machine['python']}, torch {machine['torch']}"),
         ("system", machine["system"]),
         ("processor", f"{machine['processor']} ({machine['vectors']})"),
-        ("cores", f"{machine['cores']} ({counted(machine['threads'], 'thread')} in use)"),
+        ("cores", f"{machine['cores']} ({counted(machine['threads'], 'thread')} in use{quota})"),
+        (
+            "in Python",
+            f"set {' and '.join(f'{name}={value}' for name, value in machine['environment'].items())} "
+            "before torch is imported, as this command does: other programs then delay it less",
+        ),
         ("memory", f"{byte_size(machine['memory_available'])} available"),
         ("disk", f"{byte_size(machine['disk_free'])} free here"),
     ]

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from headwater.device import available_cores
 
+# How often a thread of torch looks for work or for the others before it lets the system run something else: with
+# libgomp's default of some 300,000 all threads spin while one waits for a processor that another program uses.
+_SPINS = "10000"
 # Number of matmul shapes whose code oneDNN caches, 0.2 to 0.4 MB each. The default of 1,024 fills hundreds of
 # megabytes with texts of different lengths; an update of one shape at context 1,024 is as fast with 32.
 _SHAPES_KEPT = "256"
@@ -34,7 +37,8 @@ def prepare() -> None:
     """
     _open_closed_streams()
     _write_utf8()
-    os.environ.setdefault("OMP_NUM_THREADS", str(available_cores()))
+    for name, value in thread_variables().items():
+        os.environ.setdefault(name, value)
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, _SHAPES_KEPT)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --set deterministic=true needs on CUDA
@@ -42,6 +46,12 @@ def prepare() -> None:
     # Keep freed memory, which the next update uses again: by default the C library returns large blocks to the
     # system and clears them again page by page, which takes an eighth of an update.
     _set_allocator({_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1})
+
+
+def thread_variables() -> dict[str, str]:
+    """Return what a program should have in its environment before torch is loaded; another policy is kept."""
+    spins = {} if "OMP_WAIT_POLICY" in os.environ else {"GOMP_SPINCOUNT": _SPINS}
+    return {"OMP_NUM_THREADS": str(available_cores())} | spins
 
 
 def _open_closed_streams() -> None:
