@@ -28,8 +28,8 @@ from headwater.storage import write_text
 _NOT_TOML = (ValueError, RecursionError)
 # `tomllib` needs memory that grows with the square of a key's parts.
 _TOML_BYTES, _KEY_PARTS = 1 << 20, 32
-# Each alternative succeeds wherever its first characters do, so that nothing is tried twice: time is linear without
-# possessive groups, which Python 3.11 before 3.11.5 matches wrongly.
+# Each alternative succeeds wherever its first characters do, so that nothing is tried twice: time is linear
+# without possessive groups, which Python 3.11 before 3.11.5 matches wrongly.
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]+|\\.)*"?|'[^'\n]*'?)"""
 _LONG = r"""\"{3}(?:[^"\\]+|\\[\s\S]?|"(?!""))*(?:\"{3,5})?|'{3}(?:[^']+|'(?!''))*(?:'{3,5})?"""
 # Comments and long strings, and keys and values.
