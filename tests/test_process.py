@@ -117,9 +117,7 @@ import torch
 @pytest.mark.parametrize(
     ("own", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "0")]
 )
-def test_torchs_threads_wait_briefly_for_each_other_unless_the_user_says_otherwise(
-    own: dict[str, str], spins: str
-) -> None:
+def test_waiting_threads_of_torch_give_way(own: dict[str, str], spins: str) -> None:
     rest = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     environment = rest | own | {"OMP_DISPLAY_ENV": "VERBOSE"}
     done = subprocess.run(

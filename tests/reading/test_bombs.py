@@ -226,7 +226,7 @@ def test_keys_of_many_parts_are_refused_before_they_are_parsed(
     assert read_toml(path)["b"] == dots
 
 
-def test_quotation_marks_in_a_comment_or_a_long_string_begin_no_key(tmp_path: Path) -> None:
+def test_quotation_marks_in_a_comment_begin_no_key(tmp_path: Path) -> None:
     """Python 3.11.2 took these for keys with a pattern of possessive groups."""
     path, dots = tmp_path / "config.toml", ".".join("a" * 99)
     for comment in (f"it's {dots}", f'"{dots}', f'"""" {dots}'):
