@@ -235,6 +235,34 @@ def test_a_kind_that_cannot_be_learned_is_named(kind: str) -> None:
         Tokenizer.train(["the river"], vocab_size=300, special_tokens=["\udcff"])
 
 
+def test_both_trainers_know_the_same_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 takes U+31350, a letter since Unicode 15, for a sign."""
+    points = [
+        *range(0x80, 0x30, -1),
+        0xA0,
+        0x85,
+        0x1680,
+        0x1C89,
+        0x3000,
+        0xA7CB,
+        0x105C0,
+        0x11F04,
+        0x16D40,
+        0x31350,
+    ]
+    points += range(0x100, 0x3_4000, 97)
+    text = "".join(
+        f"a{chr(code)}1{chr(code)} {chr(code)}!" for code in points if code not in range(0xD800, 0xE000)
+    )
+    ways = []
+    for load in (counting.compiled.load, lambda: None):
+        monkeypatch.setattr(counting.compiled, "load", load)
+        counted = counting.count_byte_words([text])
+        words = [tuple(counted.symbols[a:b]) for a, b in pairwise(counted.borders.tolist())]
+        ways.append(dict(zip(words, counted.counts.tolist(), strict=True)))
+    assert ways[0] == ways[1]
+
+
 def test_counting_that_fails_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled.load() is None:
         pytest.skip("the compiled training loops are not built here")

@@ -7,20 +7,20 @@ distinct words, not with the text. `merges` learns from the counts.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import threading
-import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from headwater.device import available_cores
 from headwater.errors import DataError
 from headwater.reading import compose, is_compressed, is_table, text_blocks, unpacked_suffix
 from headwater.storage import SILENT, Progress, has_manifest, user_files
@@ -34,7 +34,8 @@ BLOCK_BYTES = 1 << 16
 # Each thread has its own counts, so more threads take more memory.
 _THREADS = 4
 # No code point from here on is a letter, a number or a space.
-_LAST_LETTER = 0x32400
+_LAST_LETTER = 0x40000
+_EXAMINED = 256  # code points in one text: the library's time grows with the square of a text's pieces
 _TEXT_SUFFIXES = {".txt", ".text", ".md", ".rst", ".tokens", ".raw"}
 # The last border of a block in both kinds of pre-split: between a visible character and a space.
 _LAST_BORDER = re.compile(r".*\S(?=[ \n])", re.DOTALL)
@@ -161,7 +162,7 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
     if compiled.load() is None:
         return _count_with_library(texts, order, progress)
     categories = character_categories()
-    threads = min(_THREADS, _processors())
+    threads = min(_THREADS, available_cores())
     counters: list[compiled.CompiledCounter] = []
     own = threading.local()
 
@@ -190,10 +191,6 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
     return WordCounts(*counters[0].export(order))
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:
     batch: list[bytes] = []
     size = 0
@@ -207,17 +204,25 @@ def _batches(texts: Iterable[str]) -> Iterator[list[bytes]]:
         yield batch
 
 
+@cache
 def character_categories() -> npt.NDArray[np.uint8]:
-    """Return each code point's category: 0 for a sign, 1 for a letter, 2 for a number, 3 for a space."""
+    """Return each code point's category: 0 for a sign, 1 for a letter, 2 for a number, 3 for a space.
+
+    As the library that encodes has them: each version of Python knows the letters of another version of Unicode.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
     kinds = np.zeros(_LAST_LETTER, np.uint8)
-    for code, character in enumerate(map(chr, range(_LAST_LETTER))):
-        major = unicodedata.category(character)[0]
-        if major == "L":
-            kinds[code] = 1
-        elif major == "N":
-            kinds[code] = 2
-        elif character.isspace() and code not in range(0x1C, 0x20):  # Python's spaces, not Unicode's
-            kinds[code] = 3
+    for kind, pattern in enumerate((r"\p{L}+", r"\p{N}+", r"\s+"), start=1):
+        splitter = pre_tokenizers.Split(Regex(pattern), "removed")
+        for start in range(0, _LAST_LETTER, _EXAMINED):
+            if start not in range(0xD800, 0xE000):
+                present = np.ones(_EXAMINED, bool)
+                text = "".join(map(chr, range(start, start + _EXAMINED)))
+                for _, (first, end) in splitter.pre_tokenize_str(text):
+                    present[first:end] = False
+                kinds[start : start + _EXAMINED][present] = kind
+    kinds.flags.writeable = False
     return kinds
 
 
