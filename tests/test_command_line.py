@@ -205,6 +205,7 @@ def test_import_needs_no_heavy_package() -> None:
     [
         ["generate", "The river"],
         ["fill", "The [MASK].", "--model=gpt2-mini"],
+        ["embed", "rows.csv", "--model=gpt2-mini", "--text=text", "--out=vectors.npy"],
         ["serve", "--port=0"],
         ["predict", "rows.csv", "--model=m", "--out=p.csv"],
         ["evaluate", "--model=gpt2-mini", "--tasks=heldout", "--data=.", "--out=results"],

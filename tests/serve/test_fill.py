@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -55,13 +56,23 @@ def test_a_masked_model_has_no_engine(client: TestClient, served: list[Served]) 
     assert client.get("/tokenizer_info?model=blanks").json()["tokenizer_class"] == "BertTokenizer"
 
 
+def test_the_embedding_of_a_text_is_that_of_python(client: TestClient, masked_folder: Path) -> None:
+    body = {"model": "blanks", "input": ["the sky is blue.", "a river"], "normalize": False}
+    answer = client.post("/v1/embeddings", json=body)
+    assert answer.status_code == 200, answer.text
+    vectors = [entry["embedding"] for entry in answer.json()["data"]]
+    np.testing.assert_allclose(vectors, hw.load(masked_folder).embed(["the sky is blue.", "a river"]), atol=1e-6)
+    ids = hw.load(masked_folder).tokenizer.encode("a river")
+    again = client.post("/v1/embeddings", json={**body, "input": [ids]}).json()
+    np.testing.assert_allclose(again["data"][0]["embedding"], vectors[1], atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/v1/completions", {"prompt": "the"}),
         ("/v1/completions", {"prompt": "the", "stream": True}),
         ("/v1/completions", {"prompt": "the", "echo": True, "max_tokens": 0}),
-        ("/v1/embeddings", {"input": "the"}),
         ("/score", {"text_1": "the", "text_2": "sky"}),
         ("/inspect", {"prompt": "the sky"}),
     ],

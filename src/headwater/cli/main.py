@@ -41,6 +41,7 @@ COMMANDS = {
     "prune": "Remove old checkpoints of a run.",
     "generate": "Continue a text.",
     "fill": "Fill the blanks of a text with a masked model.",
+    "embed": "Write one vector for each text.",
     "serve": "Serve a model: an OpenAI-compatible API and a page.",
     "evaluate": "Score a model zero-shot.",
     "finetune": "Fine-tune a model on labelled data.",

@@ -17,6 +17,7 @@ from headwater.errors import FolderError, UsageError, counted
 from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.beams import BeamSearch
+from headwater.inference.embedding import MEAN, EmbeddingRule, text_vectors, unit
 from headwater.inference.engine import Engine, Generation, text_pieces
 from headwater.inference.network import Network, Precision
 from headwater.inference.request import (
@@ -34,6 +35,8 @@ from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer, missing_tokenizer
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from torch import Tensor
 
     from headwater.model import Model
@@ -106,7 +109,10 @@ def load(
         opening = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
         opened = read()
     tokens = opening.result()
-    return LanguageModel(opened, tokens, precision=precision, slots=slots, reload=read, compose=compose)
+    rule = EmbeddingRule.read(folder)
+    return LanguageModel(
+        opened, tokens, precision=precision, slots=slots, reload=read, compose=compose, embedding=rule
+    )
 
 
 class LanguageModel:
@@ -125,6 +131,7 @@ class LanguageModel:
         slots: int = 8,
         reload: Callable[[], Model] | None = None,
         compose: bool = True,
+        embedding: EmbeddingRule | None = None,
     ) -> None:
         """Join both. `reload` reads the same model again; with it, the weights of `model` may be consumed."""
         if slots < 1:
@@ -132,6 +139,7 @@ class LanguageModel:
         self.config, self._tokenizer, self.slots, self.compose = model.config, tokenizer, slots, compose
         self.precision = choose_precision(precision, model.config, model.tokens.weight.device)
         self._model: Model | None = model
+        self._embedding = embedding or EmbeddingRule()
         self._reload = reload
         self._handed_out = reload is None  # whether a caller may have the module, and change it
         self._read: bytes | None = None  # fingerprint of the module when the network read it
@@ -367,6 +375,42 @@ class LanguageModel:
         with self._lock, masked.evaluated(self._whole_model()) as model:
             return masked.hidden_scores(model, self.tokenizer, asked)
 
+    def embed(self, texts: str | Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
+        """Return one vector a text, (texts, width) float32; of a single text (width,).
+
+        The mean over the text's tokens of the model's last hidden states; for a folder of sentence-transformers,
+        that library's vector. A longer text than the model reads is cut. normalize: bring vectors to length 1.
+        """
+        given = check_prompts(texts)
+        for text in given:
+            check_text(text)
+        read = [self.as_read(text.strip() if self._embedding.source else text) for text in given]
+        vectors = self.embed_ids(self._embedded_ids(read), normalize=normalize)
+        return vectors[0] if isinstance(texts, str) else vectors
+
+    def _embedded_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return ids; a text without tokens has those around it, or the one before a text."""
+        return (
+            self.tokenizer.encode_batch(texts, None)
+            if self.config.is_masked
+            else encode_prompts(self.tokenizer, texts)
+        )
+
+    def embed_ids(self, texts: Sequence[list[int]], *, normalize: bool = False) -> npt.NDArray[np.float32]:
+        """Return what `embed` returns for texts as token ids, without `[CLS]` and `[SEP]`."""
+        rule, config = self._embedding, self.config
+        frame = self.tokenizer.frame if config.is_masked else ([], [])
+        framed = [rule.cut(ids, frame, config.context) for ids in texts]
+        for ids in framed:
+            require_ids(ids, config.vocabulary)
+        if config.is_causal and rule.pooling == MEAN:
+            rule.require_known()
+            vectors = self.scorer.mean_states(framed)
+        else:
+            with self._lock, masked.evaluated(self._whole_model()) as model:
+                vectors = text_vectors(model, framed, rule)
+        return unit(vectors) if normalize or rule.normalize else vectors
+
     def logits(self, ids: Tensor) -> Tensor:
         """Return next-token logits: (batch, time) int64 -> (batch, time, vocabulary) float32."""
         import torch
@@ -392,6 +436,7 @@ class LanguageModel:
             raise FolderError(f"{folder} already contains a model", repair="Choose another folder")
         with stage.write() as work, self._lock:
             save_model(self._whole_model(), work, tokenizer=self._tokenizer)
+            self._embedding.copy_files(work)
             if self._network is not None and not self._handed_out:
                 self._model = None
 

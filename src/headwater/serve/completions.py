@@ -156,7 +156,7 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
             continue
         if not prompt:
             raise Problem(400, f"{param} has no tokens; expected at least one.", param=param)
-        require_ids(prompt, served.engine.vocabulary, param)
+        require_ids(prompt, served.lm.config.vocabulary, param)
         prompts.append(Prompt(list(prompt), stream_text(tokenizer, prompt)))
     return prompts
 

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from headwater.errors import ContextError, counted
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
@@ -39,7 +37,6 @@ _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # Approximate bytes in an answer: of a token's id, of an id with its name, and of an entry with several fields.
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
 _TASK_TOKENS = 3  # of a pair: start, delimiter and extract
-_LEAST = 1e-12  # instead of dividing by zero
 EncodedPair = tuple[list[int], list[int]]  # context and continuation
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
@@ -68,9 +65,8 @@ def card(served: Served) -> dict[str, Any]:
 
 
 async def embed(served: Served, body: EmbeddingRequest, share: Share) -> dict[str, Any]:
-    """/v1/embeddings: the mean of each text's final states, of length 1 unless `normalize` is false."""
-    served.require_causal()
-    width = served.lm.config.width
+    """/v1/embeddings: `LanguageModel.embed` of each text, of length 1 unless `normalize` is false."""
+    width = served.lm.config.output_width
     if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
     prompts = await served.read(body.input, lambda: read_prompts(served, body.input, "input"))
@@ -89,9 +85,7 @@ async def embed(served: Served, body: EmbeddingRequest, share: Share) -> dict[st
 
 
 def _embeddings(served: Served, texts: list[list[int]], body: EmbeddingRequest) -> list[Any]:
-    vectors = served.scorer.mean_states(texts)
-    if body.normalize is not False:
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(_LEAST)
+    vectors = served.lm.embed_ids(texts, normalize=body.normalize is not False)
     if body.encoding_format == "base64":
         return [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
     return vectors.tolist()

@@ -1,0 +1,159 @@
+"""One vector a text: the mean over its tokens of the model's last hidden states, or what its folder says.
+
+A folder of sentence-transformers lists in `modules.json` what follows the Transformer: how the hidden states are
+pooled (`1_Pooling/config.json`) and whether the vector is brought to length 1; `sentence_bert_config.json` has the
+most tokens of a text. The vectors here are those of that library. Texts are read in batches of similar length;
+padding changes no vector.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from headwater.errors import DataError, UsageError
+from headwater.model import padding_mask
+from headwater.reading import read_json, read_object
+
+if TYPE_CHECKING:
+    from headwater.model import Model
+
+MODULES, SETTINGS = "modules.json", ("sentence_bert_config.json", "config_sentence_transformers.json")
+_TOKENIZER = "tokenizer_config.json"
+MEAN, FIRST, LARGEST, LAST = "mean", "cls", "max", "lasttoken"
+# Names of poolings in files of before sentence-transformers 5.
+_OLD_NAMES = {
+    "pooling_mode_cls_token": FIRST,
+    "pooling_mode_mean_tokens": MEAN,
+    "pooling_mode_max_tokens": LARGEST,
+    "pooling_mode_lasttoken": LAST,
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+}
+_BATCH_TOKENS = 4_096  # padding included
+_LEAST = 1e-12  # instead of dividing by zero
+
+
+@dataclass(frozen=True)
+class EmbeddingRule:
+    """How a text becomes a vector.
+
+    most_tokens: a longer text is cut, with the tokens around it counted; None: to the model's context. source: the
+    folder of sentence-transformers that says so.
+    """
+
+    pooling: str = MEAN
+    normalize: bool = False
+    most_tokens: int | None = None
+    unknown: str = ""  # a module that changes the vector and is not supported
+    source: Path | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> EmbeddingRule:
+        """Return the rule of a model folder: the mean, if it is not a folder of sentence-transformers."""
+        if not (folder / MODULES).is_file():
+            return cls()
+        pooling, normalize, unknown = FIRST, False, ""
+        for module in _modules(folder):
+            kind = str(module.get("type", "")).rpartition(".")[2]
+            if kind == "Pooling":
+                pooling = _pooling(read_object(folder / str(module.get("path")) / "config.json"))
+            elif kind == "Normalize":
+                normalize = True
+            elif kind not in ("Transformer", "Dropout"):
+                unknown = kind
+        settings = read_object(folder / SETTINGS[0])
+        unknown = unknown or ("do_lower_case" if settings.get("do_lower_case") else "")
+        limits = settings.get("max_seq_length"), read_object(folder / _TOKENIZER).get("model_max_length")
+        most = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+        return cls(pooling, normalize, most, unknown, folder)
+
+    def require_known(self) -> None:
+        """Raise UsageError for a folder with a module or a pooling that is not supported."""
+        if self.unknown or self.pooling not in (MEAN, FIRST, LARGEST, LAST):
+            raise UsageError(
+                f"{self.source} has {self.unknown or self.pooling} among its modules",
+                expected="Transformer, Pooling (mean, cls, max or lasttoken) and Normalize",
+                repair="Read it with sentence-transformers",
+            )
+
+    def copy_files(self, folder: Path) -> None:
+        """Copy the files that say so into a folder with the same model."""
+        if self.source is None:
+            return
+        names = [MODULES, *(name for name in SETTINGS if (self.source / name).is_file())]
+        for module in _modules(self.source):
+            config = Path(str(module.get("path"))) / "config.json"
+            if config.parent.name and (self.source / config).is_file():
+                names.append(str(config))
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(self.source / name, folder / name)
+
+    def cut(self, ids: list[int], frame: tuple[Sequence[int], Sequence[int]], context: int) -> list[int]:
+        """Return the ids of a text between those of `frame`, cut to the most tokens."""
+        before, after = frame
+        free = min(self.most_tokens or context, context) - len(before) - len(after)
+        return [*before, *ids[: max(0, free)], *after]
+
+
+@torch.inference_mode()
+def text_vectors(model: Model, texts: Sequence[list[int]], rule: EmbeddingRule) -> npt.NDArray[np.float32]:
+    """Return one vector for each list of ids, (texts, width), by a module in evaluation mode."""
+    rule.require_known()
+    device = model.tokens.weight.device
+    vectors = np.empty((len(texts), model.config.output_width), np.float32)
+    order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    while order:
+        time = len(texts[order[-1]])
+        count = max(1, _BATCH_TOKENS // time)
+        chosen, order = order[-count:], order[:-count]
+        lengths = torch.tensor([len(texts[number]) for number in chosen], device=device)
+        ids = [texts[number] + [0] * (time - len(texts[number])) for number in chosen]
+        mask = {} if model.config.is_causal else {"mask": padding_mask(lengths, time)}
+        pooled = pool(model.hidden(torch.tensor(ids, device=device), **mask), lengths, rule.pooling)
+        vectors[chosen] = pooled.float().cpu().numpy()
+    return vectors
+
+
+def pool(hidden: Tensor, lengths: Tensor, pooling: str = MEAN) -> Tensor:
+    """Return one vector a sequence, padded on the right: (sequences, time, width) -> (sequences, width)."""
+    if pooling == FIRST:
+        return hidden[:, 0]
+    if pooling == LAST:
+        return hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
+    real = (torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None])[:, :, None]
+    if pooling == LARGEST:
+        return hidden.masked_fill(~real, -torch.inf).amax(dim=1)
+    return (hidden * real).sum(dim=1) / lengths[:, None]
+
+
+def unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return vectors of length 1 in the same directions."""
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(_LEAST)
+
+
+def _pooling(config: dict[str, Any]) -> str:
+    given = config.get("pooling_mode")
+    modes = [given] if isinstance(given, str) else [name for key, name in _OLD_NAMES.items() if config.get(key)]
+    return str(modes[0]) if len(modes) == 1 else " and ".join(map(str, modes)) or MEAN
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    """Return what `modules.json` lists, with paths inside the folder."""
+    modules = read_json(folder / MODULES)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise DataError(f"{folder / MODULES} is not a list of modules", expected="sentence-transformers' file")
+    for module in modules:
+        path = Path(str(module.get("path")))
+        if path.is_absolute() or ".." in path.parts:
+            raise DataError(f"{folder / MODULES} has the path {str(path)!r}", expected="one inside the folder")
+    return modules
