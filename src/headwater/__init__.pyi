@@ -1,6 +1,7 @@
 from .errors import HeadwaterError
 from .finetuning.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from .inference.language_model import LanguageModel, load
+from .inference.language_model import LanguageModel
+from .inference.opening import load
 from .quickstart.stages import build_corpus, evaluate, pretrain, train_tokenizer
 from .tokenizer.tokenizer import Tokenizer
 

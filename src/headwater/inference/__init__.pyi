@@ -1,8 +1,9 @@
 from .beams import Beam, BeamSearch
 from .engine import Engine, Generation
 from .inside import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
-from .language_model import LanguageModel, Options, fresh_seed, load
+from .language_model import LanguageModel, Options, fresh_seed
 from .masked import evaluated, fill, framed
+from .opening import load
 from .reading import encode_pairs, windows
 from .request import DEFAULT_TOKENS, Event, Request, encode_prompts, require_context, require_ids
 from .sampling import Alternatives, uniform

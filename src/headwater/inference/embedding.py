@@ -20,11 +20,13 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, UsageError
+from headwater.inference.request import encode_prompts, require_ids
 from headwater.model import padding_mask
 from headwater.reading import read_json, read_object
 
 if TYPE_CHECKING:
-    from headwater.model import Model
+    from headwater.model import Model, ModelConfig
+    from headwater.tokenizer import Tokenizer
 
 MODULES, SETTINGS = "modules.json", ("sentence_bert_config.json", "config_sentence_transformers.json")
 _TOKENIZER = "tokenizer_config.json"
@@ -98,11 +100,26 @@ class EmbeddingRule:
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(self.source / name, folder / name)
 
-    def cut(self, ids: list[int], frame: tuple[Sequence[int], Sequence[int]], context: int) -> list[int]:
-        """Return the ids of a text between those of `frame`, cut to the most tokens."""
-        before, after = frame
-        free = min(self.most_tokens or context, context) - len(before) - len(after)
-        return [*before, *ids[: max(0, free)], *after]
+
+def encode_texts(
+    tokenizer: Tokenizer, texts: Sequence[str], rule: EmbeddingRule, config: ModelConfig
+) -> list[list[int]]:
+    """Return the ids of each text; for a GPT a text without tokens is the token before a text."""
+    if rule.source is not None:
+        texts = [text.strip() for text in texts]  # as sentence-transformers
+    return tokenizer.encode_batch(texts, None) if config.is_masked else encode_prompts(tokenizer, texts)
+
+
+def frame_texts(
+    tokenizer: Tokenizer, texts: Sequence[Sequence[int]], rule: EmbeddingRule, config: ModelConfig
+) -> list[list[int]]:
+    """Return each text cut to the most tokens, between those that the model reads around it."""
+    before, after = tokenizer.frame if config.is_masked else ([], [])
+    free = max(0, min(rule.most_tokens or config.context, config.context) - len(before) - len(after))
+    framed = [[*before, *ids[:free], *after] for ids in texts]
+    for ids in framed:
+        require_ids(ids, config.vocabulary)
+    return framed
 
 
 @torch.inference_mode()
@@ -118,8 +135,8 @@ def text_vectors(model: Model, texts: Sequence[list[int]], rule: EmbeddingRule) 
         chosen, order = order[-count:], order[:-count]
         lengths = torch.tensor([len(texts[number]) for number in chosen], device=device)
         ids = [texts[number] + [0] * (time - len(texts[number])) for number in chosen]
-        mask = {} if model.config.is_causal else {"mask": padding_mask(lengths, time)}
-        pooled = pool(model.hidden(torch.tensor(ids, device=device), **mask), lengths, rule.pooling)
+        mask = None if model.config.is_causal else padding_mask(lengths, time)
+        pooled = pool(model.hidden(torch.tensor(ids, device=device), mask=mask), lengths, rule.pooling)
         vectors[chosen] = pooled.float().cpu().numpy()
     return vectors
 

@@ -1,6 +1,6 @@
 """The object that `hw.load` returns: a model with its tokenizer, to generate and score text.
 
-The computation is in `inference`; this module chooses folder, precision and defaults.
+The computation is in `inference`; this module has the defaults, and `opening` chooses folder and precision.
 """
 
 from __future__ import annotations
@@ -8,16 +8,14 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from headwater import shipped
 from headwater.errors import FolderError, UsageError, counted
 from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.beams import BeamSearch
-from headwater.inference.embedding import MEAN, EmbeddingRule, text_vectors, unit
+from headwater.inference.embedding import MEAN, EmbeddingRule, encode_texts, frame_texts, text_vectors, unit
 from headwater.inference.engine import Engine, Generation, text_pieces
 from headwater.inference.network import Network, Precision
 from headwater.inference.request import (
@@ -29,7 +27,7 @@ from headwater.inference.request import (
     require_ids,
 )
 from headwater.inference.scorer import Scorer, logits_of
-from headwater.model import fingerprint, load_config, model_reader, save_model
+from headwater.model import fingerprint, save_model
 from headwater.reading import compose
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer, missing_tokenizer
@@ -70,49 +68,6 @@ class Options(GenerateOptions, total=False):
 def fresh_seed() -> int:
     """Return a random seed that is short enough to type."""
     return secrets.randbelow(1_000_000)
-
-
-def load(
-    model: str | Path,
-    *,
-    tokenizer: str | Path | None = None,
-    precision: Precision | str = "fp32",
-    device: str = "auto",
-    slots: int = 8,
-    download: bool = False,
-    compose: bool = True,
-) -> LanguageModel:
-    """Open a model folder, Headwater's or Hugging Face's, a shipped model, or a hub name.
-
-    tokenizer: a folder, "gpt2" or "gpt1", for a model folder without a tokenizer. Without one, only `logits`
-    works; calls with text raise MismatchError.
-    precision: "fp32", "bf16", "int8", "int4" (only weights) or "auto"; see `inference.backends`.
-    device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
-    slots: the number of continuations at the same time; each has a context of keys and values.
-    download: download a hub name or a tokenizer that is not on this machine.
-    compose: bring every text into Unicode's composed form (NFC): both forms of 각 or é give the same answers.
-
-    Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
-    available, MismatchError for a tokenizer that does not fit the model.
-    """
-    import torch
-
-    from headwater.device import choose_device
-
-    folder = shipped.resolve(model, download=download)
-    chosen_device = choose_device(device, training=False)
-    config = load_config(folder)
-    precision = choose_precision(precision, config, chosen_device)
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    read = model_reader(folder, dtype=dtype, device=chosen_device)
-    with ThreadPoolExecutor(1) as pool:
-        opening = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
-        opened = read()
-    tokens = opening.result()
-    rule = EmbeddingRule.read(folder)
-    return LanguageModel(
-        opened, tokens, precision=precision, slots=slots, reload=read, compose=compose, embedding=rule
-    )
 
 
 class LanguageModel:
@@ -381,28 +336,19 @@ class LanguageModel:
         The mean over the text's tokens of the model's last hidden states; for a folder of sentence-transformers,
         that library's vector. A longer text than the model reads is cut. normalize: bring vectors to length 1.
         """
-        given = check_prompts(texts)
+        given = [texts] if isinstance(texts, str) else list(texts)
         for text in given:
             check_text(text)
-        read = [self.as_read(text.strip() if self._embedding.source else text) for text in given]
-        vectors = self.embed_ids(self._embedded_ids(read), normalize=normalize)
-        return vectors[0] if isinstance(texts, str) else vectors
-
-    def _embedded_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return ids; a text without tokens has those around it, or the one before a text."""
-        return (
-            self.tokenizer.encode_batch(texts, None)
-            if self.config.is_masked
-            else encode_prompts(self.tokenizer, texts)
+        encoded = encode_texts(
+            self.tokenizer, [self.as_read(text) for text in given], self._embedding, self.config
         )
+        vectors = self.embed_ids(encoded, normalize=normalize)
+        return vectors[0] if isinstance(texts, str) else vectors
 
     def embed_ids(self, texts: Sequence[list[int]], *, normalize: bool = False) -> npt.NDArray[np.float32]:
         """Return what `embed` returns for texts as token ids, without `[CLS]` and `[SEP]`."""
         rule, config = self._embedding, self.config
-        frame = self.tokenizer.frame if config.is_masked else ([], [])
-        framed = [rule.cut(ids, frame, config.context) for ids in texts]
-        for ids in framed:
-            require_ids(ids, config.vocabulary)
+        framed = frame_texts(self.tokenizer, texts, rule, config)
         if config.is_causal and rule.pooling == MEAN:
             rule.require_known()
             vectors = self.scorer.mean_states(framed)
