@@ -42,7 +42,7 @@ NAVIGATION = {
         *("tutorials/own-text.ko", "tutorials/korean", "tutorials/own-labels.ko"),
         *("tutorials/ten-minutes.ko", "tutorials/serve.ko"),
         *("reading/questions.ko", "reading/basics.ko", "reading/gpt1.ko", "reading/gpt2.ko"),
-        *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko", "your-model.ko"),
+        *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko", "your-model.ko", "install.ko"),
     ),
     "Guides": (
         *("your-model", "corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "models"),

@@ -307,7 +307,13 @@ JOURNEYS = {
     ),
     "korean": Journey(
         (
-            *("korean/tokenizer.sh", "readme/ko_first.sh", "readme/ko_flow.sh", "korean/classifier.py"),
+            *(
+                "korean/tokenizer.sh",
+                "korean/model.sh",
+                "readme/ko_first.sh",
+                "readme/ko_flow.sh",
+                "korean/classifier.py",
+            ),
             *("korean/sentiment.py", "korean/finetune.sh"),
         ),
         {
