@@ -212,7 +212,8 @@ def make_corpus(tmp_path: Path) -> Callable[[Sequence[Any]], Path]:
     def make(documents: Sequence[Any]) -> Path:
         out = tmp_path / f"corpus-{len(made)}"
         with Stage(out, kind="corpus", config={}, inputs={}).write() as work:
-            write_documents(documents, work)
+            labels = dict.fromkeys(label for document in documents for label in document.labels)
+            write_documents(documents, work, list(labels))
         made.append(out)
         return out
 

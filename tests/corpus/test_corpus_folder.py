@@ -33,7 +33,8 @@ DOCUMENTS = st.lists(
 
 def write(documents: list[Document], out: Path) -> None:
     with Stage(out, kind="corpus", config={}, inputs={}).write() as work:
-        assert write_documents(iter(documents), work) == len(documents)
+        labels = dict.fromkeys(label for document in documents for label in document.labels)
+        assert write_documents(iter(documents), work, list(labels)) == len(documents)
 
 
 @settings(max_examples=40, deadline=None)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headwater.corpus.building.sealed import read_sealed, write_sealed
+from headwater.corpus.building.plan import sealed, unsealed
 from headwater.errors import FolderError
 from headwater.storage import Stage, atomic_write, folder_lock, open_folder, save_array, write_text
 from headwater.storage import files as storage
@@ -181,9 +181,9 @@ def test_an_array_that_finds_no_room_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_sealed_file_that_was_altered_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    write_sealed(path, {"tasks": [1, 2]})
-    assert read_sealed(path) == {"tasks": [1, 2]}
-    path.write_text(path.read_text().replace("2", "3", 1))
-    with pytest.raises(FolderError, match=r"plan\.json"):
-        read_sealed(path)
+    path = tmp_path / "plan.jsonl"
+    line = sealed({"tasks": [1, 2]})
+    assert unsealed(line, path) == {"tasks": [1, 2]}
+    for damaged in (line.replace(b"2", b"3", 1), line[:-3], b"[]", b""):
+        with pytest.raises(FolderError, match=r"plan\.jsonl"):
+            unsealed(damaged, path)

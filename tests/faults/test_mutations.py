@@ -146,7 +146,7 @@ def _report(folder: Path) -> Any:
 
 def _pages(folder: Path) -> Any:
     from headwater.corpus import read_pages
-    from headwater.corpus.building.tasks import open_source
+    from headwater.corpus.building.plan import open_source
 
     open_source(0, folder)
     return [page for path in sorted(folder.glob("*.warc.gz")) for page in read_pages(path, [])]
@@ -251,20 +251,20 @@ def test_the_parts_of_a_killed_build_are_checked_before_joining(
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
     from headwater.corpus import BuildConfig
-    from headwater.corpus.building.parts import run_task
+    from headwater.corpus.building.parts import TaskRunner
     from headwater.corpus.building.pipeline import _plan, _stage
     from headwater.storage import Destination
 
     done = 0
     sources = ["../world/texts", "../world/rows.jsonl"]
-    names = ("documents-00000.parquet", "fingerprints.npy", "account.json")
+    names = ("documents.arrow", "fingerprints.npy", "account.json")
     for name in names:
         for number in range(4):
             trial = campaign.trial("build")
             with contextlib.chdir(trial):  # for relative names as on a command line
                 stage, opened = _stage(sources, Destination("out"), BuildConfig())
                 plan = _plan(opened, stage, BuildConfig())
-                run_task(plan, 0)
+                TaskRunner(plan).run(0)
                 path = plan.part(0) / name
                 content = path.read_bytes()
                 changes = list(mutations(content, b"other", campaign.random))

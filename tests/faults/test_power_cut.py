@@ -100,7 +100,9 @@ def test_a_corpus_is_on_the_disk_before_it_has_its_name(disk: Disk, tmp_path: Pa
         (work / "inner").mkdir()
         (work / "inner" / "more").write_text("text")
         # A label that comes late has the shard written again.
-        write_documents([Document(str(n), "text " * 9, labels={"a": "b"} if n else {}) for n in range(2)], work)
+        write_documents(
+            [Document(str(n), "text " * 9, labels={"a": "b"} if n else {}) for n in range(2)], work, ["a"]
+        )
     assert "corpus" in disk.named
     assert disk.lost == []
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater import shipped
-from headwater.corpus import build_corpus, load_recipe, read_documents, training_grams, write_documents
+from headwater.corpus import build_corpus, load_recipe, measure, read_documents, training_grams, write_documents
 from headwater.errors import DataError, counted, duration
 from headwater.evaluation import VERSION, DataFiles, Figure, Results, evaluate, select
 from headwater.inference import load
@@ -165,7 +165,8 @@ class Laboratory:
             if not stage.is_complete():
                 with stage.write() as work:
                     wanted = part == "held-out"
-                    write_documents((d for d in read_documents(whole) if (d.id in held_out) == wanted), work)
+                    documents = (d for d in read_documents(whole) if (d.id in held_out) == wanted)
+                    write_documents(documents, work, measure(whole).labels)
             parts.append(out)
         return parts[0], parts[1]
 

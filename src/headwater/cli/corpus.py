@@ -209,6 +209,9 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
         guessed = {name: count for name, count in funnel.get("encodings", {}).items() if mark in name}
         if guessed:
             lines.append(f"  {what}: {', '.join(f'{count:,} {name}' for name, count in guessed.items())}")
+    for what, entry in funnel.get("left_out", {}).items():
+        first = f" (first: {entry['examples'][0][:80]})" if entry["examples"] else ""
+        lines.append(f"  left out: {what}: {entry['count']:,}{first}")
     if replaced := funnel.get("replaced"):
         lines.append(f"  with U+FFFD, in place of lost characters: {counted(replaced, 'document')}")
     if composed := funnel.get("composed"):

@@ -1,6 +1,7 @@
-from .building.pipeline import build_corpus, prepare_slurm, read_funnel
+from .building.join import read_funnel
+from .building.parts import documents_of
+from .building.pipeline import build_corpus, prepare_slurm
 from .building.recipes import BuildConfig, load_recipe
-from .building.tasks import documents_of
 from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams
 from .division import Part, check_fraction, split

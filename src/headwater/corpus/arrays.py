@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from headwater.errors import ResourceError
+
 PARTITION_ROWS = 500_000
 PARTITIONS = 64
+MOST_ROWS = 1 << 32
 _BLOCK_ROWS = 65_536
 
 
@@ -65,7 +68,13 @@ def partitions(
     the rows, (rows,), counted through all files. It has about PARTITION_ROWS rows if the keys are uniform. At
     most PARTITIONS parts are made, because each costs one more pass over the files.
     """
-    starts = np.cumsum([0, *row_counts(paths)]).tolist()
+    starts = np.cumsum([0, *row_counts(paths)], dtype=np.int64).tolist()
+    if starts[-1] > MOST_ROWS:
+        raise ResourceError(
+            f"duplicates are searched among {starts[-1]:,} documents",
+            expected=f"at most {MOST_ROWS:,}, since they are numbered in 32 bits",
+            repair="Build several corpora of fewer documents",
+        )
     count = min(PARTITIONS, -(-starts[-1] // PARTITION_ROWS)) or 1
     for low, high in pairwise(2**64 * part // count for part in range(count + 1)):
         yield _part(paths, starts, columns, low, high - 1)

@@ -8,7 +8,7 @@ for a corpus of any size. The sources decide what a document is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,27 +56,23 @@ def make_id(*parts: str) -> str:
     return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def write_documents(documents: Iterable[Document], folder: Path) -> int:
+def write_documents(documents: Iterable[Document], folder: Path, labels: Sequence[str] = ()) -> int:
     """Write `documents` into `folder` as documents-00000.parquet, …; return their number.
 
-    All shards have the same columns, one for each label of any document.
+    All shards have a column for each of `labels`; raises ValueError for a document with another one.
     """
-    shards: list[tuple[Path, list[str]]] = []
-    count = 0
+    shards = count = 0
+    schema = _schema(labels)
     with storage_errors(folder):
-        writer = _Shard(folder / _shard_name(0))
+        writer = _Shard(folder / _shard_name(0), schema)
         for document in documents:
             if writer.bytes >= SHARD_BYTES:
-                shards.append(writer.close())
-                writer = _Shard(folder / _shard_name(len(shards)))
+                writer.close()
+                shards += 1
+                writer = _Shard(folder / _shard_name(shards), schema)
             writer.add(document)
             count += 1
-        if count or not shards:
-            shards.append(writer.close())
-        labels = list(dict.fromkeys(label for _, own in shards for label in own))
-        for path, own in shards:
-            if own != labels:
-                _add_columns(path, labels).close()
+        writer.close()
     return count
 
 
@@ -94,8 +90,15 @@ def read_shard(path: AnyFile) -> Iterator[Document]:
     with ParquetTable(path) as file:
         labels = _labels(file)
         for batch in file.batches(_BATCH_DOCUMENTS):
-            fields = [batch.column(name).to_pylist() for name in COLUMNS]
-            values = [batch.column(name).to_pylist() for name in labels]
+            try:
+                fields = [batch.column(name).to_pylist() for name in COLUMNS]
+                values = [batch.column(name).to_pylist() for name in labels]
+            except UnicodeDecodeError:
+                raise DataError(
+                    f"{path} has text that is not UTF-8",
+                    expected="a corpus that headwater corpus build wrote",
+                    repair="Make it again, or leave it out",
+                ) from None
             for number, (identity, text, source, url, date, language) in enumerate(zip(*fields, strict=True)):
                 own = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
                 own = {name: value for name, value in own.items() if value is not None}
@@ -132,16 +135,21 @@ def shard_paths(corpus: str | Path) -> list[AnyFile]:
 
 
 class _Shard:
-    """One Parquet file being written. It is rewritten if a later row group has a new label."""
+    """One Parquet file being written."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.bytes = path, 0
+    def __init__(self, path: Path, schema: Any) -> None:
+        import pyarrow.parquet
+
+        self.bytes = 0
+        self._schema = schema
+        self._labels = schema.names[len(COLUMNS) :]
         self._rows: list[Document] = []
         self._group_bytes = 0
-        self._labels: list[str] = []
-        self._writer: Any = None
+        self._writer = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
 
     def add(self, document: Document) -> None:
+        if unknown := document.labels.keys() - self._labels:
+            raise ValueError(f"a document has the label {min(unknown)!r}, expected {self._labels}")
         size = len(document.text.encode("utf-8"))
         if size > DOCUMENT_BYTES:
             raise DataError(
@@ -155,30 +163,19 @@ class _Shard:
         if self._group_bytes >= GROUP_BYTES or len(self._rows) >= GROUP_DOCUMENTS:
             self._flush()
 
-    def close(self) -> tuple[Path, list[str]]:
+    def close(self) -> None:
         self._flush()
         self._writer.close()
-        return self.path, self._labels
 
     def _flush(self) -> None:
         import pyarrow
 
-        if self._writer is not None and not self._rows:
-            return
-        new = dict.fromkeys(label for document in self._rows for label in document.labels)
-        labels = list(dict.fromkeys([*self._labels, *new]))
-        if self._writer is not None and labels != self._labels:
-            self._writer.close()
-            self._writer = _add_columns(self.path, labels)
-        self._labels = labels
-        schema = _schema(labels)
-        if self._writer is None:
-            self._writer = _open_writer(self.path, schema)
         columns: dict[str, list[str | None]] = {
             name: [getattr(document, name) for document in self._rows] for name in COLUMNS
         }
-        columns |= {label: [document.labels.get(label) for document in self._rows] for label in labels}
-        self._writer.write_table(pyarrow.table(columns, schema=schema))
+        columns |= {label: [document.labels.get(label) for document in self._rows] for label in self._labels}
+        if self._rows:
+            self._writer.write_table(pyarrow.table(columns, schema=self._schema))
         self._rows, self._group_bytes = [], 0
 
 
@@ -186,7 +183,7 @@ def _shard_name(index: int) -> str:
     return f"documents-{index:05d}.parquet"
 
 
-def _schema(labels: list[str]) -> Any:
+def _schema(labels: Sequence[str]) -> Any:
     import pyarrow
 
     clash = [label for label in labels if label in COLUMNS]
@@ -195,31 +192,3 @@ def _schema(labels: list[str]) -> Any:
     fields = [pyarrow.field(name, pyarrow.string(), nullable=False) for name in COLUMNS]
     fields += [pyarrow.field(label, pyarrow.string(), nullable=True) for label in labels]
     return pyarrow.schema(fields)
-
-
-def _open_writer(path: Path, schema: Any) -> Any:
-    import pyarrow.parquet
-
-    return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
-
-
-def _add_columns(path: Path, labels: list[str]) -> Any:
-    """Rewrite `path`, row group by row group, with a column for each of `labels`; return its open writer.
-
-    New columns are null.
-    """
-    import pyarrow.parquet
-
-    schema = _schema(labels)
-    old = path.with_suffix(".old")
-    path.rename(old)
-    writer = _open_writer(path, schema)
-    with pyarrow.parquet.ParquetFile(old) as file:
-        for index in range(file.num_row_groups):
-            table = file.read_row_group(index)
-            for label in labels:
-                if label not in table.column_names:
-                    table = table.append_column(label, pyarrow.nulls(len(table), pyarrow.string()))
-            writer.write_table(table.select(schema.names).cast(schema))
-    old.unlink()
-    return writer

@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, StorageError
 
 ATTEMPTS = 3
 _START_SECONDS = 120.0
@@ -31,6 +32,10 @@ class WorkerDied(Exception):
     def __init__(self, request: Any, status: int = 0, *, timed_out: bool = False) -> None:
         super().__init__(request)
         self.request, self.status, self.timed_out = request, status, timed_out
+
+
+class WorkerFailed(RuntimeError):
+    """A bug: a request raised what is not a HeadwaterError. The text is the traceback of the worker."""
 
 
 class WorkerProcess:
@@ -60,7 +65,7 @@ class WorkerProcess:
     def ask(self, request: Any, seconds: float = threading.TIMEOUT_MAX) -> Any:
         """Return the reply to a request, or raise the HeadwaterError that it raised.
 
-        Raises WorkerDied if the process ends first; kills it after `seconds`.
+        Raises WorkerFailed for another error, WorkerDied if the process ends first; kills it after `seconds`.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -76,7 +81,7 @@ class WorkerProcess:
             raise WorkerDied(request, self._process.wait(), timed_out=self._timed_out) from None
         finally:
             watchdog.cancel()
-        if isinstance(reply, HeadwaterError):
+        if isinstance(reply, HeadwaterError | WorkerFailed):
             raise reply
         return reply
 
@@ -115,12 +120,23 @@ class WorkerPool:
             self._idle.pop().stop()
 
     def replies(self, requests: Sequence[Any]) -> Iterator[Any]:
-        """Yield the replies in the order of completion; raise what a request raised, or WorkerDied."""
+        """Yield the replies in the order of completion; raise what a request raised, or WorkerDied.
+
+        The other requests are answered first, unless storage or the program failed.
+        """
+        failed: HeadwaterError | WorkerDied | None = None
         with ThreadPoolExecutor(max(1, min(self.count, len(requests)))) as threads:
             futures = [threads.submit(self._ask, request) for request in requests]
             try:
                 for future in as_completed(futures):
-                    yield future.result()
+                    try:
+                        reply = future.result()
+                    except StorageError:
+                        raise
+                    except (HeadwaterError, WorkerDied) as error:
+                        failed = failed or error
+                    else:
+                        yield reply
             except BaseException as error:
                 threads.shutdown(wait=False, cancel_futures=True)
                 if not isinstance(error, Exception):  # after Ctrl-C do not wait for the running requests
@@ -128,6 +144,8 @@ class WorkerPool:
                     for worker in list(self._busy):
                         worker.kill()
                 raise
+        if failed is not None:
+            raise failed
 
     def _ask(self, request: Any) -> Any:
         for _ in range(ATTEMPTS):
@@ -173,6 +191,10 @@ def _serve(handler: str, *arguments: str) -> None:
             reply = None if request == _READY else answer(request)
         except HeadwaterError as error:
             reply = error
+        except MemoryError:  # the process ends: a new one has its memory back
+            raise
+        except Exception:
+            reply = WorkerFailed(traceback.format_exc())
         try:
             pickle.dump(reply, replies)
             replies.flush()
@@ -181,4 +203,5 @@ def _serve(handler: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    _serve(*sys.argv[1:])
+    # As a module of its own name: the parent cannot unpickle a class of this process's __main__.
+    import_module("headwater.corpus.workers")._serve(*sys.argv[1:])

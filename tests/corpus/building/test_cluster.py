@@ -17,10 +17,10 @@ import pytest
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, prepare_slurm
 from headwater.corpus.building import cluster
-from headwater.corpus.building import parts as build_parts
-from headwater.corpus.building import tasks as sources
-from headwater.corpus.building.parts import BuildPlan
-from headwater.errors import DataError, ResourceError, StorageError
+from headwater.corpus.building import plan as sources
+from headwater.corpus.building.parts import TaskRunner
+from headwater.corpus.building.plan import BuildPlan
+from headwater.errors import ResourceError, StorageError
 from headwater.storage import open_folder
 
 
@@ -82,7 +82,7 @@ def test_slurm_jobs_do_the_build(
     subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True, cwd=tmp_path)
     first, second = (tmp_path / "log").read_text().splitlines()
     assert first == "--parsable --partition=cpu tasks.slurm"
-    assert second == "--dependency=afterok:4711 --partition=cpu finish.slurm"
+    assert second == "--dependency=afterany:4711 --partition=cpu finish.slurm"
     build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
 
@@ -110,25 +110,25 @@ def test_a_source_that_a_node_does_not_have_is_not_left_out(tmp_path: Path) -> N
     plan.folder.mkdir()
     (files / "01.jsonl").unlink()
     with pytest.raises(ResourceError, match=r"01\.jsonl does not exist on "):
-        build_parts.run_task(plan, 1)
+        TaskRunner(plan).run(1)
     assert plan.missing() == [0, 1]
 
 
 def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     pytest.importorskip("datatrove")
     from headwater.corpus.building.cluster import DoTask, raise_error
-    from headwater.corpus.building.tasks import open_source
+    from headwater.corpus.building.plan import open_source
 
     files = write_files(tmp_path / "files", 3)
-    (files / "02.jsonl").write_text('{"text": "A row."}\nbroken\n')
     plan = BuildPlan(tmp_path / "parts", BuildConfig(), tuple(open_source(0, files).tasks))
     plan.folder.mkdir()
     plan.save()
+    (files / "02.jsonl").unlink()
     step = DoTask(str(plan.folder))
     for rank in range(3):
         assert list(step.run(None, rank, 3)) == []
     assert plan.missing() == [2]
-    with pytest.raises(DataError, match=r"02\.jsonl"):
+    with pytest.raises(ResourceError, match=r"02\.jsonl"):
         raise_error(plan)
 
 
@@ -146,7 +146,7 @@ def test_an_error_of_an_earlier_attempt_does_not_end_this_one(
 
         def run(self) -> None:
             for number in plan.missing():
-                build_parts.run_task(plan, number)
+                TaskRunner(plan).run(number)
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     monkeypatch.setitem(sys.modules, "datatrove.executor.ray", SimpleNamespace(RayPipelineExecutor=Executor))
@@ -164,19 +164,19 @@ def test_a_missing_ray_cluster_gives_one_message_and_no_loss(
     command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--engine", "ray"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
-    original = build_parts._fill_part
+    original = TaskRunner._fill
 
     def failing(*arguments: Any) -> None:
         raise StorageError("the disk is full")
 
     def once(*arguments: Any) -> None:
         original(*arguments)
-        monkeypatch.setattr(build_parts, "_fill_part", failing)
+        monkeypatch.setattr(TaskRunner, "_fill", failing)
 
-    monkeypatch.setattr(build_parts, "_fill_part", once)
+    monkeypatch.setattr(TaskRunner, "_fill", once)
     with pytest.raises(StorageError):
         build_corpus([files], tmp_path / "corpus")
-    monkeypatch.setattr(build_parts, "_fill_part", original)
+    monkeypatch.setattr(TaskRunner, "_fill", original)
     for address, words in (
         (f"127.0.0.1:{free}", f"no Ray cluster answers at 127.0.0.1:{free}"),
         ("", "timed out"),

@@ -7,6 +7,7 @@ import gzip
 import sys
 import zipfile
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,20 @@ import pytest
 pytest.importorskip("resiliparse")
 pytest.importorskip("fastwarc")
 
-from headwater.corpus import BuildConfig, Page, extract_page, read_pages
-from headwater.corpus.extract import page_text as extract_module
+from headwater.corpus import (
+    BuildConfig,
+    Page,
+    build_corpus,
+    extract_page,
+    read_documents,
+    read_funnel,
+    read_pages,
+)
+from headwater.corpus.extract import extractor as extract_module
 from headwater.corpus.extract.charset import decode
-from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, tidy, wiki_text
+from headwater.corpus.extract.extractor import MEMORY_BYTES, Extractor
+from headwater.corpus.extract.page_text import tidy
+from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
 from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.pages import PAGE_BYTES, holds_pages
@@ -210,29 +221,30 @@ def test_pages_that_stall_or_end_the_extractor_are_set_aside(monkeypatch: pytest
     nested = b"<div>" * 100_000 + b"deep"
     good = [Page(f"good-{i}", b"<p>text</p>") for i in range(40)]
     pages = [*good[:20], Page("nested", nested), *good[20:]]
-    with Extractor(seconds=2.0) as extractor:
+    with closing(Extractor(seconds=2.0)) as extractor:
         found = [
-            (page.name, text, reason) for _, page, text, reason in extractor.texts(("", page) for page in pages)
+            (page.name, text, reason)
+            for _, page, (text, reason, *_) in extractor.texts(("", page) for page in pages)
         ]
         assert [name for name, _, _ in found] == [page.name for page in pages]
         assert {text for name, text, _ in found if name != "nested"} == {"text"}
         assert [reason for name, _, reason in found if name == "nested"] == ["the extractor took longer than 2 s"]
-    with Extractor() as extractor:
+    with closing(Extractor()) as extractor:
         texts = extractor.texts(("", page) for page in (*good[:3], Page("killer", b"kill"), *good[3:5]))
         first = next(texts)
-        assert (first[1].name, first[2]) == ("good-0", "text")
+        assert (first[1].name, first[2].text) == ("good-0", "text")
         assert extractor._worker is not None
         extractor._worker.kill()
         rest = list(texts)
-        assert [page.name for _, page, _, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
-        assert sum(reason == "the extractor crashed on it" for *_, reason in rest) <= 1
+        assert [page.name for _, page, _ in rest] == ["good-1", "good-2", "killer", "good-3", "good-4"]
+        assert sum(found.reason == "the extractor crashed on it" for *_, found in rest) <= 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="on Linux only")
 def test_the_extracting_process_has_a_limit_of_memory() -> None:
     import resource
 
-    with Extractor() as extractor:
+    with closing(Extractor()) as extractor:
         list(extractor.texts([("", Page("a", b"<p>text</p>"))]))
         assert extractor._worker is not None
         limits = resource.prlimit(extractor._worker._process.pid, resource.RLIMIT_AS)
@@ -240,8 +252,8 @@ def test_the_extracting_process_has_a_limit_of_memory() -> None:
 
 
 def test_an_exception_in_an_extractor_is_a_reason() -> None:
-    with Extractor() as extractor:
-        [(_, _, text, reason)] = extractor.texts([("", Page("a", b"x", kind="nonsense", charset="utf-8"))])  # type: ignore[arg-type]
+    with closing(Extractor()) as extractor:
+        [(_, _, (text, reason, *_))] = extractor.texts([("", Page("a", b"x", kind="nonsense", charset="utf-8"))])  # type: ignore[arg-type]
         assert (text, reason) == ("x", "")
         pages = [Page("empty", b""), Page("nul", b"\x00" * 100), Page("noise", bytes(range(256)) * 50)]
         assert len(list(extractor.texts(("", page) for page in pages))) == 3
@@ -344,11 +356,77 @@ def test_articles_of_a_wiki(tmp_path: Path) -> None:
     ],
 )
 def test_wiki_markup_takes_no_prose_with_it(markup: str, prose: str) -> None:
-    assert wiki_text(markup) == prose
+    assert wiki_text(markup)[0] == prose
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose", "left_out"),
+    [
+        (
+            "It covers {{convert|3450|m2}}, or {{cvt|5|ft|6|in|cm}} by {{convert|10|to|20|km|mi|abbr=on}}.",
+            "It covers 3,450 m2, or 5 ft 6 in by 10 to 20 km.",
+            {},
+        ),
+        ("{{formatnum:12345}} in {{circa|1890}}, {{val|2|u=cm}}", "12,345 in c. 1890, 2 cm", {}),
+        ("{{nowrap|By {{lang|fr|''Jean''}}}} of H{{sub|2}}O{{cn|date=May}}", "By Jean of H2O", {}),
+        (
+            "On {{start date|2010|1|5|df=yes}} and {{birth date|1950|3|2}}.",
+            "On 5 January 2010 and March 2, 1950.",
+            {},
+        ),
+        ("홍길동({{llang|en|Hong}}, {{출생일|1950|3|2}} ~ )은", "홍길동(Hong, 1950년 3월 2일 ~ )은", {}),
+        ("Speed is <math>v=3</math>. (IPA: {{IPA|x}}) ({{IPA|y}})", "Speed is v=3. (IPA: )", {}),
+        (
+            "It is. The {{weird|x}} was {{lang|fr|là}}. It ends.\n{{odd|x}}\nEnd.",
+            "It is. It ends.\nEnd.",
+            {"sentences with a template that is not known": 1, "templates that are not known": 1},
+        ),
+        (
+            "{{Infobox|a={{nested}}}}'''R''' is.<ref>a</ref>{|\n|a\n|}",
+            "R is.",
+            {"boxes": 1, "footnotes": 1, "tables": 1},
+        ),
+        ("[[UTC+09:00]] of [[Re:Zero]] on [[Help:A|help]]", "UTC+09:00 of Re:Zero on help", {}),
+        (
+            "물.\n== 같이 보기 ==\n* [[얼음]]\n== 외부 링크 ==\n* [http://e.org 물]\n",
+            "물.\n",
+            {"sections without prose": 2},
+        ),
+    ],
+)
+def test_templates_keep_their_text_or_their_sentence_is_counted(
+    markup: str, prose: str, left_out: dict[str, int]
+) -> None:
+    assert wiki_text(markup) == (prose, left_out)
+
+
+def test_a_dump_names_its_name_spaces_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    spaces = '<siteinfo><namespaces><namespace key="6">Dosya</namespace></namespaces></siteinfo>'
+    articles = [
+        ("River", 0, "It ran. [[Dosya:a.jpg|The mill]]It {{odd|x}} ran. It ended."),
+        ("Talk:River", 1, "No."),
+    ]
+    pages = "".join(
+        f"<page><title>{title}</title><ns>{space}</ns><revision><text>{text}</text></revision></page>"
+        for title, space, text in articles
+    )
+    (tmp_path / "dump.xml").write_text(f"<mediawiki>{spaces}{pages}</mediawiki>")
+    build_corpus([tmp_path / "dump.xml"], tmp_path / "corpus")
+    assert [document.text for document in read_documents(tmp_path / "corpus")] == ["It ran. It ended."]
+    counts = {what: entry["count"] for what, entry in read_funnel(tmp_path / "corpus")["left_out"].items()}
+    assert counts == {"pages that are not articles": 1, "sentences with a template that is not known": 1}
+
+
+def test_a_warc_in_one_gzip_member_is_whole(tmp_path: Path) -> None:
+    records = b"".join(warc_record(f"http://a.org/{number}", HTML.encode()) for number in range(6))
+    (tmp_path / "a.warc.gz").write_bytes(gzip.compress(records))
+    notes: list[str] = []
+    assert len(list(read_pages(tmp_path / "a.warc.gz", notes))) == 6
+    assert notes == []
 
 
 def test_wiki_markup_that_never_closes_ends() -> None:
-    assert "text" in wiki_text("{{" * 1000 + "[[" * 1000 + "text" + "'" * 50)
+    assert "text" in wiki_text("{{" * 1000 + "[[" * 1000 + "text" + "'" * 50)[0]
 
 
 def test_gutenberg_keeps_only_the_book() -> None:
@@ -376,9 +454,9 @@ def test_names_decide_which_files_have_pages() -> None:
 def test_real_pages_of_common_crawl(data: Path) -> None:
     notes: list[str] = []
     texts = {}
-    with Extractor() as extractor:
+    with closing(Extractor()) as extractor:
         for path in sorted((data / "webtext-pipeline" / "warc").iterdir()):
-            for _, page, text, reason in extractor.texts(("", page) for page in read_pages(path, notes)):
+            for _, page, (text, reason, *_) in extractor.texts(("", page) for page in read_pages(path, notes)):
                 assert not reason
                 texts[page.url, page.kind] = text
     assert notes == []

@@ -18,14 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus import BuildConfig, Document, build_corpus, read_funnel
-from headwater.corpus.building.tasks import Account, open_source, read_task
+from headwater.corpus.building.documents import Account, DocumentReader
+from headwater.corpus.building.plan import open_source
 from headwater.corpus.sources import text as text_module
 from headwater.errors import DataError
 
 
 def read_source(source: Path, field: str = "text") -> list[Document]:
     config = BuildConfig(text_field=field)
-    documents = [d for task in open_source(0, source).tasks for d in read_task(task, config, Account())]
+    documents = [d for task in open_source(0, source).tasks for d in DocumentReader(config).read(task, Account())]
     if not documents:
         raise DataError(f"{source.name} is empty")
     return documents
@@ -102,7 +103,7 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, form: str, packed: str
     path = tmp_path / f"a{form}{packed}"
     path.write_bytes(PACKERS[packed](FORMS[form].encode()))
     assert [(d.text, d.url) for d in read_source(path, "body")] == [('one,\n"two"', "http://a"), ("둘", "")]
-    assert open_source(0, tmp_path).others == []
+    assert open_source(0, tmp_path).skipped == []
 
 
 def test_a_list_of_texts_and_a_packed_text(tmp_path: Path) -> None:
@@ -129,7 +130,9 @@ def test_an_unreadable_file_of_a_folder_is_set_aside_whole(tmp_path: Path) -> No
     for name, (content, _) in unusable.items():
         (tmp_path / name).write_bytes(content)
     account = Account()
-    documents = [d for task in open_source(0, tmp_path).tasks for d in read_task(task, BuildConfig(), account)]
+    documents = [
+        d for task in open_source(0, tmp_path).tasks for d in DocumentReader(BuildConfig()).read(task, account)
+    ]
     assert [document.text for document in documents] == ["A text."]
     for (name, (_, reason)), aside, note in zip(unusable.items(), account.aside, account.notes, strict=True):
         assert aside["source"] == f"{tmp_path.name}/{name}"
@@ -156,7 +159,7 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     assert texts_of(tmp_path / "books") == ["a.md", "b.txt", "sub/c.txt"]
-    assert open_source(0, tmp_path / "books").others == ["e.docx"]
+    assert open_source(0, tmp_path / "books").skipped == ["e.docx"]
 
 
 @pytest.mark.parametrize(

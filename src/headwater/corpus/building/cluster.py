@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater import errors
-from headwater.corpus.building.parts import BuildPlan, run_task
+from headwater.corpus.building.parts import TaskRunner
+from headwater.corpus.building.plan import BuildPlan
 from headwater.errors import HeadwaterError, ResourceError, StorageError, require_extra
 from headwater.reading import read_json
 from headwater.storage import write_json, write_text
@@ -45,7 +46,8 @@ class DoTask(PipelineStep):  # type: ignore[misc]
         """See datatrove; saves a user's error for the build that waits."""
         plan = BuildPlan.load(Path(self.folder))
         try:
-            run_task(plan, rank)
+            with TaskRunner(plan) as runner:
+                runner.run(rank)
         except HeadwaterError as error:
             save_error(plan, error)
         yield from ()
@@ -142,22 +144,26 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
         submit,
         "#!/bin/sh\n# Arguments are passed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
         f'cd {logs}\njob=$(sbatch --parsable "$@" tasks.slurm)\n'
-        'sbatch --dependency=afterok:"${job%%;*}" "$@" finish.slurm\n',
+        'sbatch --dependency=afterany:"${job%%;*}" "$@" finish.slurm\n',
     )
     return submit
 
 
 def _do_tasks(folder: Path, first: int, stride: int) -> int:
-    """Do every `stride`-th task from `first`, as one job of a Slurm array; return the exit status."""
+    """Do every `stride`-th task from `first`, as one job of a Slurm array; return the exit status.
+
+    A task that fails does not keep the others from being done; the build that joins the parts tries it again.
+    """
     plan = BuildPlan.load(folder)
-    for number in range(first, len(plan.tasks), stride):
-        try:
-            run_task(plan, number)
-        except HeadwaterError as error:
-            save_error(plan, error)
-            print(f"Error: {error}", file=sys.stderr)
-            return error.exit_status
-    return 0
+    status = 0
+    with TaskRunner(plan) as runner:
+        for number in range(first, len(plan.tasks), stride):
+            try:
+                runner.run(number)
+            except HeadwaterError as error:
+                print(f"Error: {error}", file=sys.stderr)
+                status = error.exit_status
+    return status
 
 
 if __name__ == "__main__":

@@ -111,10 +111,10 @@ def find_duplicates(
     (documents,) bool.
     """
     # A pair is one number with the smaller document in its upper half: half the memory, and one sort merges pairs.
-    coded_pairs = np.empty(0, np.uint64)
-    for pairs in candidate_pairs(signatures, gone):
-        coded = pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
-        coded_pairs = np.union1d(coded_pairs, coded)
+    coded_pairs = _merged(
+        pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
+        for pairs in candidate_pairs(signatures, gone)
+    )
     if not len(coded_pairs):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     wanted = np.union1d(coded_pairs >> np.uint64(32), coded_pairs & np.uint64(0xFFFFFFFF))
@@ -175,6 +175,20 @@ def jaccard(one: Keys, other: Keys) -> float:
     common = int(np.count_nonzero(both[1:] == both[:-1]))
     union = len(one) + len(other) - common
     return common / union if union else 0.0
+
+
+def _merged(arrays: Iterable[Keys]) -> Keys:
+    """Return the distinct numbers of all arrays, sorted; each is merged a logarithmic number of times."""
+    runs: list[Keys] = []  # each at least twice as long as the next
+    for array_ in arrays:
+        run = np.unique(array_)
+        while runs and len(runs[-1]) < 2 * len(run):
+            run = np.union1d(runs.pop(), run)
+        runs.append(run)
+    merged = np.empty(0, np.uint64)
+    while runs:
+        merged = np.union1d(runs.pop(), merged)
+    return merged
 
 
 def _groups(roots: npt.NDArray[np.int64]) -> Iterator[list[int]]:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
+from headwater.corpus.tally import Tally
 from headwater.errors import DataError, counted, require_extra
 from headwater.reading import AnyFile, CompressedFile
 
@@ -37,7 +38,8 @@ class Page:
     """One raw page; `charset` is the declared one, or empty.
 
     Kind of `data`: "html", a web page; "text", plain text; "book", chapters in HTML, joined by CHAPTER;
-    "wikitext", UTF-8 wiki markup.
+    "wikitext", UTF-8 wiki markup; its `namespaces` are those of files and categories, in lower case, if the dump
+    names them.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Page:
     url: str = ""
     date: str = ""
     charset: str = ""
+    namespaces: tuple[str, ...] = ()
 
 
 _RECORD_END = b"\r\n\r\n"
@@ -59,18 +62,20 @@ def holds_pages(path: AnyFile | PurePath) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
-def read_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
-    """Stream the pages of a file; add a sentence to `notes` for what was cut or left out.
+def read_pages(path: AnyFile, notes: list[str], left_out: Tally | None = None) -> Iterator[Page]:
+    """Stream the pages of a file; add a sentence to `notes` for what was cut or cannot be used.
 
-    Raises DataError if nothing in the file can be read.
+    Count in `left_out` the records and articles that are not pages. Raises DataError if nothing in the file can be
+    read.
     """
+    left_out = Tally() if left_out is None else left_out
     name = path.name.lower()
     if name.removesuffix(".gz").endswith((".warc", ".wet")):
-        yield from _warc_pages(path, notes)
+        yield from _warc_pages(path, notes, left_out)
     elif name.endswith(".epub"):
         yield _book(path)
     elif name.endswith((".xml", ".xml.bz2", ".xml.gz")):
-        yield from _wiki_pages(path, notes)
+        yield from _wiki_pages(path, notes, left_out)
     else:
         with path.open("rb") as handle:
             data = handle.read(PAGE_BYTES + 1)
@@ -79,11 +84,12 @@ def read_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
         yield Page(name=path.name, data=data)
 
 
-def _warc_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
+def _warc_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Page]:
     with require_extra("corpus", "reading WARC"):
         from fastwarc.warc import ArchiveIterator, WarcRecordType
     position = count = cut = 0
     packed: Counter[str] = Counter()
+    large = Tally()
     with path.open("rb") as handle:
         try:
             for record in ArchiveIterator(handle):
@@ -91,10 +97,11 @@ def _warc_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
                 if record.record_type not in (WarcRecordType.response, WarcRecordType.conversion):
                     continue
                 page = _page_of(record, record.record_type == WarcRecordType.conversion, packed)
-                if page is not None and len(page.data) > PAGE_BYTES:
-                    notes.append(f"{path}: {page.url} is larger than {PAGE_BYTES:,} bytes and was left out")
-                    continue
-                if page is not None:
+                if isinstance(page, str):
+                    left_out.add(page, record.headers.get("WARC-Target-URI") or "")
+                elif len(page.data) > PAGE_BYTES:
+                    large.add("pages", page.url)
+                else:
                     cut += "WARC-Truncated" in record.headers
                     yield page
         except (OSError, ValueError, EOFError) as error:
@@ -103,27 +110,36 @@ def _warc_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
         raise DataError(f"{path} is not a WARC file, or empty", repair="Check the file, or fetch it again")
     if cut:
         notes.append(f"{path}: {cut:,} pages were cut short; the rest of them is used")
+    if pages := large.counts["pages"]:
+        first = (
+            f"{large.examples['pages'][0]} and {pages - 1:,} more are"
+            if pages > 1
+            else f"{large.examples['pages'][0]} is"
+        )
+        notes.append(f"{path}: {first} larger than {PAGE_BYTES:,} bytes and left out")
     for coding, pages in sorted(packed.items()):
         notes.append(f"{path}: {counted(pages, 'page')} left out, as the encoding {coding} is not supported")
     if not _ends_whole(path, position):
         notes.append(f"{path} is cut short after {count:,} records")
 
 
-def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
-    """Return the page of a WARC record, at most a byte longer than allowed; None if it is not complete or not OK.
+def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | str:
+    """Return the page of a WARC record, at most a byte longer than allowed, or what the record is instead.
 
     Counts in `packed`, by encoding, the pages that cannot be unpacked.
     """
     http = record.http_headers
     if not converted:
-        if not record.is_http or http is None or http.status_code != 200:
-            return None
+        if not record.is_http or http is None:
+            return "responses that are not HTTP"
+        if http.status_code != 200:
+            return f"responses with status {http.status_code}"
         kind = (record.http_content_type or "").lower()
         if kind and "html" not in kind and kind != "text/plain":
-            return None
+            return "responses that are not text"
     data = record.reader.read(PAGE_BYTES + 1)
     if len(data) < min(record.content_length, PAGE_BYTES):
-        return None  # the file ends inside the record
+        return "records that end too early"
     if not converted and len(data) <= PAGE_BYTES:
         data = _joined(data) if "chunked" in http.get("Transfer-Encoding", "").lower() else data
         coding = http.get("Content-Encoding", "").strip().lower()
@@ -131,14 +147,14 @@ def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | None:
             data = _unpacked(data)
         elif coding not in {"", "identity"} and not data.lstrip().startswith(b"<"):
             packed[coding] += 1
-            return None
+            return "pages in an encoding that is not supported"
     plain = converted or (record.http_content_type or "").lower() == "text/plain"
     date = record.record_date
     return Page(
         name=record.record_id or "",
         data=data,
         kind="text" if plain else "html",
-        url=record.headers.get("WARC-Target-URI", "").strip("<>"),
+        url=record.headers.get("WARC-Target-URI") or "".strip("<>"),
         date=date.date().isoformat() if date else "",
         charset="utf-8" if converted else (record.http_charset or ""),
     )
@@ -163,11 +179,17 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _ends_whole(path: AnyFile, position: int) -> bool:
-    """Return whether the compressed members from `position` on are complete."""
+    """Return whether a file is complete whose last record begins at `position`, or in the member that does."""
+    if path.name.lower().endswith(".gz"):  # in a file of one member, `position` is inside it
+        return any(_members_are_whole(path, start) for start in dict.fromkeys((position, 0)))
     with path.open("rb") as handle:
-        if not path.name.lower().endswith(".gz"):
-            handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
-            return handle.read() == _RECORD_END
+        handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
+        return handle.read() == _RECORD_END
+
+
+def _members_are_whole(path: AnyFile, position: int) -> bool:
+    """Return whether the gzip members from `position` on are complete."""
+    with path.open("rb") as handle:
         handle.seek(position)
         decoder = zlib.decompressobj(31)
         while block := handle.read(1 << 20):
@@ -229,17 +251,26 @@ def _member(path: PurePosixPath) -> str:
     return os.path.normpath(path).replace(os.sep, "/")
 
 
-def _wiki_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
+def _wiki_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Page]:
     """Stream the articles (namespace 0, no redirects) of a MediaWiki XML export."""
     file = CompressedFile(path)
+    spaces = {"file", "image", "category"}
     fields: dict[str, str] = {}  # of the current page, in its last revision
     count, ends = 0, False
     try:
         for element in read_elements(file.blocks(), WIKI_BYTES, whole=False):
             if element.name in {"title", "ns", "redirect", "timestamp", "text"}:
                 fields[element.name] = element.text
+            if element.name == "namespace" and element.attributes.get("key") in {"6", "14"}:
+                spaces.add(element.text.strip().lower())
             if element.name == "page":
-                if fields.get("text") and fields.get("ns", "") in {"", "0"} and "redirect" not in fields:
+                if "redirect" in fields:
+                    left_out.add("redirects", fields.get("title", ""))
+                elif fields.get("ns", "") not in {"", "0"}:
+                    left_out.add("pages that are not articles", fields.get("title", ""))
+                elif not fields.get("text"):
+                    left_out.add("articles without text", fields.get("title", ""))
+                else:
                     count += 1
                     yield Page(
                         name=fields.get("title", ""),
@@ -247,6 +278,7 @@ def _wiki_pages(path: AnyFile, notes: list[str]) -> Iterator[Page]:
                         kind="wikitext",
                         date=fields.get("timestamp", "")[:10],
                         charset="utf-8",
+                        namespaces=tuple(sorted(spaces)),
                     )
                 fields = {}
             ends = element.depth == 0

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from headwater.corpus.folder import Document, make_id
+from headwater.corpus.tally import Tally
 from headwater.errors import DataError
 from headwater.reading import (
     AnyFile,
@@ -34,6 +35,7 @@ SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".xlsx", ".json", ".jsonl", ".ndjson", ".parquet")
 _BINARY = (".parquet", ".xlsx")
+_NO_ROW: Mapping[str, Any] = {}
 _FIELDS = ("url", "date", "language")
 
 
@@ -44,26 +46,33 @@ def holds_text(path: AnyFile | PurePath) -> bool:
 
 
 def read_text_file(
-    path: AnyFile, name: str, field: str | None = None, encoding: str | None = None
+    path: AnyFile,
+    name: str,
+    field: str | None = None,
+    encoding: str | None = None,
+    left_out: Tally | None = None,
 ) -> Iterator[Document]:
     """Stream the documents of one file, `name` their source.
 
     field: the column of the text; None if it must be `text`, since the user cannot name another. encoding: as in
-    `text_blocks`.
+    `text_blocks`. left_out: counts the rows without text.
 
     Raises DataError for a file that cannot be read as text, and for a broken row.
     """
-    texts: Iterator[tuple[str, Mapping[str, Any]]]
+    texts: Iterator[tuple[str | None, Mapping[str, Any]]]
     if is_table(path):
         texts = _table_texts(path, field, encoding)
     else:
-        texts = ((text, {}) for text in split_text(path, SEPARATOR, encoding))
-    for position, (text, row) in enumerate(texts):
-        text = _tidy(text)
-        if text:
+        texts = ((text, _NO_ROW) for text in split_text(path, SEPARATOR, encoding))
+    position = -1  # null texts are not counted
+    for number, (found, row) in enumerate(texts, 1):
+        position += found is not None
+        if text := _tidy(found or ""):
             values = (row.get(key) for key in _FIELDS)
             url, date, language = (value if isinstance(value, str) else "" for value in values)
             yield Document(make_id(name, str(position), text), text, name, url, date, language)
+        elif row and left_out is not None:
+            left_out.add("rows without text", f"{name}: row {number:,}")
 
 
 def check_encoding(path: AnyFile, encoding: str | None = None) -> None:
@@ -94,8 +103,8 @@ def _longest(row: list[str]) -> int:
 
 def _table_texts(
     path: AnyFile, named: str | None, encoding: str | None
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the text and the row of each row of a table, except rows whose text is null."""
+) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
+    """Yield the text, which may be null, and the row of each row of a table."""
     field = named or "text"
     table = open_table(path, (field, *_FIELDS), encoding, (field,))
     if field not in table.columns:  # it may be spelled in the other Unicode form
@@ -118,9 +127,9 @@ def _table_texts(
         )
     for number, row in table.rows:
         text: Any = row.get(field, False)
-        if isinstance(text, str):
+        if text is None or isinstance(text, str):
             yield text, row
-        elif text is not None:
+        else:
             raise DataError(
                 f'{path} row {number:,} has no text in "{field}"', expected=f'a text, as in {{"{field}": "…"}}'
             )

@@ -1,0 +1,136 @@
+"""Make prose of wiki markup, and count what is left out of it.
+
+Link texts and the text of inline templates (`wiki_templates`) stay. A sentence with a template whose text is not
+known is dropped whole, since words would be missing in it. Tables, footnotes, galleries, boxes, files, categories,
+and sections without prose (See also, 각주) are left out.
+
+Written here, since mwparserfromhell finds a template but does not know its text, and whole templates are all that
+it would find for us.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from headwater.corpus.extract.wiki_templates import grouped, shown
+
+FILES = ("file", "image", "category", "datei", "fichier", "archivo", "파일", "그림", "분류", "ファイル")
+_NO_PROSE = (
+    r"See also|References|External links|Further reading|Notes"
+    r"|같이 보기|각주|외부 ?링크|바깥 고리|참고 ?문헌|참고 자료|주석|출처|관련 항목|더 읽을거리|함께 보기"
+)
+_COMMENT = re.compile(r"<!--.*?-->", re.S)
+_SECTION = re.compile(  # to the next heading of the same or a higher level
+    rf"^(=+)\s*(?:{_NO_PROSE})\s*=+[ \t]*$.*?(?=^(?!\1=)=[^\n]*=[ \t]*$|\Z)", re.S | re.M
+)
+_LEFT_OUT = (
+    ("footnotes", re.compile(r"<ref\b[^>]*/>|<ref\b[^>]*>.*?</ref\s*>", re.S)),
+    ("galleries and code", re.compile(r"<(gallery|timeline|syntaxhighlight|source|score)\b[^>]*>.*?</\1>", re.S)),
+)
+_RULES = [
+    (re.compile(pattern, flags), replacement)
+    for pattern, flags, replacement in (
+        (r"<br\b[^<>]*>", re.I, "\n"),
+        (r"</?[A-Za-z][^<>]*>", 0, ""),
+        (r"^(=+)\s*(.+?)\s*\1\s*$", re.M, r"\n\2\n"),
+        (r"\[https?://\S+ ([^\]]+)\]", 0, r"\1"),
+        (r"\[https?://\S+\]|__[A-Z]+__", 0, ""),
+        (r"'{2,}", 0, ""),
+        (r"^[*#:;]+\s*", re.M, ""),
+        (r" ?\((?:[\s,;:]|or|및|또는)*\)", 0, ""),  # what it had were templates that show nothing
+    )
+]
+_LINK = re.compile(r"\[\[([^\[\]|]*)(?:\|([^\[\]]*))?\]\]")
+_TEMPLATE = re.compile(r"\{\{([^{}]*)\}\}")
+_TABLE = re.compile(r"\{\|[^{}]*?\|\}", re.S)
+_NAMED = re.compile(r"\s*([\w -]+?)\s*=(.*)", re.S)
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*$")  # as a prefix: a link to another language's article
+_DEPTH = 20  # of templates inside templates
+_UNKNOWN = "\x02"  # in place of a template whose text is not known
+_BOX = "\x03"  # in place of one that stands for itself
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
+
+
+def wiki_text(markup: str, files: Sequence[str] = FILES) -> tuple[str, Counter[str]]:
+    """Return the prose of an article and the numbers of what it does not have.
+
+    files: the names, in lower case, of the name spaces of files and categories, whose links show no text.
+    """
+    left_out: Counter[str] = Counter()
+    text = _COMMENT.sub("", markup.replace(_UNKNOWN, "").replace(_BOX, ""))
+    text, left_out["sections without prose"] = _SECTION.subn("", text)
+    for what, pattern in _LEFT_OUT:
+        text, left_out[what] = pattern.subn("", text)
+    for _ in range(_DEPTH):
+        text, count = _LINK.subn(lambda link: _link_text(link, files), text)
+        if not count:
+            break
+    for _ in range(_DEPTH):
+        text, templates = _TEMPLATE.subn(_template_text, text)
+        text, tables = _TABLE.subn("", text)
+        left_out["tables"] += tables
+        if not templates + tables:
+            break
+    left_out["boxes"] = text.count(_BOX)
+    text = text.replace(_BOX, "")
+    if _UNKNOWN in text:
+        lines = [_complete_sentences(line, left_out) for line in text.split("\n")]
+        text = "\n".join(line for line in lines if line is not None)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return html.unescape(text), +left_out
+
+
+def _template_text(call: re.Match[str]) -> str:
+    """Return the text of a template without others inside it."""
+    name, *parts = call[1].split("|")
+    name = name.strip().replace("_", " ").lower()
+    arguments: list[str] = []
+    named: dict[str, str] = {}
+    if ":" in name and name.partition(":")[0] in {"formatnum", "lc", "uc", "lcfirst", "ucfirst"}:
+        name, _, first = call[1].partition("|")[0].strip().partition(":")
+        return grouped(first.strip()) if name.lower() == "formatnum" else first
+    for part in parts:
+        if match := _NAMED.match(part):
+            if match[1].isdecimal():
+                arguments.append(match[2].strip())
+            else:
+                named[match[1].lower()] = match[2].strip()
+        else:
+            arguments.append(part.strip())
+    if any(_UNKNOWN in argument for argument in arguments):
+        return _UNKNOWN
+    text = shown(name, arguments, named)
+    if text is not None:
+        return text
+    # Boxes have names for all they are given, or several lines; a template in a sentence has the text as such.
+    at_start = call.start() == 0 or call.string[call.start() - 1] == "\n"
+    is_box = "\n" in call[1] or (not arguments and (bool(named) or at_start))
+    return _BOX if is_box else _UNKNOWN
+
+
+def _complete_sentences(line: str, left_out: Counter[str]) -> str | None:
+    """Return a line without the sentences that have an unknown template; None for one that is nothing else."""
+    if _UNKNOWN not in line:
+        return line
+    if not line.replace(_UNKNOWN, "").strip(" *#:;.,"):
+        left_out["templates that are not known"] += line.count(_UNKNOWN)
+        return None
+    sentences = _SENTENCE_END.split(line)
+    kept = [sentence for sentence in sentences if _UNKNOWN not in sentence]
+    left_out["sentences with a template that is not known"] += len(sentences) - len(kept)
+    return " ".join(kept) or None
+
+
+def _link_text(link: re.Match[str], files: Sequence[str]) -> str:
+    target, text = link[1], link[2]
+    space, colon, _ = target.partition(":")
+    space = space.strip()
+    if colon and space.lower() in files:
+        return ""
+    if colon and text is None and _LANGUAGE.match(space):
+        return ""  # the same article in another language
+    return (text.rpartition("|")[2] if text else target.removeprefix(":")).strip()

@@ -1,0 +1,168 @@
+"""A bad file costs itself: the others are kept, what was done stays done, and what is left out is counted."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from headwater.cli.main import main
+from headwater.corpus import Document, build_corpus, load_recipe, read_documents, read_funnel, write_documents
+from headwater.corpus import workers as engine
+from headwater.corpus.arrays import ArrayFile, partitions
+from headwater.corpus.building import plan as planning
+from headwater.corpus.building.parts import TaskRunner
+from headwater.corpus.building.plan import BuildPlan, BuildTask
+from headwater.corpus.building.recipes import BuildConfig
+from headwater.corpus.filters.decontaminate import Decontaminate
+from headwater.errors import DataError, ResourceError
+from headwater.storage import Stage, open_folder
+
+
+def write_rows(folder: Path, count: int) -> Path:
+    folder.mkdir()
+    for number in range(count):
+        rows = [{"text": f"Row {row} of file {number} tells of the river."} for row in range(3)]
+        (folder / f"{number:02d}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "TASK_FILES", 1)
+
+
+@pytest.mark.usefixtures("small_tasks")
+@pytest.mark.parametrize("named", ["a folder", "each file"])
+def test_a_bad_row_costs_what_follows_it_in_its_file(
+    tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = write_rows(tmp_path / "files", 5)
+    (files / "02.jsonl").write_text('{"text": "a good first row"}\n{"text": "cut in the mid')
+    (files / "03.jsonl").write_text("no row at all\n")
+    sources = [str(files)] if named == "a folder" else [str(path) for path in sorted(files.iterdir())]
+    for workers in ("1", "2"):
+        out = tmp_path / f"corpus-{workers}"
+        assert main(["corpus", "build", *sources, "--out", str(out), "--workers", workers]) == 0
+        told = capsys.readouterr()
+        assert "02.jsonl line 2 is not JSON" in told.err
+        assert "set aside: 2" in told.out
+    assert open_folder(tmp_path / "corpus-1").identity == open_folder(tmp_path / "corpus-2").identity
+    texts = [document.text for document in read_documents(tmp_path / "corpus-1")]
+    assert len(texts) == 3 * 3 + 1
+    assert "a good first row" in texts
+    aside = [json.loads(line) for line in (tmp_path / "corpus-1/set-aside.jsonl").read_text().splitlines()]
+    assert [row["reason"].partition(":")[0] for row in aside if "02" in row["source"]] == ["used up to document 1"]
+    with pytest.raises(DataError, match="line 2 is not JSON"):
+        build_corpus([files / "02.jsonl"], tmp_path / "alone")
+
+
+@pytest.mark.usefixtures("small_tasks")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_task_that_fails_leaves_the_others_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    files = write_rows(tmp_path / "files", 5)
+    planned = planning.BuildPlan.save
+
+    def save(plan: BuildPlan) -> None:
+        planned(plan)
+        (files / "00.jsonl").rename(tmp_path / "away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(planning.BuildPlan, "save", save)
+        with pytest.raises(ResourceError, match=r"00\.jsonl does not exist"):
+            build_corpus([files], tmp_path / "corpus", workers=workers)
+    (tmp_path / "away").rename(files / "00.jsonl")
+    done: list[int] = []
+    run = TaskRunner.run
+    monkeypatch.setattr(TaskRunner, "run", lambda runner, n, seen: (done.append(n), run(runner, n, seen)))
+    build_corpus([files], tmp_path / "corpus")
+    assert done == [0]
+    assert len(list(read_documents(tmp_path / "corpus"))) == 15
+
+
+def test_an_extracting_process_serves_all_files_of_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("resiliparse")
+    files = write_rows(tmp_path / "files", 4)
+    for number in range(4):
+        (files / f"{number:02d}.html").write_text(f"<p>{'The river runs to the sea. ' * (number + 3)}")
+    started: list[tuple[str, ...]] = []
+    start = engine.WorkerProcess.__init__
+
+    def counted(self: engine.WorkerProcess, *command: str) -> None:
+        started.append(command)
+        start(self, *command)
+
+    monkeypatch.setattr(engine.WorkerProcess, "__init__", counted)
+    build_corpus([files], tmp_path / "corpus")
+    assert len(started) == 1
+    assert read_funnel(tmp_path / "corpus")["kept"]["documents"] == 16
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_evaluation_sets_are_read_once_for_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = write_rows(tmp_path / "files", 4)
+    (tmp_path / "test.txt").write_text(" ".join(f"word{number}" for number in range(20)))
+    made: list[Any] = []
+    init = Decontaminate.__init__
+    monkeypatch.setattr(Decontaminate, "__init__", lambda self, *given: (made.append(self), init(self, *given))[1])
+    build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(tmp_path / "test.txt"),)))
+    assert len(made) == 2, "to check the settings, and to do the tasks"
+
+
+def test_a_plan_is_read_by_task_and_each_line_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.reading.files.JSON_BYTES", 1000)  # that one JSON file may have
+    tasks = [BuildTask(0, "files", "/data", (f"{'name' * 60}-{number}.jsonl",)) for number in range(30)]
+    BuildPlan(tmp_path, BuildConfig(compose=False), tasks).save()
+    loaded = BuildPlan.load(tmp_path)
+    assert (list(loaded.tasks), loaded.config.compose) == (tasks, False)
+    content = (tmp_path / planning.PLAN).read_bytes()
+    (tmp_path / planning.PLAN).write_bytes(content.replace(b"-7.jsonl", b"-8.jsonl"))
+    assert BuildPlan.load(tmp_path).tasks[6] == tasks[6]
+    with pytest.raises(planning.FolderError, match="cut short or altered"):
+        BuildPlan.load(tmp_path).tasks[7]
+
+
+def test_more_documents_than_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.corpus.arrays.MOST_ROWS", 3)
+    with ArrayFile(tmp_path / "keys.npy", 1, "<u8") as keys:
+        for number in range(4):
+            keys.append(np.uint64(number).tobytes())
+    with pytest.raises(ResourceError, match="among 4 documents; expected at most 3"):
+        list(partitions([tmp_path / "keys.npy"], 0))
+
+
+def test_a_bug_in_a_worker_is_not_called_a_lack_of_memory() -> None:
+    worker = engine.WorkerProcess("operator:methodcaller", "__call__")
+    with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):
+        worker.ask(functools.partial(divmod, 1, 0))
+    assert worker.ask(functools.partial(pow, 2, 5)) == 32
+    worker.stop()
+
+
+def test_a_corpus_with_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    with Stage(tmp_path / "old", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents([Document("1", "text")], work)
+        table = pyarrow.parquet.read_table(work / "documents-00000.parquet")
+        broken = pyarrow.array([b"caf\xe9"]).view(pyarrow.string())
+        table = table.set_column(1, table.schema.field("text"), broken)
+        pyarrow.parquet.write_table(table, work / "documents-00000.parquet")
+    with pytest.raises(DataError, match=r"documents-00000\.parquet"):
+        build_corpus([tmp_path / "old"], tmp_path / "corpus")
+
+
+def test_what_is_left_out_of_a_table_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"text": "A text."}, {"text": None}, {"text": " "}, {"text": "Another text."}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["corpus", "build", str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "corpus")]) == 0
+    assert "rows without text: 2 (first: a.jsonl: row 2)" in capsys.readouterr().out
+    left_out = read_funnel(tmp_path / "corpus")["left_out"]
+    assert left_out == {"rows without text": {"count": 2, "examples": ["a.jsonl: row 2", "a.jsonl: row 3"]}}
+    assert load_recipe("plain").text_field == "text"
