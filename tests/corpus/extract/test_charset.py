@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("resiliparse")
 
-from headwater.corpus import Page, build_corpus, load_recipe, read_documents, read_funnel
+from headwater.corpus import Page, build_corpus, extract_page, load_recipe, read_documents, read_funnel
 from headwater.corpus.extract.charset import UndecidedError, decode, decode_page
-from headwater.corpus.extract.page_text import Extractor
+from headwater.corpus.extract.extractor import Extractor
 
 TEXTS = {
     "cp949": "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다. 사람들은 강가에 모여 이야기를 나눈다.",
@@ -111,9 +112,15 @@ def test_bytes_that_are_not_text_are_undecided() -> None:
     noise = bytes((7 * number * number + 129 * number) % 256 for number in range(4000)).replace(b"\x00", b"")
     with pytest.raises(UndecidedError, match="encoding cannot be decided"):
         decode(b"<p>" + noise)
-    with Extractor() as extractor:
-        [(_, _, text, reason)] = extractor.texts([("a.html", Page("a", b"<p>" + noise))])
+    with closing(Extractor()) as extractor:
+        [(_, _, (text, reason, *_))] = extractor.texts([("a.html", Page("a", b"<p>" + noise))])
     assert (text, reason) == ("", "its encoding cannot be decided")
+
+
+@pytest.mark.parametrize("charset", ["undefined", "rot13", "idna", "base64"])
+def test_a_codec_that_is_not_an_encoding_of_pages_is_ignored(charset: str) -> None:
+    page = Page("a.html", "<p>Le café est ouvert, la rivière coule.".encode("cp1252"), charset=charset)
+    assert "café" in extract_page(page)
 
 
 def test_a_corpus_counts_the_encodings_of_its_pages(tmp_path: Path) -> None:

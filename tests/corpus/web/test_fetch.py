@@ -464,6 +464,30 @@ def test_a_power_cut_costs_a_fetch_its_last_pages_only(
     assert len([path for _, path, *_ in web.visits[before:] if path != "/robots.txt"]) == lost
 
 
+@pytest.mark.parametrize("lost", ["the journal", "its last lines", "all its lines"])
+def test_a_fetch_keeps_pages_that_its_journal_does_not_name(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setattr("headwater.corpus.web.crawl_log.SYNC_LINKS", 2)
+    links, out = make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(9)]), tmp_path / "pages"
+    with monkeypatch.context() as patched:
+        patched.setattr("headwater.storage.stage.record_files", lambda out, only: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fetch(links, out)
+    if lost == "the journal":  # as a copy without hidden files
+        (out / JOURNAL).unlink()
+    else:
+        lines = (out / JOURNAL).read_bytes().splitlines(keepends=True)
+        (out / JOURNAL).write_bytes(b"".join(lines[:3] if lost == "its last lines" else []))
+    [warc] = out.glob("*.warc.gz")
+    content = warc.read_bytes()
+    with pytest.raises(
+        FolderError, match=r"journal\.jsonl was cut short or altered: it does not name the pages of"
+    ):
+        fetch(links, out)
+    assert warc.read_bytes() == content
+
+
 def test_pages_and_journal_are_flushed_in_turn(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[str] = []
     fsync = os.fsync

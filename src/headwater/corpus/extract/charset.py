@@ -149,10 +149,12 @@ def _canonical(name: str) -> str:
     """Return Python's name of an encoding as the web understands it; empty if there is none."""
     from resiliparse.parse.encoding import map_encoding_to_html5
 
-    with suppress(LookupError):
+    with suppress(LookupError, UnicodeError):
         known = map_encoding_to_html5(name, False) or name
         known = _AS_ON_THE_WEB.get(known.lower().replace("-", "_"), known)
-        return codecs.lookup(known).name if known else ""
+        if known:
+            bytes(4).decode(known)  # rot13 is not an encoding of text, and `undefined` always raises
+            return codecs.lookup(known).name
     return ""
 
 
@@ -165,14 +167,17 @@ def _detected(data: bytes) -> str:
 
 
 def _strict(data: bytes, encoding: str) -> str | None:
-    with suppress(UnicodeDecodeError, LookupError):
+    with suppress(UnicodeError):
         return data.decode(encoding)
     return None
 
 
 def _nearly(data: bytes, encoding: str) -> str | None:
     """Return the text without its broken characters; None if there are too many of them."""
-    text = data.decode(encoding, "replace")
+    try:
+        text = data.decode(encoding, "replace")
+    except UnicodeError:  # Python's `idna` and others replace nothing
+        return None
     beyond = len(_BEYOND.findall(text))
     broken = text.count("\ufffd") - data.count("\ufffd".encode())
     return data.decode(encoding, "ignore") if beyond and broken < BROKEN_SHARE * beyond else None

@@ -121,9 +121,7 @@ class CrawlLog:
                 handle.truncate(whole)
         if self._done:
             np.frombuffer(self._done, np.uint64).sort()
-        for path in sorted(self._out.glob("pages-*.warc.gz")):
-            if not self.pages or path.name > _warc_name(self._number):
-                path.unlink()
+        self._remove_unsynced(journal)
         if self.pages:
             for number in range(self._number + 1):
                 path = self._out / _warc_name(number)
@@ -134,6 +132,16 @@ class CrawlLog:
             self._warc = (self._out / _warc_name(self._number)).open("r+b")
             self._warc.truncate(self._end)
             self._warc.seek(self._end)
+
+    def _remove_unsynced(self, journal: Path) -> None:
+        """Remove a WARC file begun after the last flush; raise FolderError if more pages would be lost."""
+        for path in sorted(self._out.glob("pages-*.warc.gz")):
+            begin = self._end if self.pages and path.name == _warc_name(self._number) else 0
+            is_later = not self.pages or path.name > _warc_name(self._number)
+            if (begin or is_later) and (not journal.exists() or _has_more(path, begin, 2 * SYNC_LINKS)):
+                raise self._damaged(journal, f"it does not name the pages of {path.name}")
+            if is_later:
+                path.unlink()
 
     def _read_journal(self, journal: Path) -> int:
         """Restore the lines of a journal; return how many of its bytes to keep.
@@ -181,7 +189,8 @@ class CrawlLog:
 
     def _damaged(self, path: Path, how: str) -> FolderError:
         return FolderError(
-            f"{path} was cut short or altered: {how}", repair=f"Remove {self._out} to fetch it again"
+            f"{path} was cut short or altered: {how}",
+            repair=f"Copy that file again from where it was, or remove {self._out} to fetch it again",
         )
 
     def _next_file(self) -> None:
@@ -195,6 +204,23 @@ class CrawlLog:
             handle.write(gzip.compress(_warc_block("warcinfo", "application/warc-fields", header.encode(), "")))
         self._warc = path.open("ab")
         self._end = self._warc.tell()
+
+
+def _has_more(path: Path, begin: int, most: int) -> bool:
+    """Return whether a WARC file has more than `most` complete records from `begin` on."""
+    count, decoder = 0, zlib.decompressobj(31)
+    with path.open("rb") as handle:
+        handle.seek(begin)
+        while count <= most and (block := handle.read(1 << 16)):
+            while block:
+                try:
+                    decoder.decompress(block, 1 << 20)
+                except zlib.error:  # zeros after a power cut
+                    return False
+                block = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+                if decoder.eof:
+                    count, decoder = count + 1, zlib.decompressobj(31)
+    return count > most
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:

@@ -11,6 +11,8 @@ import ipaddress
 import re
 from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
+from headwater.errors import require_extra
+
 # Parameters that identify where a visitor came from, not the page.
 TRACKING = re.compile(
     r"^(utm_\w+|fbclid|gclid|dclid|msclkid|mc_[ce]id|igshid|yclid|_ga|ref_src|spm|cmpid|ocid|smid|CMP)$", re.I
@@ -33,7 +35,7 @@ def canonical_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = parts.port
-        host = (parts.hostname or "").rstrip(".").encode("idna").decode("ascii").lower()
+        host = _ascii_host((parts.hostname or "").rstrip(".")).lower()
         if _NUMBER.search(host):  # an address, in its usual spelling only (not 127.1, 0177.0.0.1)
             ipaddress.IPv4Address(host)
         path, query = _escaped(_without_dots(parts.path)), _query(parts.query)
@@ -45,6 +47,18 @@ def canonical_url(url: str) -> str:
     location = host if port in {None, PORTS[scheme]} else f"{host}:{port}"
     canonical = urlunsplit(SplitResult(scheme, location, path, query, ""))
     return canonical if len(canonical) <= _MAXIMUM_CHARACTERS else ""
+
+
+def _ascii_host(host: str) -> str:
+    """Return a host in ASCII as browsers do (IDNA 2008, UTS 46; Python's own codec has the IDNA of 2003).
+
+    Raises ValueError if it has no such form.
+    """
+    if host.isascii():
+        return host
+    with require_extra("corpus", f"the host {host}"):
+        import idna
+    return idna.encode(host, uts46=True).decode("ascii")
 
 
 def page_key(url: str) -> str:
