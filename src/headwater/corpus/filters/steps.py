@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.corpus.folder import Document
+from headwater.corpus.tally import EXAMPLES
 
-EXAMPLES = 10
 _EXAMPLE_CHARACTERS = 300
 
 

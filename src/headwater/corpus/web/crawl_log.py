@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from headwater.corpus.web.links import Tally
+from headwater.corpus.tally import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
 from headwater.reading import parse_json

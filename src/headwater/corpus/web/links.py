@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from itertools import count, islice
@@ -25,6 +24,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.ordering import rank
+from headwater.corpus.tally import Tally
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError
 from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json
@@ -32,7 +32,6 @@ from headwater.storage import SILENT, Destination, Progress, Stage, folder_files
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
-EXAMPLES = 10
 SHARD_LINKS = 1_000_000
 NO_TEXT_SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
@@ -134,21 +133,6 @@ def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, d
     if url.partition("?")[0].lower().endswith(tuple(suffix.lower() for suffix in config.blocked_suffixes)):
         return "no text", link
     return "", link
-
-
-class Tally:
-    """Counts by name, with the first EXAMPLES of each."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.examples: dict[str, list[str]] = {}
-
-    def add(self, name: str, example: str) -> None:
-        """Count one."""
-        self.counts[name] += 1
-        examples = self.examples.setdefault(name, [])
-        if len(examples) < EXAMPLES:
-            examples.append(example)
 
 
 class _Funnel:
