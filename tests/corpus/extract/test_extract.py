@@ -400,7 +400,7 @@ def test_templates_keep_their_text_or_their_sentence_is_counted(
     assert wiki_text(markup) == (prose, left_out)
 
 
-def test_a_dump_names_its_name_spaces_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+def test_a_dump_names_its_name_spaces(tmp_path: Path) -> None:
     spaces = '<siteinfo><namespaces><namespace key="6">Dosya</namespace></namespaces></siteinfo>'
     articles = [
         ("River", 0, "It ran. [[Dosya:a.jpg|The mill]]It {{odd|x}} ran. It ended."),
