@@ -6,7 +6,7 @@ Different on purpose:
 - an empty prompt begins a new text, where vLLM refuses it; `prompt_logprobs` are streamed too;
 - a `logprobs` above 20 and `-1` (all tokens) are refused; the rank of a token beyond them is null;
 - `/classify` has `probabilities` by name, where vLLM has `probs` by position, and refuses an empty list;
-- errors have OpenAI's types, and beams transformers' scores: by the length of the answer alone.
+- errors have OpenAI's types.
 
 Refused with a reason, or accepted with the value that asks for nothing: `REFUSED`.
 """
@@ -196,18 +196,6 @@ def test_ids_outside_the_vocabulary_are_refused(http: httpx.Client) -> None:
 
 def test_a_request_id_is_part_of_the_answers_id(http: httpx.Client) -> None:
     assert complete(http, max_tokens=1, request_id="mine")["id"] == "cmpl-mine"
-
-
-def test_beams_of_one_prompt_differ_and_of_two_are_equal(http: httpx.Client) -> None:
-    asked: dict[str, Any] = {"prompt": ["the river"] * 2, "n": 2, "max_tokens": 5, "use_beam_search": True}
-    texts = [one["text"] for one in complete(http, **asked)["choices"]]
-    assert len(texts) == 4
-    assert texts[0] != texts[1]
-    assert texts[:2] == texts[2:]
-    streamed = ["", "", "", ""]
-    for chunk in chunks(http, **asked):
-        streamed[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"]
-    assert streamed == texts
 
 
 def test_a_models_root_is_null(http: httpx.Client) -> None:

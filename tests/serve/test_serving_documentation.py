@@ -80,14 +80,13 @@ COMPLETION: dict[str, Any] = {
     "return_token_ids": True,
     "add_special_tokens": True,
     "return_tokens_as_token_ids": True,
-    "use_beam_search": True,
-    "length_penalty": 0.5,
     "request_id": "mine",
     "session_id": "mine",
     "spaces_between_special_tokens": False,
     "truncation_side": "left",
     # Refused: for these fields 1 would ask for nothing.
     "stream_interval": 2,
+    "length_penalty": 0.5,
     "skip_special_tokens": False,
     "return_mm_kwargs": False,
 }

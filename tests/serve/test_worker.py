@@ -16,7 +16,7 @@ import headwater as hw
 from headwater.inference import LanguageModel, Request
 from headwater.inference.network import DecodeRow, PromptChunk
 from headwater.serve.problems import Problem
-from headwater.serve.served import GenerationGroup, Worker
+from headwater.serve.threads import GenerationGroup, Worker
 
 
 class Failing:

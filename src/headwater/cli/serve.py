@@ -46,6 +46,24 @@ def serve(
             metavar="ORIGIN",
         ),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Another name of this machine, such as a proxy sends. Repeatable.", metavar="NAME"),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Address or network of a proxy, whose X-Forwarded-For --log shows. Repeatable.", metavar="ADDRESS"
+        ),
+    ] = None,
+    drain: Annotated[
+        float,
+        typer.Option(
+            help="Seconds after SIGTERM in which /health is 503 and requests are accepted.",
+            metavar="SECONDS",
+            min=0,
+        ),
+    ] = 0.0,
     max_concurrency: Annotated[
         int | None,
         typer.Option(
@@ -64,8 +82,8 @@ def serve(
     """Serve models: an OpenAI-compatible API, and a page at / to generate text and inspect the models.
 
     --set changes the limits of a request.
-    Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once. The file of keys is read again
-    when it changes.
+    Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once. SIGHUP opens the models again
+    whose folders have changed. The file of keys is read again when it changes.
     """
     from headwater.cli.process import return_memory, settle
     from headwater.config import parse_settings
@@ -83,7 +101,10 @@ def serve(
         tokenizer=tokenizer,
         device=device,
         log=log,
+        drain=drain,
+        allow_hosts=allow_host or (),
         allow_origins=allow_origin or (),
+        proxies=proxy or (),
         host=host,
         port=port,
         api_key_file=api_key_file,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -15,96 +14,15 @@ from pydantic import ConfigDict, TypeAdapter
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from headwater.errors import HeadwaterError, UsageError, nearest
-from headwater.serve.limits import Limits
-from headwater.serve.metrics import Metrics
+from headwater.errors import HeadwaterError
 from headwater.serve.problems import Problem, refused
-from headwater.serve.schema.requests import Body
-from headwater.serve.served import Served, is_small
+from headwater.serve.served import OpenRequest, Server
 
 _LAST_SECONDS = 5.0  # for sending the error that ends a stream
-# Smaller answers are not counted, so that a short request is never refused because of the memory of others.
-_SMALL_BYTES = 64 * 1024
 _PART_BYTES = 64 * 1024  # of a body that are sent at a time
 # Elements of a list that are serialised in one call: no other thread runs meanwhile.
 _TOGETHER = 256
 _ANY: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
-
-
-class Server:
-    """The models, limits, memory and metrics of one server."""
-
-    def __init__(self, models: list[Served], limits: Limits) -> None:
-        self.models = {served.name: served for served in models}
-        self.limits, self.metrics, self.budget = limits, Metrics(), Budget(limits)
-
-    def find(self, name: str | None) -> Served:
-        """Return the model of that name, by default the first. Raises Problem 404."""
-        if name is None:
-            return next(iter(self.models.values()))
-        if name not in self.models:
-            unknown = UsageError(
-                f"there is no model {name[:200]!r}",
-                expected=" or ".join(map(repr, self.models)),
-                repair=nearest(name[:200], self.models) or "GET /v1/models lists them",
-            )
-            raise Problem(404, str(unknown), param="model", code="model_not_found")
-        return self.models[name]
-
-
-class Budget:
-    """Bytes of the large answers that are held at the same time, as estimated before each is computed."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.held = 0
-        self._lock = threading.Lock()
-
-    def add(self, size: int) -> None:
-        """Reserve bytes, or give back a negative number of them; raises Problem 429 if too few are left."""
-        with self._lock:
-            if size > 0 and self.held + size > self.limits.held_bytes:
-                raise Problem(
-                    429,
-                    f"The answers under way have {self.held:,} bytes, this one would have about {size:,}; "
-                    f"the most is {self.limits.held_bytes:,} in all. Try again in 1 s.",
-                    code="answers_full",
-                    headers={"Retry-After": "1"},
-                )
-            self.held += size
-
-
-class Share:
-    """What one request holds of the budget; a context manager that gives it back."""
-
-    def __init__(self, budget: Budget) -> None:
-        self.limits = budget.limits
-        self._budget, self._size = budget, 0
-
-    def __enter__(self) -> Share:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._budget.add(-self._size)
-        self._size = 0
-
-    def take(self, size: int, param: str) -> None:
-        """Reserve about `size` bytes; raises Problem if the answer, or all of them together, are too large."""
-        most = min(self.limits.answer_bytes, self.limits.held_bytes)
-        if size > most:
-            raise Problem(
-                400,
-                f"The answer would have about {size:,} bytes; the most is {most:,}.",
-                param=param,
-                code="answer_too_large",
-            )
-        if size > _SMALL_BYTES:
-            self._budget.add(size)
-            self._size += size
-
-
-# Computes the answer to a body: (model, body, share of the memory) -> JSON.
-Compute = Callable[[Served, Any, Share], Awaitable[dict[str, Any]]]
 
 
 class Json(Response):
@@ -125,38 +43,40 @@ class Json(Response):
             await send({"type": "http.response.body", "body": self.body[start:end], "more_body": more})
 
 
-class Work(Response):
+class ComputedResponse(Response):
     """An answer that is computed while its client stays connected and within the time limit, then sent within it.
 
     param: the field that a library error is about, unless the error names another.
     """
 
-    def __init__(self, server: Server, body: Body, compute: Compute, param: str) -> None:
+    def __init__(
+        self,
+        server: Server,
+        model: str | None,
+        compute: Callable[[OpenRequest], Awaitable[dict[str, Any]]],
+        param: str,
+    ) -> None:
         super().__init__()
-        self._served = server.find(body.model)
-        self._server, self._body, self._compute, self._param = server, body, compute, param
+        self._server, self._model, self._compute, self._param = server, model, compute, param
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
-        scope["model"] = self._served.name  # for the metrics
-        with Share(self._server.budget) as share:
-            answer = await self._answer(receive, share)
+        with OpenRequest(self._server, self._model, scope) as request:
+            answer = await self._answer(receive, request)
             try:
                 async with asyncio.timeout(self._server.limits.seconds):
                     await answer(scope, receive, send)
             except TimeoutError:  # the client reads too slowly, or not at all
                 raise ConnectionAbortedError from None
 
-    async def _answer(self, receive: Receive, share: Share) -> Response:
+    async def _answer(self, receive: Receive, request: OpenRequest) -> Response:
         body = b""
 
         async def work() -> None:
             nonlocal body
             async with _timed(self._server.limits.seconds, self._param):
-                content = await self._compute(self._served, self._body, share)
-                # Small answers are serialised here: changing threads would cost more.
-                few = is_small(content)
-                body = encode(content) if few else await self._served.write(partial(encode, content))
+                content = await self._compute(request)
+                body = await request.write(partial(encode, content))
 
         if not await unless_gone(receive, work):
             self._server.metrics.disconnected += 1
@@ -168,7 +88,7 @@ class EventStream(Response):
     """Server-sent events, sent as they come, until the client leaves or the time limit is reached."""
 
     def __init__(
-        self, server: Server, served: Served, events: Callable[[Served, Share], AsyncIterator[bytes]]
+        self, server: Server, model: str | None, events: Callable[[OpenRequest], AsyncIterator[bytes]]
     ) -> None:
         headers = {
             "Cache-Control": "no-cache",
@@ -176,11 +96,10 @@ class EventStream(Response):
         }
         super().__init__(media_type="text/event-stream", headers=headers)
         del self.headers["content-length"]
-        self._server, self._served, self._events = server, served, events
+        self._server, self._model, self._events = server, model, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
-        scope["model"] = self._served.name
         started = False
 
         async def put(data: bytes, more: bool = True) -> None:
@@ -192,11 +111,10 @@ class EventStream(Response):
 
         async def work() -> None:
             try:
-                with Share(self._server.budget) as share:
-                    answer = aclosing(self._events(self._served, share))  # type: ignore[type-var]
-                    async with _timed(self._server.limits.seconds, "prompt"), answer as events:
-                        async for data in events:
-                            await put(data)
+                answer = aclosing(self._events(request))  # type: ignore[type-var]
+                async with _timed(self._server.limits.seconds, "prompt"), answer as events:
+                    async for data in events:
+                        await put(data)
             except Problem as problem:
                 if not started:
                     raise
@@ -208,8 +126,10 @@ class EventStream(Response):
             else:
                 await put(b"", more=False)
 
-        if not await unless_gone(receive, work):
-            self._server.metrics.disconnected += 1
+        with OpenRequest(self._server, self._model, scope) as request:
+            if not await unless_gone(receive, work):
+                self._server.metrics.disconnected += 1
+                raise ConnectionAbortedError
 
 
 @asynccontextmanager

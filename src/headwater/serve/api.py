@@ -15,10 +15,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,16 +28,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
 from headwater.serve import inside, reading, tasks
-from headwater.serve.answers import EventStream, Json, Server, Share, Work, reported
-from headwater.serve.completions import CompletionPlan, complete, plan_completion, stream
-from headwater.serve.following import RunFollower, run_state
+from headwater.serve.answers import ComputedResponse, EventStream, Json, reported
+from headwater.serve.completions import complete, stream
+from headwater.serve.following import ModelFollower, run_state
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.problems import ERRORS, Problem, invalid
 from headwater.serve.schema import requests, responses
-from headwater.serve.served import Served, background_executor
+from headwater.serve.served import Served, Server
 
-_THREADS = 2  # that encode short texts
 PAGE = Path(__file__).parent / "page"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PAGE_HEADERS = {
@@ -57,26 +54,21 @@ def create_app(
     keys: Keys | None = None,
     *,
     local: bool = True,
+    hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
 ) -> FastAPI:
-    """Return the ASGI application. The models' threads run while it does.
+    """Return the ASGI application; its `state.server` is the Server. The models' threads run while it does.
 
-    local: accept only this machine's host names; origins: of other sites, whose pages may use the server.
+    local: accept only this machine's host names and `hosts`; origins: of other sites, whose pages may use it.
     """
     server = Server(models, limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        background = background_executor()
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="text"))
-        for served in models:
-            served.start(limits.queue, background)
-        follower = RunFollower(server.models, lambda served: served.start(limits.queue, background))
-        following = asyncio.create_task(follower.follow())
-        yield
-        following.cancel()
-        for served in [*server.models.values(), *follower.leaving]:
-            served.stop()
+        server.start()
+        async with ModelFollower(server):
+            yield
+        server.stop()
 
     app = FastAPI(
         title="Headwater",
@@ -88,7 +80,8 @@ def create_app(
         lifespan=lifespan,
         responses=ERRORS,
     )
-    app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local)
+    app.state.server = server
+    app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local, hosts=hosts)
     if origins:  # the outermost, so that its headers are on every answer, and it needs no key for a preflight
         app.add_middleware(
             CORSMiddleware,
@@ -146,21 +139,9 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     async def completions(body: requests.CompletionRequest) -> Any:
         """Continue a prompt."""
 
-        async def plan(served: Served, share: Share) -> CompletionPlan:
-            return await served.read(body.prompt, lambda: plan_completion(served, body, share))
-
-        async def whole(served: Served, _: Any, share: Share) -> dict[str, Any]:
-            return await complete(served, await plan(served, share), server.metrics)
-
-        async def events(served: Served, share: Share) -> AsyncIterator[bytes]:
-            written = stream(served, await plan(served, share), server.metrics)
-            async with aclosing(written):  # type: ignore[type-var]
-                async for event in written:
-                    yield event
-
         if body.stream:
-            return EventStream(server, server.find(body.model), events)
-        return Work(server, body, whole, "prompt")
+            return EventStream(server, body.model, lambda request: stream(request, body))
+        return ComputedResponse(server, body.model, lambda request: complete(request, body), "prompt")
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
     async def chat(_: requests.ChatRequest) -> Any:
@@ -186,45 +167,44 @@ def _add_openai(app: FastAPI, server: Server) -> None:
     @app.post("/v1/embeddings", response_model=responses.EmbeddingList, tags=["OpenAI"])
     async def embeddings(body: requests.EmbeddingRequest) -> Any:
         """Embed texts: the mean of each text's final states, scaled to length 1."""
-        return Work(server, body, tasks.embed, "input")
+        return ComputedResponse(server, body.model, lambda request: tasks.embed(request, body), "input")
 
 
 def _add_own(app: FastAPI, server: Server) -> None:
     @app.post("/score", response_model=responses.Scores, tags=["Headwater"])
     async def score(body: requests.ScoreRequest) -> Any:
         """Score pairs: similarity by a model fine-tuned for it, else the log-probability of the second text."""
-        return Work(server, body, tasks.score, "text_2")
+        return ComputedResponse(server, body.model, lambda request: tasks.score(request, body), "text_2")
 
     @app.post("/classify", response_model=responses.Classification, tags=["Headwater"])
     async def classify(body: requests.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
-        return Work(server, body, tasks.classify, "input")
+        return ComputedResponse(server, body.model, lambda request: tasks.classify(request, body), "input")
 
     @app.post("/v1/fill", response_model=responses.Blanks, tags=["Headwater"])
     async def fill(body: requests.FillRequest) -> Any:
         """Fill each `[MASK]` of a text with a masked model."""
-        return Work(server, body, tasks.fill, "input")
+        return ComputedResponse(server, body.model, lambda request: tasks.fill(request, body), "input")
 
     @app.post("/inspect", response_model=responses.Inspection, tags=["Headwater"])
     async def inspect(body: requests.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
-        return Work(server, body, inside.inspect, "prompt")
+        return ComputedResponse(server, body.model, lambda request: inside.inspect(request, body), "prompt")
 
     @app.post("/tokenize", response_model=responses.Tokens, tags=["vLLM"])
     async def tokenize(body: requests.TokenizeRequest) -> Any:
         """Split a text into tokens."""
-        return Work(server, body, tasks.tokenize, "prompt")
+        return ComputedResponse(server, body.model, lambda request: tasks.tokenize(request, body), "prompt")
 
     @app.post("/detokenize", response_model=responses.Detokenized, tags=["vLLM"])
     async def detokenize(body: requests.DetokenizeRequest) -> Any:
         """Join tokens into a text."""
-        return Work(server, body, tasks.detokenize, "tokens")
+        return ComputedResponse(server, body.model, lambda request: tasks.detokenize(request, body), "tokens")
 
     @app.get("/run", response_model=responses.RunState, tags=["Headwater"])
     async def run(model: str | None = None) -> Any:
         """Return the losses and the newest samples of the run whose model is served."""
-        served = server.find(model)
-        return Json(await served.write(lambda: run_state(served)))
+        return ComputedResponse(server, model, run_state, "model")
 
     @app.get("/tokenizer_info", response_model=responses.TokenizerInfo, tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:
@@ -239,11 +219,11 @@ def _add_own(app: FastAPI, server: Server) -> None:
         tags=["Operation"],
     )
     async def health() -> Any:
-        """Report whether every model can answer: 503 if one cannot."""
+        """Report whether every model can answer: 503 if one cannot, or if the server is about to stop."""
         failed = [name for name, served in server.models.items() if not served.alive]
-        status = "failed" if failed else "ok"
+        status = "failed" if failed else "draining" if server.draining else "ok"
         content = {"status": status, "models": list(server.models), "failed": failed}
-        return Json(content, status_code=503 if failed else 200)
+        return Json(content, status_code=200 if status == "ok" else 503)
 
     @app.get("/metrics", response_class=PlainTextResponse, tags=["Operation"])
     async def metrics() -> Any:

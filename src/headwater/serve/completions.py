@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any
 
 from headwater.errors import counted
@@ -27,20 +27,15 @@ from headwater.inference import (
     require_ids,
     stream_text,
 )
-from headwater.serve.answers import Share, encode
-from headwater.serve.beams import beam_events
+from headwater.serve.answers import encode
 from headwater.serve.limits import Limits
-from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import CompletionRequest
-from headwater.serve.served import Served, short_jobs
-from headwater.tokenizer import Tokenizer
+from headwater.serve.served import OpenRequest, Served, short_jobs
 
 DEFAULT_TOKENS = 16  # as in OpenAI's API
 # Approximate bytes in an answer: of one log-probability, of a token's text, of a choice apart from its text.
 _VALUE_BYTES, _TOKEN_BYTES, _CHOICE_BYTES = 48, 8, 1_024
-# Answers and chunks of more tokens are serialised in a thread.
-_MANY = 64
 DONE = b"data: [DONE]\n\n"
 
 
@@ -57,8 +52,8 @@ class Prompt:
 class CompletionPlan:
     """A checked request.
 
-    requests: the continuations and their lengths, `answers` for each prompt in turn; with beam search one for each
-    prompt. Of the answers to a prompt the `n` best are returned. beams: the width of the search, or 0.
+    requests: the continuations and their lengths, `answers` for each prompt in turn. Of the answers to a prompt
+    the `n` best are returned.
     """
 
     body: CompletionRequest
@@ -66,7 +61,6 @@ class CompletionPlan:
     requests: list[tuple[Request, int]]
     answers: int
     n: int
-    beams: int = 0
     created: int = field(default_factory=lambda: int(time.time()))
 
     @cached_property
@@ -80,8 +74,9 @@ class CompletionPlan:
         return sum(len(prompt.ids) for prompt in self.prompts)
 
 
-def plan_completion(served: Served, body: CompletionRequest, share: Share) -> CompletionPlan:
+def plan_completion(request: OpenRequest, body: CompletionRequest) -> CompletionPlan:
     """Check the parameters against the model. Raises Problem or HeadwaterError, which name the wrong parameter."""
+    served = request.model
     served.require_causal()
     if body.suffix:
         raise Problem(400, "suffix is not supported: this model only writes forwards.", param="suffix")
@@ -91,19 +86,16 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
     best_of = body.best_of or n
     if best_of < n:
         raise Problem(400, f"best_of is {best_of} and n is {n}; expected best_of ≥ n.", param="best_of")
-    beams = best_of if body.use_beam_search else 0
-    if beams > served.beams:
-        raise Problem(400, f"{beams} beams; the most is {served.beams}.", param="best_of" if body.best_of else "n")
-    if body.stream and best_of > n and not beams:
+    if body.stream and best_of > n:
         raise Problem(
             400, "best_of compares complete texts, so it cannot be combined with stream.", param="best_of"
         )
     prompts = read_prompts(served, body.prompt, "prompt")
-    if body.max_tokens != 0 and not beams and len(prompts) * best_of > served.worker.capacity:
+    if body.max_tokens != 0 and len(prompts) * best_of > served.worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(best_of, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
     context, vocabulary = served.lm.config.context, served.engine.vocabulary
-    options = body.options(vocabulary, need_scores=best_of > n and not beams)
+    options = body.options(vocabulary, need_scores=best_of > n)
     options["stop"] = tuple(map(served.lm.as_read, options["stop"]))
     wanted = Request.build({"prompt": (), **options}, source="the request")
     requests: list[tuple[Request, int]] = []
@@ -114,22 +106,22 @@ def plan_completion(served: Served, body: CompletionRequest, share: Share) -> Co
         if body.max_tokens == 0:
             continue
         update: dict[str, Any] = {"prompt": tuple(prompt.ids)}
-        if body.max_tokens is None or "max_tokens" not in body.model_fields_set:
-            update["max_tokens"] = max(1, min(DEFAULT_TOKENS, context + 1 - len(prompt.ids)))
+        if body.max_tokens is None or body.max_tokens == -1 or "max_tokens" not in body.model_fields_set:
+            most = context if body.max_tokens == -1 else DEFAULT_TOKENS
+            update["max_tokens"] = max(1, min(most, context + 1 - len(prompt.ids)))
         first = wanted.model_copy(update=update)
         length = first.length(context, vocabulary)
         total += best_of * length
-        samples = 1 if beams else best_of
-        requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(samples)]
-    require_tokens(total, "max_tokens", share.limits)
+        requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(best_of)]
+    require_tokens(total, "max_tokens", request.limits)
     values = 0
     if body.logprobs is not None or body.prompt_logprobs is not None:
         values = max(body.logprobs or 0, body.prompt_logprobs or 0) + 2
     if body.echo or body.prompt_logprobs is not None:
         total += (best_of - 1) * prompt_tokens  # every continuation has the prompt
     size = (_VALUE_BYTES * values + _TOKEN_BYTES) * total + _CHOICE_BYTES * best_of * len(prompts)
-    share.take(size, "prompt" if body.logprobs is None else "logprobs")
-    return CompletionPlan(body, prompts, requests, n if beams else best_of, n, beams)
+    request.reserve(size, "prompt" if body.logprobs is None else "logprobs")
+    return CompletionPlan(body, prompts, requests, best_of, n)
 
 
 def require_tokens(total: int, param: str, limits: Limits) -> None:
@@ -164,9 +156,9 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
 class CompletionChoice:
     """One continuation and its chunks so far."""
 
-    def __init__(self, plan: CompletionPlan, tokenizer: Tokenizer, number: int) -> None:
+    def __init__(self, plan: CompletionPlan, served: Served, number: int) -> None:
         self.prompt = plan.prompts[number // plan.answers]
-        self._tokenizer, self._body = tokenizer, plan.body
+        self._served, self._body = served, plan.body
         self.index = number
         self.tokens = 0
         self.finished: str | None = None
@@ -185,14 +177,14 @@ class CompletionChoice:
         if body.return_token_ids:
             piece["token_ids"] = []
         if body.echo and body.logprobs is not None:
-            stream = TextStream(self._tokenizer)
+            stream = TextStream(self._served.tokenizer)
             piece["logprobs"] = self._empty_logprobs()
             for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
                 self._add(piece["logprobs"], token, scores, min(stream.length, len(prompt.text)))
                 stream.push(token)
         return piece
 
-    def take(self, event: Event) -> dict[str, Any]:
+    def add_event(self, event: Event) -> dict[str, Any]:
         """Return the chunk of one event of the engine."""
         self.finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
         piece = self._piece(event.text, self.finished)
@@ -254,7 +246,7 @@ class CompletionChoice:
 
     def _name(self, token: int) -> str:
         by_id = self._body.return_tokens_as_token_ids
-        return f"token_id:{token}" if by_id else token_name(self._tokenizer, token)
+        return f"token_id:{token}" if by_id else self._served.token_name(token)
 
     def _by_id(self, token: int, scores: Alternatives, count: int) -> dict[str, dict[str, Any]]:
         ranks = {other: rank for rank, (other, _) in enumerate(scores.likeliest, 1)}
@@ -262,7 +254,7 @@ class CompletionChoice:
             str(other): {
                 "logprob": value,
                 "rank": ranks.get(other),
-                "decoded_token": token_name(self._tokenizer, other),
+                "decoded_token": self._served.token_name(other),
             }
             for other, value in _with_chosen(token, scores, count)
         }
@@ -274,19 +266,7 @@ def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int
     return top if token in dict(top) else [*top, (token, scores.log_probability)]
 
 
-@lru_cache(maxsize=1 << 16)
-def token_name(tokenizer: Tokenizer, token: int) -> str:
-    """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
-    if token >= tokenizer.vocabulary_size:
-        return f"bytes:{token}"
-    data = tokenizer.token_bytes(token)
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
-
-
-async def score_prompts(served: Served, plan: CompletionPlan) -> None:
+async def score_prompts(request: OpenRequest, plan: CompletionPlan) -> None:
     """Compute the log-probabilities of the prompts, if the request asks for them, in short jobs."""
     counts = [plan.body.logprobs if plan.body.echo else None, plan.body.prompt_logprobs]
     most = max((count for count in counts if count is not None), default=None)
@@ -294,49 +274,45 @@ async def score_prompts(served: Served, plan: CompletionPlan) -> None:
         return
     for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
         texts = [prompt.ids for prompt in prompts]
-        scores = await served.compute(partial(served.scorer.alternatives, texts, most))
+        scores = await request.compute(partial(request.model.scorer.alternatives, texts, most))
         for prompt, of_prompt in zip(prompts, scores, strict=True):
             prompt.scores = of_prompt
 
 
 async def chunks(
-    served: Served, plan: CompletionPlan, metrics: Metrics
+    request: OpenRequest, plan: CompletionPlan
 ) -> AsyncIterator[tuple[CompletionChoice, dict[str, Any]]]:
     """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
-    answers = [
-        CompletionChoice(plan, served.tokenizer, number) for number in range(len(plan.prompts) * plan.answers)
-    ]
-    run = served.worker.open(plan.requests) if plan.requests and not plan.beams else None
-    metrics.prompt_tokens[served.name] += plan.prompt_tokens
+    answers = [CompletionChoice(plan, request.model, number) for number in range(len(plan.prompts) * plan.answers)]
+    group = request.model.worker.open(plan.requests) if plan.requests else None
+    request.count_tokens(read=plan.prompt_tokens)
     began, first = time.monotonic(), True
     try:
         if plan.body.echo or plan.body.prompt_logprobs is not None:
-            many = plan.prompt_tokens > _MANY
-            for group in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
-                for answer, piece in await served.write(partial(_openings, group)) if many else _openings(group):
+            for some in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
+                for answer, piece in await request.write(partial(_openings, some)):
                     yield answer, piece
-        if not plan.requests:
+        if group is None:
             for answer in answers:
                 yield answer, answer.close()
             return
-        penalty = plan.body.length_penalty
-        searches = beam_events(served, plan.requests, plan.beams, plan.n, penalty) if run is None else run
-        async for number, event in searches:
+        async for number, event in group:
             if first:
-                metrics.first_token(served.name, time.monotonic() - began)
+                request.first_token_after(time.monotonic() - began)
                 first = False
-            metrics.generated_tokens[served.name] += event.token is not None
-            yield answers[number], answers[number].take(event)
+            request.count_tokens(generated=event.token is not None)
+            yield answers[number], answers[number].add_event(event)
     finally:
-        if run is not None:
-            run.close()
+        if group is not None:
+            group.close()
 
 
-async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> dict[str, Any]:
+async def complete(request: OpenRequest, body: CompletionRequest) -> dict[str, Any]:
     """Return the whole answer: for each prompt the `n` best of `best_of`, by mean log-probability."""
-    await score_prompts(served, plan)
+    plan = await request.read(partial(plan_completion, request, body))
+    await score_prompts(request, plan)
     answers: dict[int, CompletionChoice] = {}
-    async for answer, _ in chunks(served, plan, metrics):
+    async for answer, _ in chunks(request, plan):
         answers[answer.index] = answer
     groups = [answers[number] for number in sorted(answers)]
     chosen: list[CompletionChoice] = []
@@ -345,10 +321,8 @@ async def complete(served: Served, plan: CompletionPlan, metrics: Metrics) -> di
         if plan.answers > plan.n:
             group = sorted(group, key=lambda answer: -answer.total / max(1, answer.scored))[: plan.n]
         chosen += group
-    counts = usage(plan, groups)
-    few = counts["total_tokens"] <= _MANY
-    choices = _choices(chosen) if few else await served.write(partial(_choices, chosen))
-    return {**_head(served, plan), "choices": choices, "usage": counts}
+    choices = await request.write(partial(_choices, chosen))
+    return {**_head(request.model, plan), "choices": choices, "usage": usage(plan, groups)}
 
 
 def _openings(answers: list[CompletionChoice]) -> list[tuple[CompletionChoice, dict[str, Any]]]:
@@ -359,21 +333,22 @@ def _choices(answers: list[CompletionChoice]) -> list[dict[str, Any]]:
     return [answer.whole(index) for index, answer in enumerate(answers)]
 
 
-async def stream(served: Served, plan: CompletionPlan, metrics: Metrics) -> AsyncIterator[bytes]:
+async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator[bytes]:
     """Yield the answer as server-sent events. An error after the first event is the last event."""
-    await score_prompts(served, plan)
-    head = b"data: " + json.dumps(_head(served, plan))[:-1].encode()
+    plan = await request.read(partial(plan_completion, request, body))
+    await score_prompts(request, plan)
+    head = b"data: " + json.dumps(_head(request.model, plan))[:-1].encode()
     options = plan.body.stream_options
     wants_usage = options is not None and bool(options.include_usage)
     continuous = options is not None and wants_usage and bool(options.continuous_usage_stats)
     tail = b', "usage": null}\n\n' if wants_usage else b"}\n\n"
     answers: dict[int, CompletionChoice] = {}
-    async for answer, piece in chunks(served, plan, metrics):
+    async for answer, piece in chunks(request, plan):
         answers[answer.index] = answer
         content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids", "prompt_logprobs")
         if any(piece.get(key) for key in content):
-            many = len(piece.get("prompt_logprobs") or (piece["logprobs"] or {}).get("tokens", ())) > _MANY
-            choice = await served.write(partial(encode, piece)) if many else encode(piece)
+            is_opening = piece.get("prompt_logprobs") or len((piece["logprobs"] or {}).get("tokens", ())) > 1
+            choice = await request.write(partial(encode, piece)) if is_opening else encode(piece)
             if continuous:  # of this choice
                 so_far = _usage(len(answer.prompt.ids), answer.tokens)
                 tail = b', "usage": %b}\n\n' % json.dumps(so_far).encode()

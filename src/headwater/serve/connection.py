@@ -1,8 +1,8 @@
-"""Limits on a connection that uvicorn lacks: for headers that do not end, and for answers that nobody reads.
+"""Limits on connections that uvicorn lacks: on their number, on slow headers, and on answers that nobody reads.
 
-uvicorn limits the size of unfinished headers with only one of its two parsers, and the time with neither. A
-`Connection` passes everything to uvicorn's protocol and counts what arrives. The application that `bounded`
-returns tells it when a request begins and ends; it finds the connection in the scope's `state`.
+A `Connection` passes everything to uvicorn's protocol of h11, which bounds the size of headers. The application
+that `bounded` returns tells it when a request begins and ends; it finds the connection in the scope's `state`. One
+that waits for a request is closed when its time is over, or earlier if a new client needs its place.
 
 If the application gives up an answer, uvicorn closes the connection after the client has read what is in the
 buffer, which may be never; `bounded` aborts it.
@@ -14,38 +14,55 @@ import asyncio
 from contextlib import suppress
 from typing import Any, cast
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.serve.limits import Limits
 
 _LAST_READ_SECONDS = 0.05
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Connections:
+    """The open connections of a server, at most `most`; those that wait for a request, the longest first."""
+
+    def __init__(self, limits: Limits, most: int) -> None:
+        self.limits, self.most = limits, most
+        self.count = 0
+        self.waiting: dict[Connection, None] = {}
+
+    def admit(self) -> bool:
+        """Close the connection that has waited longest if there are too many. Returns whether there is a place."""
+        if self.count < self.most:
+            return True
+        if not self.waiting:
+            return False
+        longest = next(iter(self.waiting))
+        del self.waiting[longest]
+        longest.abort()
+        return True
 
 
 class Connection(asyncio.Protocol):
     """One client's connection. inner: one of uvicorn's protocol classes."""
 
-    def __init__(self, inner: Any, limits: Limits, *, app_state: dict[str, Any], **options: Any) -> None:
+    def __init__(self, inner: Any, connections: Connections, *, app_state: dict[str, Any], **options: Any) -> None:
         self._inner: asyncio.Protocol = inner(app_state={**app_state, "connection": self}, **options)
-        self._limits = limits
+        self._all = connections
         self._transport: asyncio.Transport
-        self._received = 0  # bytes since the last request began
-        self._answering = self._in_body = False
+        self._answering = False
         self._deadline: asyncio.TimerHandle | None = None
 
-    def begin(self, has_body: bool) -> None:
+    def begin(self) -> None:
         """Note that the headers of a request are complete."""
-        self._received, self._answering, self._in_body = 0, True, has_body
+        self._answering = True
+        self._all.waiting.pop(self, None)
         self._rest()
-
-    def end_body(self) -> None:
-        """Note that the body of the request has been read: what arrives from now on is another request."""
-        self._in_body = False
 
     def end(self) -> None:
         """Note that the request is answered: what arrives from now on is the next one."""
-        self._answering = self._in_body = False
+        self._answering = False
+        self._all.waiting[self] = None
 
     def abort(self) -> None:
         """Close the connection without sending what is in the buffer."""
@@ -54,23 +71,31 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
+        has_place = self._all.admit()
+        self._all.count += 1
         self._inner.connection_made(transport)
-        self._await_headers()
+        if has_place:
+            self._all.waiting[self] = None
+            self._await_headers()
+        else:
+            self._transport.write(_FULL)
+            self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
+        self._all.count -= 1
+        self._all.waiting.pop(self, None)
         self._rest()
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
-        self._inner.data_received(data)
-        if not self._in_body:
-            self._received += len(data)
-            if self._deadline is None:
-                self._await_headers()
-            # If these bytes complete a request, its task runs first, so `begin` is called before.
-            asyncio.get_running_loop().call_soon(self._require_end_of_headers)
+        if self._deadline is None and not self._answering:
+            self._await_headers()
+        try:
+            self._inner.data_received(data)
+        except h11.ProtocolError:  # wrong bytes after the answer has begun, so that an error cannot be sent
+            self.abort()
 
     def eof_received(self) -> bool | None:
         """See asyncio.Protocol."""
@@ -84,18 +109,9 @@ class Connection(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._inner.resume_writing()
 
-    def _require_end_of_headers(self) -> None:
-        if self._received <= self._limits.header_bytes or self._transport.is_closing():
-            return
-        if self._answering:
-            self._transport.abort()
-        else:
-            self._transport.write(_TOO_LARGE)
-            self._transport.close()
-
     def _await_headers(self) -> None:
         loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(self._limits.body_seconds, self._read_once_more)
+        self._deadline = loop.call_later(self._all.limits.body_seconds, self._read_once_more)
 
     def _read_once_more(self) -> None:
         # After a long callback, uvloop calls the timers that are due before it reads what has arrived.
@@ -120,14 +136,8 @@ def bounded(app: ASGIApp, limits: Limits) -> ASGIApp:
             await app(scope, receive, send)
             return
         connection: Connection = scope["state"]["connection"]
-        connection.begin(any(name in _BODY_HEADERS for name, _ in scope["headers"]))
+        connection.begin()
         started = complete = False
-
-        async def read() -> Message:
-            message = await receive()
-            if not message.get("more_body"):
-                connection.end_body()
-            return message
 
         async def write(message: Message) -> None:
             nonlocal started, complete
@@ -139,7 +149,7 @@ def bounded(app: ASGIApp, limits: Limits) -> ASGIApp:
                 connection.end()  # now: the next request may begin before the application returns
 
         with suppress(TimeoutError):
-            await app(scope, read, write)
+            await app(scope, receive, write)
         if started and not complete:
             connection.abort()
             await asyncio.sleep(0)  # connection_lost comes first, else uvicorn logs an error

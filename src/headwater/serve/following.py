@@ -1,7 +1,8 @@
-"""Follow a run that is served: its losses and samples for the page, and its model again at each new checkpoint.
+"""Open models again while they are served: a run at each new checkpoint, any folder that has changed at SIGHUP.
 
-A run in progress is only read. The new model is opened in the thread of long texts; requests that have begun are
-finished by the model that they began with.
+A model is opened in a thread of its own, up to its packed weights and caches, and takes the old one's place
+between two requests. The old one finishes the requests that have begun with it. What cannot be opened is logged
+and tried again; until then the old model answers. A run in progress is only read, also its losses for the page.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,11 @@ from headwater.errors import HeadwaterError
 from headwater.reading import intact_json_lines, parse_json
 from headwater.report import thin
 from headwater.serve.problems import Problem
-from headwater.serve.served import Served
+from headwater.serve.served import OpenRequest, Served, Server
+from headwater.serve.threads import give_way
 from headwater.storage import has_manifest, read_manifest
 
-_EVERY = 5.0  # seconds between two looks for a checkpoint
+_EVERY = 5.0  # seconds between two looks for a checkpoint, and two tries to open a model
 _POINTS = 400  # of a curve
 _SAMPLES = 5  # the newest
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal
@@ -79,12 +82,23 @@ class RunLosses:
             self.held_out.append((line["tokens"], line["validation_loss"]))
 
 
-def run_state(served: Served) -> dict[str, Any]:
-    """Return what the page shows of a model's run; raises Problem 400 for a model that is not of a run."""
-    if served.run is None or served.journal is None:
+async def run_state(request: OpenRequest) -> dict[str, Any]:
+    """Return what the page shows of a model's run. Raises Problem for a model or folder that is not a run."""
+    request.is_long = True  # a journal may be long
+    served = request.model
+    if served.run_folder is None:
         raise Problem(400, f"The model {served.name!r} is not of a run folder.", param="model")
-    manifest, journal = read_manifest(served.run), served.journal.read()
-    samples = served.run / "samples.jsonl"
+    try:
+        return await request.read(partial(_state, served, served.run_folder))
+    except (HeadwaterError, OSError) as error:  # the folder was moved, removed or damaged
+        logger.warning("the run of %s cannot be read: %s", served.name, error)
+        message = f"The run folder of {served.name!r} cannot be read: it was moved, removed or damaged."
+        raise Problem(404, message, param="model", code="run_unreadable") from None
+
+
+def _state(served: Served, run: Path) -> dict[str, Any]:
+    manifest, journal = read_manifest(run), served.journal.read()
+    samples = run / "samples.jsonl"
     newest = list(intact_json_lines(samples) if samples.exists() else ())[-_SAMPLES:]
     return {
         "model": served.name,
@@ -105,35 +119,83 @@ def _update_of(served: Served) -> int | None:
     return shipped.step_of(folder.name) if folder and folder.parent.name == "checkpoints" else None
 
 
-class RunFollower:
-    """Replaces each followed model when its run has a newer checkpoint, until it is cancelled."""
+def version_of(folder: Path) -> object:
+    """Return what changes when a model folder, or a link to it, is replaced or written again."""
+    about = ((file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file())
+    files = tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in about)
+    return folder.resolve(), files
 
-    def __init__(self, models: dict[str, Served], start: Callable[[Served], None]) -> None:
-        self._models, self._start = models, start
-        self.leaving: list[Served] = []
 
-    async def follow(self) -> None:
-        """Look for new checkpoints forever."""
+class ModelFollower:
+    """Replaces models by newer ones until the block of this context manager ends."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._asked = asyncio.Event()
+        self._leaving: list[Served] = []
+        self._reported: dict[str, str] = {}  # the last error of a model, to log it once
+
+    async def __aenter__(self) -> ModelFollower:
+        self._opener = ThreadPoolExecutor(1, thread_name_prefix="opening", initializer=give_way)
+        self._server.reload = partial(asyncio.get_running_loop().call_soon_threadsafe, self._asked.set)
+        self._task = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._opener.shutdown(cancel_futures=True)
+        for old in self._leaving:
+            old.stop()
+
+    async def _follow(self) -> None:
+        asked: set[str] = set()  # models to open again if their folder has changed
         while True:
-            await asyncio.sleep(_EVERY)
-            for name, served in list(self._models.items()):
-                if served.reopen is not None:
-                    await self._renew(name, served)
-            for old in [old for old in self.leaving if old.idle]:
-                self.leaving.remove(old)
-                old.stop(background=False)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EVERY):
+                    await self._asked.wait()
+            if self._asked.is_set():
+                self._asked.clear()
+                asked = set(self._server.models)
+            for name, served in list(self._server.models.items()):
+                if (served.run_folder is not None or name in asked) and await self._renew(name, served):
+                    asked.discard(name)
+            for old in [old for old in self._leaving if not old.requests]:
+                self._leaving.remove(old)
+                old.stop()
 
-    async def _renew(self, name: str, served: Served) -> None:
-        assert served.run is not None
-        assert served.reopen is not None
+    async def _renew(self, name: str, served: Served) -> bool:
+        """Open a model again if its folder has changed. Returns whether the newest one is served now."""
+        if served.reopen is None:
+            return True
         try:
-            if await served.write(partial(shipped.find, served.run)) == served.folder:
-                return
-            new = await served.write(served.reopen)
-        except (HeadwaterError, OSError) as error:  # a checkpoint that was removed meanwhile: look again later
-            logger.info("%s is not opened again: %s", name, error)
-            return
-        new.take_place_of(served)
-        self._start(new)
-        self._models[name] = new
-        self.leaving.append(served)
+            new = await asyncio.get_running_loop().run_in_executor(self._opener, _open_newer, served)
+            if new is None:
+                return True
+            new.start(self._server.limits.queue)
+        except Exception as error:  # too little memory for two models, a folder that is being written
+            said = f"{type(error).__name__}: {error}"
+            if self._reported.get(name) != said:
+                logger.error("%s is not opened again, and is tried again: %s", name, error or said)
+            self._reported[name] = said
+            return False
+        self._reported.pop(name, None)
+        self._server.models[name] = new
+        self._leaving.append(served)
+        logger.warning("%s was opened again", name)
+        return True
+
+
+def _open_newer(served: Served) -> Served | None:
+    """Return the newest model of the same source, ready to answer; None if that is the one that is served."""
+    assert served.reopen is not None
+    if served.run_folder is not None:
+        if shipped.find(served.run_folder) == served.folder:
+            return None
+    elif served.folder is not None and version_of(served.folder) == served.version:
+        return None
+    new = served.reopen()
+    new.lm.slots = served.lm.slots
+    new.journal = served.journal
+    new.allocate()
+    return new

@@ -15,13 +15,15 @@ import logging
 import re
 import secrets
 import time
+from bisect import bisect_left
+from collections.abc import Sequence
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headwater.serve.answers import reported
 from headwater.serve.limits import Keys, Limits
-from headwater.serve.metrics import Metrics
+from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
 
 logger = logging.getLogger(__name__)
@@ -30,7 +32,8 @@ requests = logging.getLogger("headwater.serve.requests")  # one line each, at le
 _OPEN = ("/page/", "/health", "/openapi.json")
 
 # A host name, an IPv4 address or an IPv6 address in brackets, and a port.
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(:[0-9]{0,5})?")
+HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
+_HOST = re.compile(rf"({HOST_NAME.pattern})(:[0-9]{{0,5}})?")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")  # that a client may choose
 _MOST_PARTS = 16_384
 # An unterminated string also matches, to the end of the body: a match that could fail would be tried again from
@@ -39,10 +42,23 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 class Guard:
-    """ASGI middleware. local: the server is bound to loopback and refuses other host names (DNS rebinding)."""
+    """ASGI middleware.
 
-    def __init__(self, app: ASGIApp, *, limits: Limits, keys: Keys | None, metrics: Metrics, local: bool) -> None:
+    local: the server is bound to loopback and refuses other host names (DNS rebinding), except `hosts`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limits: Limits,
+        keys: Keys | None,
+        metrics: Metrics,
+        local: bool,
+        hosts: Sequence[str] = (),
+    ) -> None:
         self.app, self.limits, self.keys, self.metrics, self.local = app, limits, keys, metrics, local
+        self.hosts = {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -72,6 +88,7 @@ class Guard:
                     holds = True
                     self.metrics.open += 1
                     body = await self._body(scope, receive)
+                    scope["body_bytes"] = len(body)
                     _require_few_parts(body)
                 await self.app(scope, _replay(body, receive), counted)
             except Problem as problem:
@@ -88,15 +105,18 @@ class Guard:
             self.metrics.open -= holds
             path = getattr(scope.get("route"), "path", "other")
             seconds, model = time.monotonic() - began, scope.get("model", "")
-            self.metrics.answered(path, model, status, seconds)
-            client = (scope.get("client") or ("-",))[0]
-            requests.info("%s %s %s %s %d %.3f s", client, scope["method"], path, model or "-", status, seconds)
+            self.metrics.requests[path, model, status] += 1
+            self.metrics.seconds[path, model, bisect_left(BOUNDS, seconds)] += 1
+            self.metrics.seconds_sum[path, model] += seconds
+            told = (_client(scope), scope["method"], path, model or "-", status, seconds, identity.decode())
+            requests.info("%s %s %s %s %d %.3f s %s", *told)
 
     def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = _host(scope)
-        if self.local and host is not None and not is_loopback(host):
-            raise Problem(403, "This server only answers to this machine's own names.", code="wrong_host")
+        if self.local and host is not None and not is_loopback(host) and host.lower() not in self.hosts:
+            message = f"This server only answers to this machine's own names. Start it with --allow-host {host}"
+            raise Problem(403, message, code="wrong_host")
         if self.keys is not None and not is_open and not self.keys.accept(headers):
             raise Problem(
                 401,
@@ -165,6 +185,14 @@ def is_loopback(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _client(scope: Scope) -> str:
+    """Return the client's address; what a proxy forwards may be anything."""
+    try:
+        return str(ip_address((scope.get("client") or ("",))[0]))
+    except ValueError:
+        return "-"
 
 
 def _request_id(scope: Scope) -> bytes:

@@ -18,36 +18,36 @@ from headwater.inference import (
     stream_text,
     uniform,
 )
-from headwater.serve.answers import Share
-from headwater.serve.completions import read_prompts, token_name
+from headwater.serve.completions import read_prompts
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import InspectRequest
-from headwater.serve.served import Served
+from headwater.serve.served import OpenRequest, Served
 from headwater.serve.tasks import count_tokens
 
 _ATTENDED = 7  # tokens that a head is shown to attend to
 _TOKENS = 5  # tokens whose logits a hidden unit changes most
 
 
-async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[str, Any]:
+async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     """Answer a request. Only the tokens up to the position have to fit the context."""
+    served = request.model
     served.require_causal()
     if served.lm.config.architecture == "lstm":
         raise Problem(400, f"The model {served.name!r} is an LSTM: it has no attention.", param="model")
-    prompts = await served.read(body.prompt, lambda: read_prompts(served, body.prompt, "prompt"))
+    prompts = await request.read(lambda: read_prompts(served, body.prompt, "prompt"))
     ids = prompts[0].ids
     position = len(ids) - 1 if body.position is None else body.position
     if position >= len(ids):
         raise Problem(400, f"position is {position}; expected 0 to {len(ids) - 1}.", param="position")
     prompts[0].ids = before = ids[: position + 1]
-    count_tokens(served, prompts, "prompt", share.limits)
+    count_tokens(request, prompts, "prompt")
     off = _checked(served, body.heads_off, "heads_off")
     head = next(iter(_checked(served, [body.head] if body.head else [], "head")), None)
     vocabulary = served.engine.vocabulary
     if body.target is not None and body.target >= vocabulary:
         raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
     target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target
-    share.take(_answer_bytes(served, body, len(ids)), "prompt")
+    request.reserve(_answer_bytes(served, body, len(ids)), "prompt")
 
     def answer_at() -> dict[str, Any]:
         inside = look_inside(
@@ -59,8 +59,8 @@ async def inspect(served: Served, body: InspectRequest, share: Share) -> dict[st
             answer["continuation"] = {"token_ids": follow, "text": stream_text(served.tokenizer, follow)}
         return answer
 
-    answer = await served.compute(answer_at)
-    names = [token_name(served.tokenizer, token) for token in ids]
+    answer = await request.compute(answer_at)
+    names = [served.token_name(token) for token in ids]
     draw = None if body.seed is None else uniform(body.seed % 2**64, 0, body.step)
     return {
         "model": served.name,
@@ -106,9 +106,7 @@ def _described(
     top = np.argsort(-logits, axis=1, kind="stable")[:, : body.top]
     followed = int(top[-1, 0]) if target is None else target
 
-    def name(token: int) -> str:
-        return token_name(served.tokenizer, token)
-
+    name = served.token_name
     return {
         "attention": _rounded(found.attention, 5),
         "layers": [

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import FolderError, HeadwaterError, UsageError
+from headwater.errors import FolderError, HeadwaterError, UsageError, counted
 from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)
+_JUST_NS = 1_000_000_000
 
 
 class Limits(Config):
@@ -27,7 +29,7 @@ class Limits(Config):
     answer_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
     """Bytes of one answer, as estimated before it is computed."""
     held_bytes: int = Field(default=64 * 1024 * 1024, ge=1)
-    """Bytes of all answers under way that have more than 64 KiB, as estimated."""
+    """Bytes of all answers under way that have more than 16 KiB, as estimated."""
     tokens: int = Field(default=131_072, ge=1)
     """Tokens of the prompts and of what may follow them, in one request."""
     queue: int = Field(default=128, ge=0)
@@ -41,10 +43,10 @@ class Limits(Config):
 
 
 class Keys:
-    """The API keys of a server, stored as hashes; read again when their file changes."""
+    """The API keys of a server, stored as hashes; those in their file, which is read again when it changes."""
 
-    def __init__(self, keys: list[str], path: Path | None = None, state: tuple[int, ...] = ()) -> None:
-        self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+    def __init__(self, keys: list[str], path: Path | None = None, state: tuple[int, ...] | None = ()) -> None:
+        self._digests = _digests(keys)
         self._path, self._state = path, state
 
     @classmethod
@@ -53,13 +55,11 @@ class Keys:
         state = _state(path)
         if not path.is_file():
             raise FolderError(f"{path} is not a file", expected="a file with one API key per line")
-        lines = [line.strip() for line in read_text(path).splitlines()]
-        keys = [line for line in lines if line and not line.startswith("#")]
-        if not keys:
+        keys, wrong = _lines(path)
+        if not keys and not wrong:
             raise UsageError(f"{path} has no key", expected="one API key per line")
-        for key in keys:
-            if not key.isascii() or any(character.isspace() for character in key):
-                raise UsageError(f"{path} has a key with a space or a character beyond ASCII")
+        if wrong:
+            raise UsageError(f"{path} has a key with a space or a character beyond ASCII")
         return cls(keys, path, state)
 
     def accept(self, headers: Mapping[bytes, str]) -> bool:
@@ -73,20 +73,42 @@ class Keys:
         return any(equal)
 
     def _refresh(self) -> None:
-        """Read the file again if it has changed. While it cannot be read, the keys of before are accepted."""
-        if self._path is None or (state := _state(self._path)) == self._state:
+        """Read the file again if it has changed: from then on only the keys that are in it now are accepted."""
+        if self._path is None or ((state := _state(self._path)) is not None and state == self._state):
             return
-        self._state = state
+        keys: list[str] = []
+        wrong = 0
         try:
-            self._digests = Keys.read(self._path)._digests
+            keys, wrong = _lines(self._path)
         except (HeadwaterError, OSError) as error:
-            logger.error("the API keys are not read again: %s", error)
+            logger.error("no API key is accepted until the file can be read: %s", error)
+        if wrong:
+            skipped = counted(wrong, "line")
+            logger.error("%s has %s that cannot be a key; its keys are accepted", self._path, skipped)
+        self._state, self._digests = state, _digests(keys)
 
 
-def _state(path: Path) -> tuple[int, ...]:
-    """Return what changes when a file is written or replaced; empty if there is none."""
+def _lines(path: Path) -> tuple[list[str], int]:
+    """Return the keys in a file, and how many lines have a space or a character beyond ASCII, which no key has."""
+    lines = [line.strip() for line in read_text(path).splitlines()]
+    given = [line for line in lines if line and not line.startswith("#")]
+    keys = [line for line in given if line.isascii() and not any(character.isspace() for character in line)]
+    return keys, len(given) - len(keys)
+
+
+def _digests(keys: list[str]) -> list[bytes]:
+    return [hashlib.sha256(key.encode()).digest() for key in keys]
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file is written or replaced; None if there is none, or it has just been written.
+
+    Two writes within one tick of the file system's clock may have the same time and size.
+    """
     try:
         about = path.stat()
     except OSError:
         return ()
-    return about.st_mtime_ns, about.st_size, about.st_ino
+    if abs(time.time_ns() - about.st_mtime_ns) < _JUST_NS:
+        return None
+    return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino

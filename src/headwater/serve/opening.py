@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from headwater.errors import UsageError, counted
 from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
-from headwater.serve.following import RunLosses, run_of
+from headwater.serve.following import RunLosses, run_of, version_of
 from headwater.serve.served import Served
 from headwater.tokenizer import Tokenizer
 
@@ -53,26 +54,21 @@ def open_models(
                 repair=f"Name one: --model {shlex.quote(f'other={source}')}",
             )
         named[name] = source
-    served = [
-        _open(name, source, tokenizer, precision, device, slots or 1, compose) for name, source in named.items()
-    ]
+    options = _Options(tokenizer, precision, device, slots or 1, compose)
+    served = [_open(name, source, options) for name, source in named.items()]
     memory = available_memory(choose_device(device, training=False)) // len(served)
     for one in served:
-        # Load the rules of GPT-1's words now: importing spaCy while serving would stop all requests for seconds.
-        one.lm.tokenizer.encode("a")
-        if not one.lm.config.is_causal:
-            continue
-        fitting = max(1, memory // _slot_bytes(one.lm.config))
-        one.beams = automatic_slots(one.lm.config, memory)
-        if slots is None:
-            one.lm.slots = one.beams
-        elif slots > fitting:
-            raise UsageError(
-                f"{counted(slots, 'continuation')} of {one.name} at a time need more memory than is free",
-                expected=f"at most {fitting:,}",
-                repair="Give a lower --max-concurrency",
-            )
-        _ = one.engine, one.scorer  # allocate their caches now, not at the first request
+        if one.lm.config.is_causal:
+            fitting = max(1, memory // _slot_bytes(one.lm.config))
+            if slots is None:
+                one.lm.slots = automatic_slots(one.lm.config, memory)
+            elif slots > fitting:
+                raise UsageError(
+                    f"{counted(slots, 'continuation')} of {one.name} at a time need more memory than is free",
+                    expected=f"at most {fitting:,}",
+                    repair="Give a lower --max-concurrency",
+                )
+        one.allocate()
     return served
 
 
@@ -105,18 +101,46 @@ def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
     return "ko" if korean > tokenizer.vocabulary_size // 10 else None
 
 
-def _open(
-    name: str, source: str, tokenizer: str | None, precision: str, device: str, slots: int, compose: bool
-) -> Served:
-    folder, run = shipped.resolve(source), run_of(source)
-    if not FineTuned.is_in(folder):
-        lm = load(source, tokenizer=tokenizer, precision=precision, device=device, slots=slots, compose=compose)
-        served = Served(name, lm, language=language_of(folder, lm.tokenizer), folder=folder, run=run)
+@dataclass(frozen=True)
+class _Options:
+    """How every model of a server is opened."""
+
+    tokenizer: str | None
+    precision: str
+    device: str
+    slots: int
+    compose: bool
+
+
+def _open(name: str, source: str, options: _Options) -> Served:
+    # A link is followed once, so that all files are of one folder, also if the link is replaced meanwhile.
+    place = str(Path(source).resolve()) if Path(source).exists() else source
+    folder, run = shipped.resolve(place), run_of(place)
+    version = version_of(folder)  # before its files are read
+    if FineTuned.is_in(folder):
+        served = Served(name, *_fine_tuned(folder, options))
+    else:
+        lm = load(
+            place,
+            tokenizer=options.tokenizer,
+            precision=options.precision,
+            device=options.device,
+            slots=options.slots,
+            compose=options.compose,
+        )
+        served = Served(name, lm, run_folder=run)
         if run is not None:
             served.journal = RunLosses(run)
-            served.reopen = partial(_open, name, source, tokenizer, precision, device, slots, compose)
-        return served
-    fine_tuned = FineTuned.load(folder, device=choose_device(device, training=False))
-    exact = "fp32" if precision == "auto" else precision
-    lm = LanguageModel(fine_tuned.model.model, fine_tuned.tokenizer, precision=exact, slots=slots, compose=compose)
-    return Served(name, lm, fine_tuned, language=language_of(folder, lm.tokenizer))
+    served.language = language_of(folder, served.lm.tokenizer)
+    served.folder, served.version = shipped.resolve(source), version
+    served.reopen = partial(_open, name, source, options)
+    return served
+
+
+def _fine_tuned(folder: Path, options: _Options) -> tuple[LanguageModel, FineTuned]:
+    fine_tuned = FineTuned.load(folder, device=choose_device(options.device, training=False))
+    exact = "fp32" if options.precision == "auto" else options.precision
+    model, tokenizer = fine_tuned.model.model, fine_tuned.tokenizer
+    return LanguageModel(
+        model, tokenizer, precision=exact, slots=options.slots, compose=options.compose
+    ), fine_tuned

@@ -1,231 +1,34 @@
-"""A served model and its two threads: one drives the engine, one does everything else.
-
-The engine's thread takes steps while there is work, and hands the events of a step to the event loop together; the
-loop never waits for a step. If the thread ends, its open requests are answered with an error, and `alive` is False
-from then on.
-
-The second thread scores, embeds, classifies and inspects, one job at a time, so that only one job needs memory.
-Requests split their work into short jobs: the jobs of several requests take turns, and after a request is
-cancelled, at most one more of its jobs runs. The engine's kernel calls have priority over this thread's.
-"""
+"""A served model, the server of several, and a request that uses one, from its acceptance to its end."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
-import logging
-import math
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater import native
-from headwater.errors import HeadwaterError
+from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
-from headwater.inference import Engine, Event, Generation, LanguageModel, Request, Scorer
-from headwater.serve.problems import Problem, refused, too_busy
+from headwater.inference import Engine, LanguageModel, Scorer
+from headwater.serve.limits import Limits
+from headwater.serve.metrics import BOUNDS, Metrics
+from headwater.serve.problems import Problem, too_busy
+from headwater.serve.threads import FairThread, Turn, Worker, give_way
 from headwater.tokenizer import Tokenizer
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 # Tokens of one job.
 _JOB_TOKENS = 1_024
-# Values of JSON content that are processed in the event loop, and characters that take as long as a value.
-_FEW, _CHARACTERS_PER_VALUE = 256, 16
-
-
-class GenerationGroup:
-    """The continuations of one API request. Iterate over (number, event); `close` cancels what still runs."""
-
-    def __init__(self, worker: Worker, count: int) -> None:
-        self.generations: list[Generation] = []
-        self.closed = False
-        self.running = set(range(count))
-        self._worker = worker
-        self._events: asyncio.Queue[tuple[int, Event | Problem]] = asyncio.Queue()
-
-    def __aiter__(self) -> GenerationGroup:
-        return self
-
-    async def __anext__(self) -> tuple[int, Event]:
-        if not self.running and self._events.empty():
-            raise StopAsyncIteration
-        number, event = await self._events.get()
-        if isinstance(event, Problem):
-            raise event
-        return number, event
-
-    def close(self) -> None:
-        """Cancel what is not finished; its slots are free at the next step."""
-        if not self.closed:
-            self.closed = True
-            if self.running:
-                self._worker.cancel(self)
-
-    def deliver(self, number: int, event: Event | Problem) -> None:
-        """Hand over one event, in the event loop."""
-        if number not in self.running:
-            return
-        if isinstance(event, Problem) or event.finished is not None:
-            self.running.discard(number)
-            self._worker.count_finished(self)
-        if not self.closed:
-            self._events.put_nowait((number, event))
-
-
-class Worker:
-    """The thread that drives one engine. The event loop calls the public methods."""
-
-    def __init__(
-        self, engine: Engine, queue_length: int, name: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.slots = engine.runner.slots
-        self.capacity = self.slots + queue_length
-        self.held = 0  # continuations accepted and not finished
-        self.rejected = 0
-        self._engine, self._loop = engine, asyncio.get_running_loop()
-        self._work = threading.Event()  # set when the engine has something to do
-        # What the listeners heard, for the loop. They run in a step, or in the loop itself when it cancels.
-        self._outbox: list[tuple[GenerationGroup, int, Event | Problem]] = []
-        self._open: set[GenerationGroup] = set()
-        self._stopping = False
-        self._clock = clock
-        # Running mean of the seconds between two slots becoming free while continuations wait, and the last time.
-        self._between = 0.1
-        self._freed: float | None = None
-        self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
-        # A thread that is inside torch when the interpreter ends can abort the process.
-        atexit.register(self.stop)
-        self._thread.start()
-
-    def open(self, requests: Sequence[tuple[Request, int]]) -> GenerationGroup:
-        """Start continuations, each a checked request with its length. Raises Problem 429 if the queue is full."""
-        count = len(requests)
-        if count > self.capacity:
-            raise Problem(400, f"{count} continuations at once; the most is {self.capacity}.")
-        if not self.alive:
-            raise _dead()
-        if self._stopping:
-            raise Problem(503, "The server is stopping.", code="stopping")
-        if self.held + count > self.capacity:
-            self.rejected += 1
-            lacking = self.held + count - self.capacity
-            raise too_busy(max(1, min(60, math.ceil(self._between * lacking))))
-        run = GenerationGroup(self, count)
-        self.held += count
-        self._open.add(run)
-        for number, (request, length) in enumerate(requests):
-            try:
-                run.generations.append(self._engine.submit(request, partial(self._listen, run, number), length))
-            except Exception as error:  # every continuation needs an answer, or its place is never freed
-                if not isinstance(error, HeadwaterError):
-                    logger.exception("the engine did not take a request")
-                problem = refused(error) if isinstance(error, HeadwaterError) else _failed()
-                for rest in range(number, count):
-                    run.deliver(rest, problem)
-                break
-        self._work.set()
-        return run
-
-    def cancel(self, run: GenerationGroup) -> None:
-        """Cancel the remaining continuations of a run."""
-        self._engine.cancel(*run.generations)
-        self._work.set()
-
-    def count_finished(self, run: GenerationGroup) -> None:
-        """Count one continuation of a run as finished."""
-        now = self._clock()
-        if self._freed is not None and self.waiting:
-            self._between += 0.1 * (now - self._freed - self._between)
-        self._freed = now if self.waiting else None
-        self.held -= 1
-        if not run.running:
-            self._open.discard(run)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread runs or was told to stop."""
-        return self._stopping or self._thread.is_alive()
-
-    @property
-    def waiting(self) -> int:
-        """Continuations beyond the slots."""
-        return max(0, self.held - self.slots)
-
-    def stop(self) -> None:
-        """End the thread; what still runs is cancelled. Also called at the interpreter's exit."""
-        atexit.unregister(self.stop)
-        self._stopping = True
-        self._work.set()
-        self._thread.join()
-
-    def _listen(self, run: GenerationGroup, number: int, event: Event) -> None:
-        self._outbox.append((run, number, event))
-
-    def _drive(self) -> None:
-        try:
-            while not self._stopping:
-                self._work.wait()
-                self._work.clear()
-                while self._step() and not self._stopping:
-                    pass
-            self._fail()
-            self._flush()
-        except BaseException:
-            logger.critical("the engine's thread has ended", exc_info=True)
-        finally:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._abandon)
-
-    def _step(self) -> bool:
-        """Take a step and hand its events over. Returns whether work is left."""
-        try:
-            more = self._engine.step()
-        except Exception:
-            logger.exception("a step of the engine failed")
-            self._fail()
-            more = False
-        self._flush()
-        return more
-
-    def _fail(self) -> None:
-        """End everything that runs with an error; the engine continues with later requests."""
-        for run in list(self._open):
-            for number, generation in enumerate(run.generations):
-                if generation.finished is None:
-                    self._outbox.append((run, number, _failed()))
-                    self._engine.cancel(generation)
-
-    def _flush(self) -> None:
-        if self._outbox:
-            events, self._outbox = self._outbox, []
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(_deliver, events)
-
-    def _abandon(self) -> None:
-        """Answer the open requests, in the event loop, after the thread has ended."""
-        for run in list(self._open):
-            for number in sorted(run.running):
-                run.deliver(number, _dead())
-
-
-def _deliver(events: list[tuple[GenerationGroup, int, Event | Problem]]) -> None:
-    for run, number, event in events:
-        run.deliver(number, event)
-
-
-def _dead() -> Problem:
-    return Problem(503, "The model's engine has stopped. Restart the server.", code="engine_stopped")
-
-
-def _failed() -> Problem:
-    return Problem(500, "The model failed on this request.", code="engine_fault")
+# A longer body is read, and a larger answer put together, in the thread of long texts. Smaller answers do not
+# count against the memory of all answers, so that a short request is never refused because of others.
+_LONG_BODY, _LARGE_ANSWER = 4 * 1024, 16 * 1024
+_SHORT_TEXT_THREADS = 2
 
 
 @dataclass
@@ -235,69 +38,47 @@ class Served:
     name: str
     lm: LanguageModel
     fine_tuned: FineTuned | None = None
-    beams: int = 1  # the most of one search
     language: str | None = None  # of its text, as "en"; None if unknown
     created: int = field(default_factory=lambda: int(time.time()))
     folder: Path | None = None  # of the model
-    run: Path | None = None  # the run folder that is followed
+    version: object = None  # of the folder's files: another one after they have changed
+    run_folder: Path | None = None  # of the run that is followed
     journal: Any = None  # of the run
-    reopen: Callable[[], Served] | None = None  # opens the run's newest model
+    reopen: Callable[[], Served] | None = None  # opens the newest model of the same source
+    requests: int = 0  # that have begun with it and have not ended
 
-    def start(self, queue: int, background: Executor | None = None) -> None:
-        """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it.
-
-        background: reads and writes long texts, for all models of a server.
-        """
+    def start(self, queue: int) -> None:
+        """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
         if self._is_causal:
             self.worker = Worker(self.engine, queue, self.name)
-        self._queue, self._jobs = max(1, queue), 0
-        self.searching = asyncio.Lock()  # held by the beam search that has memory
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=_give_way)
-        self._background = background or background_executor()
+        self._most_jobs, self.jobs, self.rejected = max(1, queue), 0, 0
+        self._thread = FairThread(f"compute {self.name}")
 
-    async def compute(self, job: Callable[[], T]) -> T:
+    async def compute(self, job: Callable[[], T], turn: Turn) -> T:
         """Run a job in the second thread and return its result. Raises Problem 429 if too many wait."""
-        if self._jobs >= self._queue:
+        if self.jobs >= self._most_jobs:
+            self.rejected += 1
             raise too_busy(1)
-        self._jobs += 1
-        future = asyncio.wrap_future(self._thread.submit(job))
+        self.jobs += 1
+        future = asyncio.wrap_future(self._thread.submit(job, turn))
         future.add_done_callback(self._done)
         return await future
 
-    async def read(self, given: object, job: Callable[[], T]) -> T:
-        """Run a job that encodes what a client sent, and return its result.
-
-        Long texts have a thread of their own, so short ones never wait for them.
-        """
-        pool = None if is_small(given) else self._background
-        return await asyncio.get_running_loop().run_in_executor(pool, job)
-
-    async def write(self, job: Callable[[], T]) -> T:
-        """Return the result of a job that puts a long answer together, in the thread of long texts."""
-        return await asyncio.get_running_loop().run_in_executor(self._background, job)
-
     def _done(self, _: object) -> None:
-        self._jobs -= 1
+        self.jobs -= 1
 
-    def take_place_of(self, other: Served) -> None:
-        """Get the settings of another opening of the same run, and allocate what its engine needs."""
-        self.beams, self.journal, self.reopen = other.beams, other.journal, other.reopen
-        self.lm.slots = other.lm.slots
+    def allocate(self) -> None:
+        """Pack the weights and allocate the caches now, not at the first request."""
+        # The rules of GPT-1's words too: importing spaCy while serving would stop all requests for seconds.
+        self.tokenizer.encode("a")
         if self._is_causal:
             _ = self.engine, self.scorer
 
-    def stop(self, *, background: bool = True) -> None:
-        """Stop the threads; without `background` not that of long texts, which other models share."""
+    def stop(self) -> None:
+        """Stop the threads."""
         if self._is_causal:
             self.worker.stop()
-        self._thread.shutdown(cancel_futures=True)
-        if background:
-            self._background.shutdown(cancel_futures=True)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request uses the model."""
-        return not self._jobs and not (self._is_causal and self.worker.held)
+        self._thread.stop()
 
     @property
     def alive(self) -> bool:
@@ -342,6 +123,25 @@ class Served:
         """The scorer, for the second thread."""
         return self.lm.scorer
 
+    def token_name(self, token: int) -> str:
+        """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
+        if token not in self._token_names:
+            self._token_names[token] = self._name(token)
+        return self._token_names[token]
+
+    def _name(self, token: int) -> str:
+        if token >= self.tokenizer.vocabulary_size:
+            return f"bytes:{token}"
+        data = self.tokenizer.token_bytes(token)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+    @cached_property
+    def _token_names(self) -> dict[int, str]:
+        return {}
+
     @cached_property
     def longest_token(self) -> int:
         """The most bytes that one token decodes to."""
@@ -354,29 +154,131 @@ class Served:
         return self.fine_tuned
 
 
-def is_small(content: Any) -> bool:
-    """Return whether JSON content has few values and little text, so that processing it is quick."""
-    left = _FEW
-    rest = [content]
-    while rest:
-        value = rest.pop()
-        if isinstance(value, str):
-            left -= len(value) // _CHARACTERS_PER_VALUE
-        elif isinstance(value, dict | list | tuple):
-            left -= len(value)
-            if left >= 0:
-                rest.extend(value.values() if isinstance(value, dict) else value)
-        if left < 0:
-            return False
-    return True
+class Server:
+    """The models, limits, memory, threads and metrics of one server."""
+
+    def __init__(self, models: list[Served], limits: Limits) -> None:
+        self.models = {served.name: served for served in models}
+        self.limits, self.metrics = limits, Metrics()
+        self.draining = False  # whether it is about to stop, which load balancers read in /health
+        self.reload: Callable[[], object] = lambda: None  # opens the models whose folders have changed
+        self.held = 0  # bytes of the large answers under way, as estimated before each is computed
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the threads, in a running event loop.
+
+        Threads take turns in one interpreter: with each more busy thread a short request waits one turn longer.
+        So all long texts and answers share one thread.
+        """
+        self.short_texts: Executor = ThreadPoolExecutor(_SHORT_TEXT_THREADS, thread_name_prefix="text")
+        self.long_texts: Executor = ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=give_way)
+        for served in self.models.values():
+            served.start(self.limits.queue)
+
+    def stop(self) -> None:
+        """Stop the threads."""
+        for served in self.models.values():
+            served.stop()
+        for pool in (self.short_texts, self.long_texts):
+            pool.shutdown(cancel_futures=True)
+
+    def find(self, name: str | None) -> Served:
+        """Return the model of that name, by default the first. Raises Problem 404."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            unknown = UsageError(
+                f"there is no model {name[:200]!r}",
+                expected=" or ".join(map(repr, self.models)),
+                repair=nearest(name[:200], self.models) or "GET /v1/models lists them",
+            )
+            raise Problem(404, str(unknown), param="model", code="model_not_found")
+        return self.models[name]
+
+    def hold(self, size: int) -> None:
+        """Reserve bytes, or give back a negative number of them; raises Problem 429 if too few are left."""
+        with self._lock:
+            if size > 0 and self.held + size > self.limits.held_bytes:
+                raise Problem(
+                    429,
+                    f"The answers under way have {self.held:,} bytes, this one would have about {size:,}; "
+                    f"the most is {self.limits.held_bytes:,} in all. Try again in 1 s.",
+                    code="answers_full",
+                    headers={"Retry-After": "1"},
+                )
+            self.held += size
 
 
-def background_executor() -> Executor:
-    """Return the one thread of a server in which Python works on long texts and answers.
+class OpenRequest:
+    """A request that has begun. A context manager, whose exit gives back what the request holds.
 
-    Threads take turns in one interpreter: with each more busy thread a short request waits one turn longer.
+    It keeps its model to its end, also when another model takes that one's place meanwhile.
+
+    scope: of ASGI; `model` is added to it for the log, and `body_bytes` is the size of the body. is_long: whether
+    the thread of long texts reads it.
     """
-    return ThreadPoolExecutor(1, thread_name_prefix="long texts", initializer=_give_way)
+
+    def __init__(self, server: Server, model: str | None, scope: Any) -> None:
+        self.model, self.limits = server.find(model), server.limits
+        self.route = getattr(scope.get("route"), "path", "other")
+        self._server = server
+        self.is_long = scope.get("body_bytes", 0) > _LONG_BODY
+        self._held = 0
+        self._turn = Turn()
+        scope["model"] = self.model.name
+
+    def __enter__(self) -> OpenRequest:
+        self.model.requests += 1
+        self._server.metrics.active[self.route, self.model.name] += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.hold(-self._held)
+        self._held = 0
+        self.model.requests -= 1
+        self._server.metrics.active[self.route, self.model.name] -= 1
+
+    def reserve(self, size: int, param: str) -> None:
+        """Reserve about `size` bytes; raises Problem if the answer, or all of them together, are too large."""
+        most = min(self.limits.answer_bytes, self.limits.held_bytes)
+        if size > most:
+            raise Problem(
+                400,
+                f"The answer would have about {size:,} bytes; the most is {most:,}.",
+                param=param,
+                code="answer_too_large",
+            )
+        if size > _LARGE_ANSWER:
+            self._server.hold(size)
+            self._held += size
+
+    def count_tokens(self, read: int = 0, generated: int = 0) -> None:
+        """Add tokens of this request to the metrics."""
+        key = self.route, self.model.name
+        self._server.metrics.prompt_tokens[key] += read
+        self._server.metrics.generated_tokens[key] += generated
+
+    def first_token_after(self, seconds: float) -> None:
+        """Add the time to the first token to the metrics."""
+        metrics, key = self._server.metrics, (self.route, self.model.name)
+        metrics.first_token[*key, bisect_left(BOUNDS, seconds)] += 1
+        metrics.first_token_sum[key] += seconds
+
+    async def compute(self, job: Callable[[], T]) -> T:
+        """Run a job in the model's second thread, in this request's turn. Raises Problem 429 if too many wait."""
+        return await self.model.compute(job, self._turn)
+
+    async def read(self, job: Callable[[], T]) -> T:
+        """Run a job that encodes what the client sent. Short texts never wait for long ones."""
+        pool = self._server.long_texts if self.is_long else self._server.short_texts
+        return await asyncio.get_running_loop().run_in_executor(pool, job)
+
+    async def write(self, job: Callable[[], T]) -> T:
+        """Run a job that puts an answer together: a large one in the thread of long texts, another one here."""
+        if not self._held:
+            return job()
+        return await asyncio.get_running_loop().run_in_executor(self._server.long_texts, job)
 
 
 def short_jobs(items: Sequence[T], tokens: Callable[[T], int]) -> Iterator[list[T]]:
@@ -391,14 +293,3 @@ def short_jobs(items: Sequence[T], tokens: Callable[[T], int]) -> Iterator[list[
         size += tokens(item)
     if group:
         yield group
-
-
-def _give_way() -> None:
-    """Give the engine's kernel calls priority over those of the calling thread.
-
-    The thread's priority in the operating system is unchanged: a thread of low priority that waits for a core
-    while it holds the interpreter's lock makes all others wait too.
-    """
-    kernels = native.kernels()
-    if kernels is not None:
-        kernels.give_way()

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
 import re
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import UsageError, require_extra
-from headwater.serve.guard import is_loopback
+from headwater.serve.guard import HOST_NAME, is_loopback
 from headwater.serve.limits import Keys, Limits
 from headwater.storage import SILENT, Progress
 
+if TYPE_CHECKING:
+    from headwater.serve.served import Server
+
+# Connections at a time, and open files that are not connections.
+_MOST_CONNECTIONS, _OTHER_FILES = 10_000, 128
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null")
 
 
@@ -35,19 +46,27 @@ def serve(
     device: str = "auto",
     compose: bool = True,
     log: bool = False,
+    drain: float = 0.0,
+    allow_hosts: Sequence[str] = (),
     allow_origins: Sequence[str] = (),
+    proxies: Sequence[str] = (),
     limits: Limits | None = None,
     progress: Progress = SILENT,
     ready: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve models until SIGINT, SIGTERM or, without keys, SIGHUP; then finish the open requests.
+    """Serve models until SIGINT or SIGTERM; then finish the open requests.
+
+    SIGHUP opens the models again whose folders have changed, without a lost request. Without keys, it ends a
+    server whose terminal was closed.
 
     models: `FOLDER` or `NAME=FOLDER`; tokenizer: for folders without one;
     compose: whether texts are read in Unicode's composed form; a fine-tuned model's rows are as in its training;
-    api_key_file: read again when it changes; SIGHUP then does not end the server;
+    api_key_file: read again when it changes;
     max_concurrency: continuations of one model at once (None: by its size and the memory); port 0 is a free one;
-    log: print a line for each request on stderr; allow_origins: of sites whose pages may use the server, as
-    "https://example.org", or "*" for all; ready: called with the address once the models are open.
+    log: print a line for each request on stderr; drain: seconds after SIGTERM in which requests are accepted and
+    /health is 503; allow_hosts: names of this machine besides those of its loopback; allow_origins: of sites whose
+    pages may use the server, as "https://example.org", or "*" for all; proxies: addresses or networks whose
+    X-Forwarded-For is the client's address; ready: called with the address once the models are open.
     Raises UsageError for an address that is taken, or beyond loopback without keys.
     """
     limits = limits or Limits()
@@ -57,7 +76,7 @@ def serve(
             f"{host} can be reached from other machines, and there are no API keys",
             repair="Give --api-key-file FILE, with one key a line, or omit --host",
         )
-    _check_origins(allow_origins)
+    _check_names(allow_hosts, allow_origins, proxies)
     with _bound(host, port) as listening, ThreadPoolExecutor(1) as opener:
         progress.start("serving")
         with require_extra("serve", "serving"):
@@ -76,70 +95,142 @@ def serve(
             import uvicorn
 
             from headwater.serve.api import create_app
-            from headwater.serve.connection import Connection, bounded
+            from headwater.serve.connection import Connection, Connections, bounded
         opened = opening.result()
-        app = create_app(opened, limits, keys, local=is_loopback(host), origins=allow_origins)
+        local = is_loopback(host)
+        app = create_app(opened, limits, keys, local=local, hosts=allow_hosts, origins=allow_origins)
         config = uvicorn.Config(
             bounded(app, limits),
+            http="h11",
             log_level="error",  # a warning for each stray request would let anybody fill the log
             access_log=False,
             server_header=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=list(proxies),
             timeout_graceful_shutdown=int(2 * limits.seconds) + 1,  # to compute an answer and to send it
-            h11_max_incomplete_event_size=limits.header_bytes + (1 << 20),
+            h11_max_incomplete_event_size=limits.header_bytes,
             ws="none",
         )
         config.load()
-        config.http_protocol_class = partial(Connection, config.http_protocol_class, limits)  # type: ignore[assignment]
-        # A second Ctrl-C cancels what runs, and uvicorn logs a traceback for each request.
-        logging.getLogger("uvicorn.error").addFilter(_is_not_cancelled)
-        if log:
-            _log_requests()
+        connections = Connections(limits, _most_connections())
+        config.http_protocol_class = partial(Connection, config.http_protocol_class, connections)  # type: ignore[assignment]
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        server = uvicorn.Server(config)
+        state: Server = app.state.server
+
+        class Stoppable(uvicorn.Server):
+            """uvicorn's server, which waits for `drain` seconds after SIGTERM."""
+
+            until = math.inf
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                """Stop at once for SIGINT, a second signal, or without `drain`."""
+                if sig != signal.SIGTERM or not drain or state.draining:
+                    super().handle_exit(sig, frame)
+                state.draining = True
+                self.until = min(self.until, time.monotonic() + drain)
+
+            async def on_tick(self, counter: int) -> bool:
+                """Return whether it is time to stop."""
+                return await super().on_tick(counter) or time.monotonic() >= self.until
+
+        server = Stoppable(config)
 
         # Handle signals that come before uvicorn installs its handlers. uvicorn also raises the signal that
         # stopped it again when it has finished; stopping as told is not a failure.
         def stop(*_: object) -> None:
             server.should_exit = True
 
+        had_terminal = _has_terminal()
+
+        def reload(*_: object) -> None:
+            if keys is None and had_terminal and not _has_terminal():
+                stop()
+            else:
+                state.reload()
+
         handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stop)
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
-            handlers[signal.SIGHUP] = stop if keys is None else lambda *_: None
+            handlers[signal.SIGHUP] = reload
         if threading.current_thread() is not threading.main_thread():
             handlers = {}  # the program's main thread handles signals
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
-            progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
-            ready(address)
-            server.run(sockets=[listening])
+            with _logged(log):
+                progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
+                ready(address)
+                server.run(sockets=[listening])
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
 
-def _check_origins(origins: Sequence[str]) -> None:
+def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence[str]) -> None:
+    """Raise UsageError for a name that would never match."""
+    for host in hosts:
+        if not HOST_NAME.fullmatch(host):
+            raise UsageError(
+                f"{host!r} is not the name of a host", expected="a name without a port, as example.org"
+            )
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise UsageError(
                 f"{origin!r} is not an origin",
                 expected="a scheme, a host and a port if it is not the usual one, as https://example.org:8080",
             )
+    for proxy in proxies:
+        try:
+            ip_network(proxy)
+        except ValueError as error:
+            expected = "an address or a network, as 10.0.0.7 or 10.0.0.0/24"
+            raise UsageError(f"--proxy {proxy!r}: {error}", expected=expected) from None
 
 
-def _log_requests() -> None:
+@contextmanager
+def _logged(requests_too: bool) -> Iterator[None]:
+    """Print a line for each request in the block, if asked to, and no traceback of a cancelled request.
+
+    A second Ctrl-C cancels what runs, and uvicorn logs a traceback for each request.
+    """
     from headwater.serve.guard import requests
 
-    handler = logging.StreamHandler()
+    of_uvicorn, handler, level = logging.getLogger("uvicorn.error"), logging.StreamHandler(), requests.level
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    requests.addHandler(handler)
-    requests.setLevel(logging.INFO)
+    of_uvicorn.addFilter(_is_not_cancelled)
+    if requests_too:
+        requests.addHandler(handler)
+        requests.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        of_uvicorn.removeFilter(_is_not_cancelled)
+        requests.removeHandler(handler)
+        requests.setLevel(level)
 
 
 def _is_not_cancelled(record: logging.LogRecord) -> bool:
     """Return whether a log record is not about a request that was cancelled at shutdown."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in record.getMessage()
+
+
+def _has_terminal() -> bool:
+    """Return whether the process has a controlling terminal, which is lost when its window is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except (OSError, AttributeError):  # Windows has no such flag
+        return False
+    return True
+
+
+def _most_connections() -> int:
+    """Return how many connections fit the process's limit of open files, with some left for models and keys."""
+    if sys.platform == "win32":
+        return _MOST_CONNECTIONS
+    import resource
+
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MOST_CONNECTIONS, max(files - _OTHER_FILES, files // 2, 1))
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -152,7 +243,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:  # UnicodeError: an empty or too long part between two dots
         raise UsageError(f"the address {host} cannot be used: {error}", repair="Give another --host") from None
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # there it would let two servers have one port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(1_024)
     except OSError as error:

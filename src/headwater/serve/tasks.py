@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,7 @@ from headwater.errors import ContextError, counted
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks
-from headwater.serve.answers import Share
 from headwater.serve.completions import Prompt, read_prompts, require_tokens
-from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
 from headwater.serve.schema.requests import (
     ClassifyRequest,
@@ -25,13 +23,13 @@ from headwater.serve.schema.requests import (
     ScoreRequest,
     TokenizeRequest,
 )
-from headwater.serve.served import Served, short_jobs
+from headwater.serve.served import OpenRequest, Served, short_jobs
 from headwater.tokenizer import MASK, TOKENIZER_CLASSES, Tokenizer
 
 # The most rows of a request to /score or /classify, and of one with `explain`.
 _MOST_ROWS, _MOST_EXPLAINED = 1_024, 16
-_ROWS_TOGETHER = 16
 _CHARACTERS_PER_TOKEN = 64  # that take as long to encode as a token to compute
+_BYTES_OF_TOKEN = 3  # about, at the least, to guess how many tokens a row has
 # Bytes of one number of a vector in an answer, about.
 _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # Approximate bytes in an answer: of a token's id, of an id with its name, and of an entry with several fields.
@@ -60,22 +58,23 @@ def card(served: Served) -> dict[str, Any]:
         "labels": (head.labels.names or None) if head else None,
         "masked": config.is_masked,
         "language": served.language,
-        "run": served.run is not None,
+        "run": served.run_folder is not None,
     }
 
 
-async def embed(served: Served, body: EmbeddingRequest, share: Share) -> dict[str, Any]:
+async def embed(request: OpenRequest, body: EmbeddingRequest) -> dict[str, Any]:
     """/v1/embeddings: `LanguageModel.embed` of each text, of length 1 unless `normalize` is false."""
+    served = request.model
     width = served.lm.config.output_width
     if body.dimensions is not None and body.dimensions != width:
         raise Problem(400, f"dimensions is not supported; this model's vectors have {width}.", param="dimensions")
-    prompts = await served.read(body.input, lambda: read_prompts(served, body.input, "input"))
-    total = count_tokens(served, prompts, "input", share.limits)
+    prompts = await request.read(lambda: read_prompts(served, body.input, "input"))
+    total = count_tokens(request, prompts, "input")
     numbers = _BASE64_BYTES if body.encoding_format == "base64" else _NUMBER_BYTES
-    share.take(len(prompts) * width * numbers, "input")
+    request.reserve(len(prompts) * width * numbers, "input")
     data: list[dict[str, Any]] = []
     for group in short_jobs(prompts, lambda prompt: len(prompt.ids)):
-        embeddings = await served.compute(partial(_embeddings, served, [prompt.ids for prompt in group], body))
+        embeddings = await request.compute(partial(_embeddings, served, [prompt.ids for prompt in group], body))
         data += [
             {"object": "embedding", "index": index, "embedding": embedding}
             for index, embedding in enumerate(embeddings, len(data))
@@ -91,61 +90,73 @@ def _embeddings(served: Served, texts: list[list[int]], body: EmbeddingRequest) 
     return vectors.tolist()
 
 
-def count_tokens(served: Served, prompts: list[Prompt], param: str, limits: Limits) -> int:
+def count_tokens(request: OpenRequest, prompts: list[Prompt], param: str) -> int:
     """Return the total number of tokens; raise ContextError or Problem for more than are allowed."""
     for prompt in prompts:
-        require_context(len(prompt.ids), served.lm.config.context, param)
+        require_context(len(prompt.ids), request.model.lm.config.context, param)
     total = sum(len(prompt.ids) for prompt in prompts)
-    require_tokens(total, param, limits)
+    require_tokens(total, param, request.limits)
+    request.count_tokens(read=total)
     return total
 
 
-async def fill(served: Served, body: FillRequest, share: Share) -> dict[str, Any]:
+async def fill(request: OpenRequest, body: FillRequest) -> dict[str, Any]:
     """/v1/fill: the most probable tokens of each `[MASK]`."""
+    served = request.model
     if not served.lm.config.is_masked:
         raise Problem(400, f"The model {served.name!r} is not masked: it does not fill blanks.", param="model")
     vocabulary = served.tokenizer.vocabulary_size
     if body.top > vocabulary:
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
-    share.take(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
-    data = await served.compute(partial(_filled, served, body))
-    return {"object": "list", "model": served.name, "data": data}
-
-
-def _filled(served: Served, body: FillRequest) -> list[dict[str, Any]]:
-    tokenizer, text = served.tokenizer, served.lm.as_read(body.input)
-    with evaluated(served.lm.model) as model:
-        blanks = fill_blanks(model, tokenizer, text, body.top)
-        ids = framed(model, tokenizer, text, allow_special=True)
-    positions = [position for position, token in enumerate(ids) if token == tokenizer.mask]
-    return [
+    request.reserve(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
+    text, ids = await request.read(partial(_framed, served, body.input))
+    require_context(len(ids), served.lm.config.context, "input")
+    request.count_tokens(read=len(ids))
+    blanks = await request.compute(partial(_filled, served, text, body.top))
+    positions = [position for position, token in enumerate(ids) if token == served.tokenizer.mask]
+    data = [
         {"position": position, "tokens": [candidate._asdict() for candidate in candidates]}
         for position, candidates in zip(positions, blanks, strict=True)
     ]
+    return {"object": "list", "model": served.name, "data": data}
 
 
-async def tokenize(served: Served, body: TokenizeRequest, share: Share) -> dict[str, Any]:
+def _framed(served: Served, given: str) -> tuple[str, list[int]]:
+    """Return a text as it is read, and its ids with those around them."""
+    text = served.lm.as_read(given)
+    with evaluated(served.lm.model) as model:
+        return text, framed(model, served.tokenizer, text, allow_special=True)
+
+
+def _filled(served: Served, text: str, top: int) -> list[list[Any]]:
+    with evaluated(served.lm.model) as model:
+        return fill_blanks(model, served.tokenizer, text, top)
+
+
+async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any]:
     """/tokenize, in vLLM's format. The names of special tokens are read as these tokens, as vLLM does."""
+
+    served = request.model
 
     def tokenized() -> dict[str, Any]:
         tokenizer = served.tokenizer
-        tokens = tokenizer.encode(body.prompt, allow_special=True)
-        share.take(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
+        tokens = tokenizer.encode(served.lm.as_read(body.prompt), allow_special=True)
+        request.reserve(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
         names = [tokenizer.vocabulary.tokens[token] for token in tokens] if body.return_token_strs else None
         context = served.lm.config.context
         return {"count": len(tokens), "max_model_len": context, "tokens": tokens, "token_strs": names}
 
-    return await served.read(body.prompt, tokenized)
+    return await request.read(tokenized)
 
 
-async def detokenize(served: Served, body: DetokenizeRequest, share: Share) -> dict[str, Any]:
+async def detokenize(request: OpenRequest, body: DetokenizeRequest) -> dict[str, Any]:
     """/detokenize, in vLLM's format."""
 
     def text() -> dict[str, Any]:
-        share.take(len(body.tokens) * served.longest_token, "tokens")
-        return {"prompt": served.tokenizer.decode(body.tokens)}
+        request.reserve(len(body.tokens) * request.model.longest_token, "tokens")
+        return {"prompt": request.model.tokenizer.decode(body.tokens)}
 
-    return await served.read(body.tokens, text)
+    return await request.read(text)
 
 
 def tokenizer_info(served: Served) -> dict[str, Any]:
@@ -165,8 +176,9 @@ def tokenizer_info(served: Served) -> dict[str, Any]:
     }
 
 
-async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, Any]:
+async def score(request: OpenRequest, body: ScoreRequest) -> dict[str, Any]:
     """/score: pair one text with each of the others, or two lists text by text."""
+    served = request.model
     first = [body.text_1] if isinstance(body.text_1, str) else body.text_1
     second = [body.text_2] if isinstance(body.text_2, str) else body.text_2
     if len(first) == 1:
@@ -179,25 +191,26 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
             param="text_2",
         )
     _require_rows(len(second), _MOST_ROWS, "text_2")
-    head, as_read = served.fine_tuned, served.lm.as_read
-    pairs = [(as_read(one), as_read(other)) for one, other in zip(first, second, strict=True)]
+    head = served.fine_tuned
     if head is None:
         served.require_causal()
     elif head.labels.target != "score" or head.task != "similarity":
         raise Problem(400, f"The model {served.name!r} does not score pairs: use /classify.", param="model")
-    encoded = await served.read(pairs, partial(_encode_pairs, served, pairs, share.limits))
+    request.reserve(len(second) * _ENTRY_BYTES, "text_2")
+    pairs, encoded = await request.read(partial(_read_pairs, request, first, second))
     total = sum(len(context) + len(rest) for context, rest in encoded)
+    request.count_tokens(read=total)
     data: list[dict[str, Any]] = []
     if head is None:
         for jobs in short_jobs(encoded, lambda pair: len(pair[0]) + len(pair[1])):
-            scores = await served.compute(partial(served.scorer.score_ids, jobs))
+            scores = await request.compute(partial(served.scorer.score_ids, jobs))
             data += [
                 {"index": index, "object": "score", "score": value, "is_greedy": greedy}
                 for index, (value, greedy) in enumerate(scores, len(data))
             ]
     else:
         rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
-        async for p in _predicted(served, head, rows):
+        async for p in _predicted(request, head, rows):
             value = p.label if isinstance(p.label, float) else None
             data.append({"index": p.row, "object": "score", "score": value})
     return {
@@ -211,8 +224,16 @@ async def score(served: Served, body: ScoreRequest, share: Share) -> dict[str, A
     }
 
 
-def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) -> list[EncodedPair]:
-    """Return the ids of the texts of each pair. Raises ContextError or Problem for more than are allowed."""
+def _read_pairs(
+    request: OpenRequest, first: Sequence[str], second: Sequence[str]
+) -> tuple[list[tuple[str, str]], list[EncodedPair]]:
+    """Return pairs of texts as they are read, and their ids; one text may be in many pairs.
+
+    Raises ContextError or Problem for more tokens than are allowed.
+    """
+    served = request.model
+    as_read = {text: served.lm.as_read(text) for text in {*first, *second}}
+    pairs = [(as_read[one], as_read[other]) for one, other in zip(first, second, strict=True)]
     if served.fine_tuned is None:
         encode, most = served.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
     else:
@@ -224,7 +245,7 @@ def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) 
         for context, rest in encode(group):
             length = len(context) + len(rest)
             total += length
-            require_tokens(total, "text_2", limits)
+            require_tokens(total, "text_2", request.limits)
             if length > most:
                 raise ContextError(
                     f"pair {len(encoded)} has {counted(length, 'token')}, more than the model's context",
@@ -232,7 +253,7 @@ def _encode_pairs(served: Served, pairs: list[tuple[str, str]], limits: Limits) 
                     param="text_2",
                 )
             encoded.append((context, rest))
-    return encoded
+    return pairs, encoded
 
 
 def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[EncodedPair]:
@@ -240,8 +261,9 @@ def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> lis
     return list(zip(ids[::2], ids[1::2], strict=True))
 
 
-async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[str, Any]:
+async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any]:
     """/classify: labels, probabilities and, with `explain`, how much each word changes them."""
+    served = request.model
     head = served.require_head()
     given = [body.input] if isinstance(body.input, str) else body.input
     if not given:
@@ -254,9 +276,9 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
     rows = [Raw(_segments(head.task, row), None, number) for number, row in enumerate(given)]
     row_bytes = _ENTRY_BYTES * (2 + len(head.labels.names or ()))
     characters = sum(len(part) for row in rows for part in row.segments)
-    share.take(len(rows) * row_bytes + (_ENTRY_BYTES * characters if body.explain else 0), "input")
+    request.reserve(len(rows) * row_bytes + (_ENTRY_BYTES * characters if body.explain else 0), "input")
     data = []
-    async for prediction in _predicted(served, head, rows):
+    async for prediction in _predicted(request, head, rows):
         segments = rows[prediction.row].segments
         answer: dict[str, Any] = {
             "index": prediction.row,
@@ -267,7 +289,7 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
         }
         if body.explain and prediction.label is not None:
             output = prediction.output
-            pieces = await served.compute(
+            pieces = await request.compute(
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )
             answer["words"] = [piece.to_dict() for piece in pieces]
@@ -275,11 +297,17 @@ async def classify(served: Served, body: ClassifyRequest, share: Share) -> dict[
     return {"object": "list", "model": served.name, "task": head.task, "data": data}
 
 
-async def _predicted(served: Served, head: FineTuned, rows: list[Raw]) -> AsyncIterator[Prediction]:
+async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw]) -> AsyncIterator[Prediction]:
     """Predict in order, a few rows a job, so that the jobs of other requests run in between."""
-    for start in range(0, len(rows), _ROWS_TOGETHER):
-        part = rows[start : start + _ROWS_TOGETHER]
-        for prediction in await served.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
+    context = head.model.model.config.context
+
+    def tokens(row: Raw) -> int:
+        """Guess how many tokens are computed for a row; of a choice, each answer is read with its question."""
+        answers = max(1, len(row.segments) - 2)
+        return answers * min(context, sum(len(part.encode()) for part in row.segments) // _BYTES_OF_TOKEN + 1)
+
+    for part in short_jobs(list(rows), tokens):
+        for prediction in await request.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
             yield prediction
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -115,6 +116,11 @@ class UnsupportedFields(Body):
     cache_salt: Annotated[None, *_unsupported("requests share the cache of prompts")]
     return_token_offsets: Annotated[No, *_unsupported("logprobs has text_offset")]
     thinking_token_budget: Annotated[Literal[-1] | None, *_unsupported("these models do not reason")]
+    use_beam_search: Annotated[No, *_unsupported("beams are in Python and in headwater generate --beams")]
+    length_penalty: Annotated[
+        Annotated[float, Field(ge=1, le=1)] | None,
+        *_unsupported("it concerns beams, which the server does not have"),
+    ]
     watermarking: Annotated[No, *_unsupported(_ELSEWHERE)]
     return_mm_kwargs: Annotated[Yes, *_unsupported(_ELSEWHERE)]
     routed_experts_prompt_start: Annotated[Literal[0] | None, *_unsupported(_ELSEWHERE)]
@@ -132,7 +138,11 @@ class CompletionRequest(UnsupportedFields):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: Bias | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
-    max_tokens: Annotated[int, Field(ge=0, le=2**31)] | None = 16
+    max_tokens: Annotated[int, Field(ge=-1, le=2**31)] | None = Field(
+        default=16,
+        validation_alias=AliasChoices("max_tokens", "max_completion_tokens", "n_predict"),
+        description="-1: as many as fit the context.",
+    )
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
@@ -155,12 +165,6 @@ class CompletionRequest(UnsupportedFields):
     return_tokens_as_token_ids: bool | None = Field(
         default=None, description="Names tokens in logprobs by their ids, as token_id:5."
     )
-    use_beam_search: bool | None = Field(
-        default=None, description="The n best of best_of beams, without sampling; temperature has no effect."
-    )
-    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = Field(
-        default=None, description="Of beams: scores are log-probabilities divided by the length to this power."
-    )
     request_id: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = Field(
         default=None, description="The end of the answer's id."
     )
@@ -170,7 +174,7 @@ class CompletionRequest(UnsupportedFields):
         """Return the options of the engine's request; need_scores: with the log-probabilities of its tokens."""
         stop = [self.stop] if isinstance(self.stop, str) else (self.stop or [])
         options: dict[str, Any] = {
-            "max_tokens": self.max_tokens or None,
+            "max_tokens": self.max_tokens if (self.max_tokens or 0) > 0 else None,
             "min_tokens": self.min_tokens,
             "stop": tuple(stop),
             "stop_tokens": tuple(self.stop_token_ids or ()),
