@@ -759,7 +759,7 @@ def test_the_names_of_tokens_end_with_their_model(base_folder: Path) -> None:
     assert tokenizer() is None
 
 
-def test_a_client_that_leaves_before_its_stream_begins_is_counted(
+def test_a_client_that_leaves_before_a_stream_is_counted(
     base_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:

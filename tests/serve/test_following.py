@@ -113,7 +113,7 @@ def test_a_request_keeps_the_model_that_it_began_with(
     assert allocated[1:] == ["opening_0"]
 
 
-def test_a_model_that_cannot_be_opened_again_is_logged_once_and_tried_again(
+def test_a_failed_reopening_is_logged_and_tried_again(
     base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(following, "_EVERY", 0.01)
@@ -151,7 +151,7 @@ def test_a_model_that_cannot_be_opened_again_is_logged_once_and_tried_again(
     assert caplog.text.count("mine is not opened again, and is tried again: can't allocate memory") == 1
 
 
-def test_a_run_that_was_removed_is_not_a_failure_of_the_server(base_folder: Path, tmp_path: Path) -> None:
+def test_a_removed_run_is_not_found(base_folder: Path, tmp_path: Path) -> None:
     with Stage(tmp_path / "run", kind="run", config={}, inputs={}).write() as work:
         shutil.copytree(base_folder, work / "model")
     models = open_models([f"mine={tmp_path / 'run'}"], precision="fp32", slots=2)

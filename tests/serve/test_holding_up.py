@@ -420,7 +420,7 @@ def test_silent_connections_make_room_for_new_ones() -> None:
     asyncio.run(scenario())
 
 
-def test_no_connection_is_closed_for_a_new_one_while_it_is_answered() -> None:
+def test_a_connection_that_is_answered_is_not_closed() -> None:
     go = asyncio.Event()
 
     async def wait(scope: Any, receive: Any, send: Any) -> None:
@@ -471,7 +471,7 @@ def test_a_server_drains_before_it_stops(base_folder: Path, start_server: Any) -
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
-def test_a_hangup_opens_a_changed_model_without_a_lost_request(
+def test_a_hangup_opens_a_changed_model_and_loses_nothing(
     base_folder: Path, speakers_folder: Path, tmp_path: Path, start_server: Any
 ) -> None:
     link = tmp_path / "current"
