@@ -151,7 +151,7 @@ def test_a_failed_reopening_is_logged_and_tried_again(
     assert caplog.text.count("mine is not opened again, and is tried again: can't allocate memory") == 1
 
 
-def test_a_removed_run_is_not_found(base_folder: Path, tmp_path: Path) -> None:
+def test_a_removed_run_is_answered_with_404(base_folder: Path, tmp_path: Path) -> None:
     with Stage(tmp_path / "run", kind="run", config={}, inputs={}).write() as work:
         shutil.copytree(base_folder, work / "model")
     models = open_models([f"mine={tmp_path / 'run'}"], precision="fp32", slots=2)

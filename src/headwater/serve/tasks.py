@@ -135,7 +135,6 @@ def _filled(served: Served, text: str, top: int) -> list[list[Any]]:
 
 async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any]:
     """/tokenize, in vLLM's format. The names of special tokens are read as these tokens, as vLLM does."""
-
     served = request.model
 
     def tokenized() -> dict[str, Any]:
