@@ -86,6 +86,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 def test_checkpoints_are_on_the_disk_before_older_ones_go(disk: Disk, tmp_path: Path) -> None:
+    tmp_path /= "checkpoints"
     checkpoints = Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=print)
     for step in (1, 2):
         checkpoints.save(step, {"weight": torch.full((2,), float(step))}, {"step": step}, set())

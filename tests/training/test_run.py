@@ -286,3 +286,40 @@ def test_a_disk_that_fills_within_a_line_loses_no_line(tmp_path: Path) -> None:
     assert journal.write({"step": 3}) is None
     assert [line["step"] for line in read_journal(journal.path)] == [1, 2, 3]
     journal.close()
+
+
+def test_a_run_whose_folder_is_moved_ends_without_another_folder(tmp_path: Path) -> None:
+    out, moved = tmp_path / "run", tmp_path / "moved"
+    out.mkdir()
+
+    def move(line: dict[str, Any]) -> None:
+        if line["step"] == 3:
+            out.rename(moved)
+            out.mkdir()  # replaced by another one
+
+    with pytest.raises(StorageError, match="was moved or replaced .* Move it back"):
+        begin(out, move, checkpoint_every=2).train()
+    assert kept(moved) == ["step-00000002"]
+    assert not list(out.iterdir())
+    out.rmdir()
+    moved.rename(out)
+    run = begin(out, lambda line: None)
+    run.train()
+    assert run.trainer.step == 6
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+)
+def test_too_little_memory_in_the_middle_keeps_the_state(tmp_path: Path, error: Exception) -> None:
+    class Full(Source):
+        def micro_batches(self, step: int) -> list[Any]:
+            if step == 3:
+                raise error
+            return super().micro_batches(step)
+
+    with pytest.raises(
+        TrainingError, match=r"memory .* too small: .*; the state after update 3 is kept .*micro_batch"
+    ):
+        begin(tmp_path, lambda line: None, Full(), checkpoint_every=100).train()
+    assert "step-00000003" in kept(tmp_path)

@@ -1,3 +1,4 @@
+from .batches import BatchSource
 from .checkpoint import prune_checkpoints
 from .compile import compile_checked
 from .journal import read_journal
@@ -11,10 +12,11 @@ from .loop import (
     resolve_precision,
 )
 from .machine import GPUS, Gpu, matmul_rate
-from .optimizer import AdamForm, bytes_a_parameter
+from .optimizer import AdamForm
 from .parallel import Ranks, process_group
-from .run import CHECKPOINTS, BatchSource, Measurement, OnUpdate, Run
+from .run import CHECKPOINTS, OnUpdate, Run
 from .schedule import DECAY_SHARE, Schedule, transfer_rate
+from .state import Measurement
 
 __all__ = [
     "CHANGEABLE",
@@ -33,7 +35,6 @@ __all__ = [
     "TrainConfig",
     "Trainer",
     "TrainingPrecision",
-    "bytes_a_parameter",
     "choose_precision",
     "compile_checked",
     "matmul_rate",

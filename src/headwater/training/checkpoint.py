@@ -9,7 +9,6 @@ newest undamaged checkpoint.
 
 from __future__ import annotations
 
-import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
@@ -83,10 +82,10 @@ class Checkpoints:
 
         Raises FolderError if all checkpoints are damaged.
         """
-        checkpoints = self._all()
+        checkpoints = shipped.list_checkpoints(self.folder.parent)
         for path in reversed(checkpoints):
             if self.is_good(path):
-                self._newest = _step_of(path)
+                self._newest = shipped.step_of(path.name)
                 return path, read_json(path / _RECORD)
         if checkpoints:
             raise FolderError(
@@ -187,14 +186,10 @@ class Checkpoints:
         """Keep the newest up to `step`: later ones are damaged, and the run will write them again."""
         if not self.ranks.is_first:
             return
-        for path in [path for path in self._all() if _step_of(path) <= step][: -self.keep]:
-            if _step_of(path) not in pinned:
-                shutil.rmtree(path, ignore_errors=True)
-
-    def _all(self) -> list[Path]:
-        """Return the checkpoints, oldest first, without other files that a user added."""
-        folders = self.folder.glob("step-*")
-        return sorted((p for p in folders if p.is_dir() and p == self.path_of(_step_of(p))), key=_step_of)
+        steps = [shipped.step_of(path.name) or 0 for path in shipped.list_checkpoints(self.folder.parent)]
+        for older in [other for other in steps if other <= step][: -self.keep]:
+            if older not in pinned:
+                shutil.rmtree(self.path_of(older), ignore_errors=True)
 
 
 def prune_checkpoints(run: Path, keep: int) -> dict[str, int]:
@@ -210,10 +205,10 @@ def prune_checkpoints(run: Path, keep: int) -> dict[str, int]:
         raise FolderError(f"{run} is not finished, and resumes from its newest checkpoint", expected="--keep 1")
     with folder_lock(run):
         there = shipped.list_checkpoints(run)
-        kept = set(there[len(there) - keep :]) if keep else set()
+        kept = set(there[-keep:]) if keep else set()
         if not manifest.complete and there:
             best = read_json(there[-1] / _RECORD).get("best") or {}
-            kept |= {path for path in there if _step_of(path) == best.get("step")}
+            kept |= {path for path in there if shipped.step_of(path.name) == best.get("step")}
         removed = {}
         for path in there:
             if path not in kept and not path.is_symlink():
@@ -241,8 +236,3 @@ def _check_names(path: Path, saved: set[str], expected: set[str]) -> None:
         name = sorted(saved ^ expected)[0]
         where = "only in the checkpoint" if name in saved else "only in the model"
         raise MismatchError(f"{path} belongs to another model: {name} is {where}")
-
-
-def _step_of(path: Path) -> int:
-    digits = path.name.removeprefix("step-")
-    return int(digits) if re.fullmatch("[0-9]{1,18}", digits) else -1

@@ -81,10 +81,10 @@ class Optimizer:
     ) -> None:
         self._kernels = kernels
         self._scale = 1.0  # the factor of the gradients after clipping
-        self._first: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
+        self._bf16_gradient: dict[int, Tensor] = {}  # bfloat16 gradients of the first micro-batch, by index
         # Float32 gradients of the previous update, to be overwritten: with batches of different shapes, freeing
         # and allocating them again would fragment memory.
-        self._spare: dict[int, Tensor] = {}
+        self._reusable_buffer: dict[int, Tensor] = {}
         self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
         self.updates = 0
         self.head_start = 0  # updates before the first one, of the run that the moments come from
@@ -116,9 +116,9 @@ class Optimizer:
     @property
     def gradients(self) -> list[Tensor]:
         """Float32 gradients of the masters; 0 for a parameter that is not part of the loss."""
-        for index, first in self._first.items():
+        for index, first in self._bf16_gradient.items():
             self.masters[index].grad = first.float()
-        self._first.clear()
+        self._bf16_gradient.clear()
         for master in self.masters:
             if master.grad is None:
                 master.grad = torch.zeros_like(master)
@@ -126,11 +126,16 @@ class Optimizer:
 
     def clear_gradients(self) -> None:
         """Clear the gradients of the previous update."""
-        self._first.clear()
+        self._bf16_gradient.clear()
         for index, (parameter, master) in enumerate(zip(self.parameters, self.masters, strict=True)):
             if parameter is not master and master.grad is not None:
-                self._spare[index] = master.grad
+                self._reusable_buffer[index] = master.grad
             parameter.grad = master.grad = None
+
+    def free_gradients(self) -> None:
+        """Clear the gradients and return their memory."""
+        self.clear_gradients()
+        self._reusable_buffer.clear()
 
     def clip(self, limit: float) -> Tensor:
         """Scale all gradients so that their joint L2 norm is at most `limit` (0: no limit); return the norm.
@@ -139,7 +144,9 @@ class Optimizer:
         """
         if self._kernels is not None:
             parts = [
-                self._kernels.sum_of_squares(gradient) for gradient in self._present() if gradient is not None
+                self._kernels.sum_of_squares(gradient)
+                for gradient in self._gradients_or_none()
+                if gradient is not None
             ]
             norm = torch.stack(parts).sum().sqrt().float() if parts else torch.zeros(())
             self._scale = min(1.0, limit / (float(norm) + 1e-6)) if limit > 0 else 1.0
@@ -178,7 +185,9 @@ class Optimizer:
         self.copy_to_model()
 
     def _step_native(self, kernels: Kernels, learning_rate: float, epsilon: float, decay: float) -> None:
-        for parameter, master, gradient in zip(self.parameters, self.masters, self._present(), strict=True):
+        for parameter, master, gradient in zip(
+            self.parameters, self.masters, self._gradients_or_none(), strict=True
+        ):
             moments = self._adam.state.get(master) or self._fresh_moments(master)
             step = AdamStep(
                 scale=self._scale,
@@ -197,9 +206,9 @@ class Optimizer:
             )
         self._scale = 1.0
 
-    def _present(self) -> list[Tensor | None]:
+    def _gradients_or_none(self) -> list[Tensor | None]:
         """Return each parameter's gradient, bfloat16 or float32; None if it is not part of the loss."""
-        gradients = [self._first.get(index, master.grad) for index, master in enumerate(self.masters)]
+        gradients = [self._bf16_gradient.get(index, master.grad) for index, master in enumerate(self.masters)]
         return [None if gradient is None else gradient.contiguous() for gradient in gradients]
 
     @torch.no_grad()
@@ -213,8 +222,7 @@ class Optimizer:
         """Set the float32 masters as the module's parameters, and free the gradients."""
         for parameter, master in zip(self.parameters, self.masters, strict=True):
             parameter.data = master.detach()
-        self.clear_gradients()
-        self._spare.clear()
+        self.free_gradients()
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of a resumed run: masters and both moments by parameter name, without copies."""
@@ -263,12 +271,12 @@ class Optimizer:
         return move
 
     def _take_gradient(self, index: int, gradient: Tensor) -> None:
-        master, first = self.masters[index], self._first.pop(index, None)
+        master, first = self.masters[index], self._bf16_gradient.pop(index, None)
         if self._kernels is not None and first is None and master.grad is None:
-            self._first[index] = gradient  # enough if no second one comes
+            self._bf16_gradient[index] = gradient  # enough if no second one comes
             return
         if master.grad is None:
-            sum_ = self._spare.pop(index, None)
+            sum_ = self._reusable_buffer.pop(index, None)
             earlier = gradient if first is None else first
             master.grad = earlier.float() if sum_ is None else sum_.copy_(earlier)
             if first is None:
@@ -277,8 +285,3 @@ class Optimizer:
             self._kernels.sum_to(master.grad, gradient.contiguous(), master.grad)
         else:
             master.grad += gradient
-
-
-def bytes_a_parameter(matrix_dtype: torch.dtype) -> int:
-    """Return the bytes of one matrix entry during training: master, two moments, gradient, computing copy."""
-    return 16 if matrix_dtype == torch.float32 else 16 + matrix_dtype.itemsize

@@ -99,13 +99,10 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
     try:
         yield _join(device)
         parted = True
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise out_of_memory(error) from error
         # Gloo has no exception type: its messages name it or one of its files.
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-            raise TrainingError(
-                f"the memory of the device is too small: {str(error).splitlines()[0].split('] ')[-1]}",
-                repair="Use a smaller --set micro_batch, or train a smaller model; --dry-run says what fits",
-            ) from error
         if not isinstance(error, dist.DistError) and "gloo" not in str(error).lower():
             raise
         rank, count = _rank_and_count()
@@ -119,6 +116,20 @@ def process_group(device: str = "auto") -> Iterator[Ranks]:
         # Without this, gloo's threads may abort the process at its end; NCCL would wait here for a dead rank.
         if is_ours and dist.is_initialized() and (parted or dist.get_backend() == "gloo"):
             dist.destroy_process_group()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that the memory of the device or of the machine is too small."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def out_of_memory(error: BaseException, kept: str = "") -> TrainingError:
+    """Return the user's error; kept: what was kept."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return TrainingError(
+        f"the memory of the device is too small: {lines[0].split('] ')[-1]}{kept}",
+        repair="Use a smaller --set micro_batch, or train a smaller model; --dry-run says what fits",
+    )
 
 
 def _rank_and_count() -> tuple[int, int]:

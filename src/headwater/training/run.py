@@ -9,70 +9,30 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headwater.errors import StorageError, TrainingError
 from headwater.storage import SILENT, Progress
+from headwater.training.batches import BatchSource, ReadAhead
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.compile import arithmetic, compile_checked
 from headwater.training.interrupt import delayed_interruption
 from headwater.training.journal import Journal, open_tracker, read_journal
 from headwater.training.loop import TrainConfig, Trainer, UpdateResult
 from headwater.training.machine import matmul_rate
+from headwater.training.parallel import is_out_of_memory, out_of_memory
+from headwater.training.state import Measurement, RunState
 from headwater.training.watch import SUSPECTS, Watch
 
 # The folder of checkpoints and the file of figures in a run folder.
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
-
-
-class BatchSource(Protocol):
-    """The training data of every update: a function of the step alone, so that a resumed run reads the same."""
-
-    def micro_batches(self, step: int) -> Sequence[Any]:
-        """Return this rank's micro-batches of update `step` (from 0); each has a method `to(device)`."""
-
-    def tokens(self, step: int) -> int:
-        """Return the tokens of update `step`, over all ranks."""
-
-
-class _Ahead:
-    """Calls `read(step)` one step ahead, in a thread."""
-
-    def __init__(self, read: Callable[[int], list[Any]], end: int) -> None:
-        self._read, self._end = read, end
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
-        self._next: tuple[int, Future[list[Any]]] | None = None
-
-    def take(self, step: int) -> list[Any]:
-        if self._next is None or self._next[0] != step:
-            self._next = (step, self._pool.submit(self._read, step))
-        result = self._next[1].result()
-        self._next = (step + 1, self._pool.submit(self._read, step + 1)) if step + 1 < self._end else None
-        return result
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """The result of one validation.
-
-    figures: for the journal, including `validation_loss`. rank: the best state has the largest. details: JSON
-    values for the run's curve.
-    """
-
-    figures: dict[str, float]
-    rank: tuple[float, ...]
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 # Called after every update with its line of metrics.jsonl, on the first rank.
@@ -105,19 +65,12 @@ class Run:
     follow: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
     describe: Callable[[Path], None] | None = None
-    # One entry a validation: its step, figures and details, and as "training" the mean losses since the previous
-    # one.
-    curve: list[dict[str, Any]] = field(default_factory=list)
     # The record of a state that the trainer's weights are already in, as that of a checkpoint.
     begins_with: dict[str, Any] | None = None
-    best: dict[str, Any] | None = None  # {"rank": …, "step": …}
-    tokens: int = 0
-    seconds: float = 0.0
+    state: RunState = field(init=False, default_factory=RunState)
     checkpoints: Checkpoints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._sums: dict[str, float] = {}  # of losses since the last validation
-        self._summed = 0
         self._watch = Watch(self.config.steps) if self.watches_loss else None
         self._best_weights: list[Tensor] = []
         if self.out is not None:
@@ -130,6 +83,16 @@ class Run:
                 sharded=trainer.sharded,
                 describe=self.describe,
             )
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The step with the best measurement, and its rank."""
+        return self.state.best
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """The validations; see `RunState.curve`."""
+        return self.state.curve
 
     def read(self, step: int) -> list[Any]:
         """Return this rank's micro-batches of an update, on its device."""
@@ -154,15 +117,20 @@ class Run:
         checkpoint.
         """
         trainer, config, progress = self.trainer, self.config, self.progress
+        self._folder = self.trainer.ranks.broadcast(_identity(self.out))
         self._resume()
         with ExitStack() as stack:
             stack.enter_context(self.computing())
             progress.start(self.name, config.steps, "updates")
             progress.advance(trainer.step)
+            # A run that is ended at an update that it has done already.
+            last: dict[str, Any] = {}
+            if trainer.step == config.steps and all(entry["step"] != trainer.step for entry in self.curve):
+                self._measure(last)
             if self.checkpoints is not None:
                 stack.callback(self.checkpoints.wait)
-            journal = self._open_journal(stack)
-            ahead = _Ahead(self.read, config.steps)
+            journal = self._open_journal(stack, last)
+            ahead = ReadAhead(self.read, config.steps)
             stack.callback(ahead.close)
             signals: list[int] = []
             written = time.monotonic()
@@ -192,7 +160,7 @@ class Run:
 
     def restore_best(self) -> None:
         """Load the best weights into the trainer; every rank must call this."""
-        if self.best is None or self.best["step"] == self.trainer.step:
+        if self.state.best is None or self.state.best["step"] == self.trainer.step:
             return
         optimizer = self.trainer.optimizer
         if self.checkpoints is None:
@@ -200,42 +168,54 @@ class Run:
                 torch._foreach_copy_(optimizer.masters, self._best_weights)
             optimizer.copy_to_model()
             return
-        path = self.checkpoints.path_of(self.best["step"])
+        path = self.checkpoints.path_of(self.state.best["step"])
         self.checkpoints.check(path)
         self.checkpoints.load(path, optimizer.state())
-        optimizer.load(self.best["step"])
+        optimizer.load(self.state.best["step"])
 
     def _is_over(self) -> bool:
         if self.trainer.step >= self.config.steps:
             return True
-        if self.patience is None or self.best is None:
+        if self.patience is None or self.state.best is None:
             return False
-        return sum(entry["step"] > self.best["step"] for entry in self.curve) >= self.patience
+        return sum(entry["step"] > self.state.best["step"] for entry in self.state.curve) >= self.patience
 
-    def _update(self, ahead: _Ahead) -> UpdateResult:
-        trainer = self.trainer
+    def _update(self, ahead: ReadAhead) -> UpdateResult:
+        trainer, step = self.trainer, self.trainer.step
         try:
-            return trainer.update(ahead.take(trainer.step))
+            return trainer.update(ahead.take(step))
         except TrainingError as error:
-            if self.checkpoints is None:
+            if kept := self._keep_state():
+                raise TrainingError(error.seen + kept, repair=error.repair) from None
+            raise
+        except (RuntimeError, MemoryError) as error:
+            # Before the weights change. Several ranks cannot write together: one of them is gone.
+            if not is_out_of_memory(error) or trainer.step != step or trainer.ranks.count > 1:
                 raise
-            self.checkpoints.pinned.add(trainer.step)
-            self._checkpoint()
-            if not self._is_kept(trainer.step):
-                raise
-            kept = f"; the state after update {trainer.step} is kept as a checkpoint"
-            raise TrainingError(error.seen + kept, repair=error.repair) from None
+            trainer.optimizer.free_gradients()
+            raise out_of_memory(error, self._keep_state()) from None
+
+    def _keep_state(self) -> str:
+        """Write a checkpoint that is not removed; return a clause that says so, empty without one."""
+        if self.checkpoints is None:
+            return ""
+        step = self.trainer.step
+        self.checkpoints.pinned.add(step)
+        self._checkpoint()
+        return f"; the state after update {step} is kept as a checkpoint" if self._is_kept(step) else ""
 
     def _line(self, result: UpdateResult, took: float) -> dict[str, Any]:
         tokens = self.source.tokens(self.trainer.step - 1)
-        self.tokens += tokens
-        self.seconds += took
+        state = self.state
+        state.step = self.trainer.step
+        state.tokens += tokens
+        state.seconds += took
         for name, value in {"loss": result.loss, **result.logged}.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-        self._summed += 1
+            state.sums[name] = state.sums.get(name, 0.0) + value
+        state.summed += 1
         line = {
             "step": self.trainer.step,
-            "tokens": self.tokens,
+            "tokens": state.tokens,
             "loss": result.loss,
             "learning_rate": result.learning_rate,
             "gradient_norm": result.gradient_norm,
@@ -245,7 +225,7 @@ class Run:
             trainer = self.trainer
             rate = matmul_rate(trainer.matrix_dtype, trainer.ranks.device) * trainer.ranks.count
             line["flops_utilization"] = self.flops_per_token * tokens / took / rate
-        return line | {"seconds": self.seconds, **result.logged}
+        return line | {"seconds": state.seconds, **result.logged}
 
     def _measure(self, line: dict[str, Any]) -> bool:
         """Validate if it is due; return whether a checkpoint is due, as for every new best."""
@@ -260,13 +240,7 @@ class Run:
             if not math.isfinite(loss):
                 raise TrainingError(f"the validation loss is {loss} after update {step}", repair=SUSPECTS)
             line |= measured.figures
-            means = {name: total / self._summed for name, total in self._sums.items()}
-            self.curve.append({"step": step, **measured.figures, **measured.details, "training": means})
-            self._sums, self._summed = {}, 0
-            if self.best is None or measured.rank > tuple(self.best["rank"]):
-                self.best = {"rank": list(measured.rank), "step": step}
-                due = True
-            due = due or self._is_over()
+            due = self.state.measure(measured) or due or self._is_over()
         if self.follow is not None:
             line |= self.follow()
         return due
@@ -284,6 +258,16 @@ class Run:
         if stall := self._watch.stall(step, loss):
             self.progress.note(stall)
 
+    def require_folder(self) -> None:
+        """Raise StorageError if the folder was moved or replaced since `train` began; every rank calls this."""
+        if self._folder is None or self.trainer.ranks.broadcast(_identity(self.out) == self._folder):
+            return
+        raise StorageError(
+            f"{self.out} was moved or replaced while the run was training in it",
+            expected="the folder in which the run began",
+            repair="Move it back, and run the same command again: it resumes from the newest checkpoint",
+        )
+
     def _is_kept(self, step: int) -> bool:
         """Return whether the state of a step can be loaded; every rank must call this."""
         if self.checkpoints is None:
@@ -300,27 +284,27 @@ class Run:
             )
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best."""
+        """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best.
+
+        Raises StorageError if the folder is not the one where the run began.
+        """
         step, optimizer = self.trainer.step, self.trainer.optimizer
         if self.checkpoints is None:
-            if self.best is not None and self.best["step"] == step:
+            if self.state.best is not None and self.state.best["step"] == step:
                 self._best_weights = self._best_weights or [torch.empty_like(m) for m in optimizer.masters]
                 with torch.no_grad():
                     torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
             return
-        if self.best is not None and self.best["step"] != step and not self._is_kept(self.best["step"]):
+        self.require_folder()
+        if (
+            self.state.best is not None
+            and self.state.best["step"] != step
+            and not self._is_kept(self.state.best["step"])
+        ):
             self._forget_best(step)
-        record = {
-            "step": step,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-            "best": self.best,
-            "curve": list(self.curve),  # copies: they change while a thread writes
-            "sums": dict(self._sums),
-            "summed": self._summed,
-            "pinned": sorted(self.checkpoints.pinned),
-        }
-        pinned = self.checkpoints.pinned | ({self.best["step"]} if self.best is not None else set())
+        self.state.pinned = sorted(self.checkpoints.pinned)
+        record = asdict(self.state)  # a copy: the state changes while a thread writes
+        pinned = self.checkpoints.pinned | ({self.state.best["step"]} if self.state.best is not None else set())
         self.checkpoints.save(step, optimizer.state(), record, pinned)
 
     def _resume(self) -> None:
@@ -334,24 +318,23 @@ class Run:
         if path is not None:
             self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
-        self.tokens, self.seconds, self.best = record["tokens"], record["seconds"], record["best"]
-        self.curve, self._sums, self._summed = record["curve"], record["sums"], record["summed"]
-        self.checkpoints.pinned = set(record["pinned"])
-        step = record["step"]
+        self.state = RunState(**record)
+        self.checkpoints.pinned = set(self.state.pinned)
+        step = self.state.step
         if path is None:
             self._checkpoint()  # the best state so far
             self._require_kept(step)
-        if self.best and not self._has_best(self.best["step"], step):
+        if self.state.best and not self._has_best(self.state.best["step"], step):
             self._forget_best(step)
         self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")
 
     def _forget_best(self, step: int) -> None:
         """Forget the best state, whose checkpoint is gone, so that a later one is used. step: the current one."""
-        assert self.best is not None
-        gone = f"the best checkpoint, of step {self.best['step']}, is missing or damaged"
+        assert self.state.best is not None
+        gone = f"the best checkpoint, of step {self.state.best['step']}, is missing or damaged"
         self.progress.note(f"Warning: {gone}: a later one is used")
         # A finished run measures no later state: its last one is used.
-        self.best = {"rank": [], "step": step} if step == self.config.steps else None
+        self.state.best = {"rank": [], "step": step} if step == self.config.steps else None
 
     def _has_best(self, best: int, resumed: int) -> bool:
         """Return whether the best checkpoint is undamaged; every rank must call this.
@@ -363,8 +346,13 @@ class Run:
         good = best == resumed or (ranks.is_first and path.is_dir() and self.checkpoints.is_good(path))
         return bool(ranks.broadcast(good))
 
-    def _open_journal(self, stack: ExitStack) -> Callable[[dict[str, Any], bool], None]:
-        """Return a function that writes a line to the journal and the trackers; flush: the journal to the disk."""
+    def _open_journal(
+        self, stack: ExitStack, measured: Mapping[str, Any]
+    ) -> Callable[[dict[str, Any], bool], None]:
+        """Return a function that writes a line to the journal and the trackers; flush: the journal to the disk.
+
+        measured: figures to add to the line of the present step, which the journal has.
+        """
         if self.out is None or not self.trainer.ranks.is_first:
             return lambda line, flush: None
         config = self.config.to_dict()
@@ -374,6 +362,7 @@ class Run:
         path = self.out / JOURNAL
         lines = read_journal(path) if path.exists() else []
         lines = [line for line in lines if line["step"] <= self.trainer.step]
+        lines[-1:] = [{**line, **measured} for line in lines[-1:]]
         if self._watch is not None:
             self._watch.resume(lines)
         journal = Journal(path, lines)
@@ -392,8 +381,18 @@ class Run:
     def _summary(self) -> str:
         """Return a summary, such as `24 updates; best after 16: validation loss 3.211`."""
         text = f"{self.trainer.step:,} updates"
-        best = [entry for entry in self.curve if self.best and entry["step"] == self.best["step"]]
+        best = [
+            entry for entry in self.state.curve if self.state.best and entry["step"] == self.state.best["step"]
+        ]
         for entry in best:
             figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
             text += f"; best after {entry['step']:,}: {', '.join(figures)}"
         return text
+
+
+def _identity(folder: Path | None) -> tuple[int, int] | None:
+    """Return device and inode of a folder, None if it does not exist."""
+    if folder is None or not folder.exists():
+        return None
+    found = folder.stat()
+    return found.st_dev, found.st_ino
