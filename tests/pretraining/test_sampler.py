@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from headwater.errors import DataError, FolderError
 from headwater.model import IGNORE
 from headwater.pretraining import Sampler, TokenBatch, TokenStream
 from headwater.pretraining.tokens.sampler import permute
+from headwater.pretraining.tokens.shards import MOST_OPEN
 from headwater.storage import Stage
 
 
@@ -69,7 +72,7 @@ def rows_of(batch: TokenBatch) -> list[tuple[float, ...]]:
     return [tuple(row) for row in torch.cat([batch.ids, batch.targets, batch.weights.double()], dim=1).tolist()]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 6])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 8])
 @pytest.mark.parametrize("micro_batch", [1, 2, 5])
 def test_ranks_and_micro_batches_only_divide_the_update(tmp_path: Path, ranks: int, micro_batch: int) -> None:
     tokens = np.random.default_rng(0).integers(0, 500, 1_003).astype(np.uint16)
@@ -78,11 +81,14 @@ def test_ranks_and_micro_batches_only_divide_the_update(tmp_path: Path, ranks: i
     # The last window overlaps the one before, and has fewer targets.
     step = next(step for step in range(11) if stream.windows - 1 in sampler.windows_of(step))
     (whole,) = sampler.micro_batches(step)
-    rows = []
+    rows, shapes = [], set()
     for rank in range(ranks):
-        for batch in Sampler(stream, 6, micro_batch, 9, rank, ranks).micro_batches(step):
+        batches = Sampler(stream, 6, micro_batch, 9, rank, ranks).micro_batches(step)
+        shapes.add(tuple(len(batch.ids) for batch in batches))
+        for batch in batches:
             assert len(batch.ids) <= micro_batch
-            rows += rows_of(batch)
+            rows += [row for row in rows_of(batch) if any(row[32:])]
+    assert len(shapes) == 1  # ranks that shard a model compute together
     assert Counter(rows) == Counter(rows_of(whole))
     assert float(whole.weights.sum()) == pytest.approx(1.0)
     assert len(whole.weights[whole.targets != IGNORE].unique()) == 1
@@ -104,6 +110,34 @@ def test_a_file_that_the_manifest_does_not_name_is_not_read(tmp_path: Path) -> N
     folder = write_tokens(tmp_path / "tokens", [np.arange(40, dtype=np.uint16)])
     np.save(folder / "train-00000 (copy).npy", np.arange(40, dtype=np.uint16))
     assert TokenStream(folder, "train", 8).tokens == 40
+
+
+def test_many_files_are_read_with_few_open(tmp_path: Path) -> None:
+    shards = [np.arange(40 * n, 40 * n + 40, dtype=np.uint16) for n in range(70)]
+    stream = TokenStream(write_tokens(tmp_path / "tokens", shards), "train", 8)
+    for index in range(stream.windows):
+        ids, _ = stream.window(index)
+        assert ids[0] // 40 == index // 5
+    assert len(stream.shards[0]._files._open) == MOST_OPEN
+    (tmp_path / "tokens" / "train-00000.npy").rename(tmp_path / "first")
+    np.save(tmp_path / "tokens" / "train-00000.npy", shards[1])
+    with pytest.raises(FolderError, match=r"train-00000\.npy was replaced while it was read"):
+        stream.window(0)
+
+
+def test_the_true_reason_is_given_if_a_file_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_tokens(tmp_path / "tokens", [np.arange(40, dtype=np.uint16)])
+
+    stream = TokenStream(folder, "train", 8)
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(FolderError, match="cannot be read: Too many open files"):
+        stream.window(0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows refuses to cut a mapped file")

@@ -8,7 +8,8 @@ from .rate_search import find_rate
 from .recipe import PretrainConfig, require_one_model, tokenizer_of
 from .tokens.other_projects import convert_tokens, holds_tokens
 from .tokens.pack import MINIMUM_TOKENS, pack
-from .tokens.sampler import Sampler, TokenBatch, TokenStream, check_ids, shard_paths
+from .tokens.sampler import Sampler, TokenBatch, TokenStream, shard_paths
+from .tokens.shards import check_ids
 
 __all__ = [
     "CHOSEN",

@@ -135,7 +135,8 @@ class MaskedSampler:
         seconds = [self._second(step, row, index) for row, index in enumerate(windows)]
         candidates = [self._candidates(*places) for places in zip(windows, seconds, strict=True)]
         rows = []
-        for row in range(sampler.rank, len(windows), sampler.ranks):
+        mine, own = sampler.rows_of(len(windows))
+        for row in mine:
             index, second = windows[row], seconds[row]
             added: list[np.ndarray] = []
             if self.pairing is None:
@@ -146,8 +147,9 @@ class MaskedSampler:
             rows.append((*masking.window(read, candidates[row], step, row), *added))
         ids, targets, *others = (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
         weights = (targets != IGNORE).float() / sum(map(masking.count, candidates))
+        weights[own:] = 0.0
         if others:
-            others.append(torch.full((len(rows),), 1 / len(windows)))
+            others.append((torch.arange(len(rows)) < own).float() / len(windows))
         parts = (tensor.split(sampler.micro_batch) for tensor in (ids, targets, weights, *others))
         return [TokenBatch(*part) for part in zip(*parts, strict=True)]
 

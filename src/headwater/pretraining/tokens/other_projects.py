@@ -29,7 +29,8 @@ from headwater.pretraining.tokens.pack import (
     finish_tokens,
     tokens_stage,
 )
-from headwater.pretraining.tokens.sampler import check_ids, shard_paths
+from headwater.pretraining.tokens.sampler import shard_paths
+from headwater.pretraining.tokens.shards import check_ids
 from headwater.storage import SILENT, Progress, Stage, has_manifest, open_folder, read_manifest
 from headwater.tokenizer import Tokenizer, read_meta, token_dtype
 

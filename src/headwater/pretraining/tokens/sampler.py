@@ -5,14 +5,12 @@ once, in an order that a permutation keyed by (seed, epoch) computes, so that th
 the number of tokens. A shard's last window overlaps the previous one, without a loss for the overlap: every token
 is predicted exactly once per epoch.
 
-Ranks and micro-batches divide the windows of an update; they do not change which windows these are.
+Ranks and micro-batches divide the windows of an update; they do not change which windows these are. If the ranks
+cannot share them equally, some read one more window, with weight 0: ranks that shard a model compute together.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import weakref
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,14 +21,13 @@ import torch
 from torch import Tensor
 
 from headwater.device import to_device
-from headwater.errors import DataError, FolderError
+from headwater.errors import DataError
 from headwater.model import IGNORE
+from headwater.pretraining.tokens.shards import OpenFiles, Shard, check_ids
 from headwater.storage import Manifest, open_folder
 
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_RESUME = "Pack the corpus again; the same command then resumes from the last checkpoint"
-_CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +69,16 @@ class TokenBatch:
 class TokenStream:
     """One part ("train" or "validation") of a tokens folder, divided into windows that are read when needed.
 
-    Windows are checked as they are read: an id beyond the vocabulary raises DataError.
+    Windows are checked as they are read: an id beyond the vocabulary raises DataError. manifest: that of the
+    folder, if it was checked already.
     """
 
-    def __init__(self, folder: Path, part: str, context: int) -> None:
-        self.manifest: Manifest = open_folder(folder, "tokens")
+    def __init__(self, folder: Path, part: str, context: int, manifest: Manifest | None = None) -> None:
+        self.manifest = manifest or open_folder(folder, "tokens")
         self.folder, self.part, self.context = folder, part, context
-        paths = shard_paths(folder, self.manifest, part)
-        shards = [(path, shard) for path, shard in ((path, Shard(path)) for path in paths) if len(shard) > context]
+        paths, files = shard_paths(folder, self.manifest, part), OpenFiles()
+        read = ((path, Shard(path, files)) for path in paths)
+        shards = [(path, shard) for path, shard in read if len(shard) > context]
         self._paths, self.shards = [path for path, _ in shards], [shard for _, shard in shards]
         self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
         self.tokens = sum(len(shard) for shard in self.shards)
@@ -162,12 +161,19 @@ class Sampler:
         """Return the tokens of update `step`, over all ranks."""
         return self.batch_size * self.stream.context
 
+    def rows_of(self, count: int) -> tuple[list[int], int]:
+        """Return which of `count` rows this rank reads, the same number on each rank, and how many are its own."""
+        own = list(range(self.rank, count, self.ranks))
+        return own + [0] * (-(-count // self.ranks) - len(own)), len(own)
+
     def micro_batches(self, step: int) -> list[TokenBatch]:
         """Return this rank's part of update `step`, divided into micro-batches."""
         windows = self.windows_of(step)
-        ids, targets = self.stream.batch(windows[self.rank :: self.ranks])
+        rows, own = self.rows_of(len(windows))
+        ids, targets = self.stream.batch(windows[rows])
         weight = 1.0 / self.stream.targets_in(windows)
         weights = (targets != IGNORE).float() * weight
+        weights[own:] = 0.0
         parts = (t.split(self.micro_batch) for t in (ids, targets, weights))
         return [TokenBatch(*part) for part in zip(*parts, strict=True)]
 
@@ -190,65 +196,6 @@ def permute(positions: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarr
         values[outside] = (left << np.uint64(half)) | right
         outside &= values >= np.uint64(size)
     return values.astype(np.int64)
-
-
-class Shard:
-    """The ids of one file; `len` is their number.
-
-    The file is read, not mapped: if it is cut short or its disk fails, a read raises an error, where access to a
-    mapping would end the process (SIGBUS). A file that replaces it is not read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open the file; raises FolderError if it is not one row of uint16 or uint32."""
-        try:
-            mapped: np.memmap = np.load(path, mmap_mode="r", allow_pickle=False)
-            if mapped.ndim != 1 or mapped.dtype not in (np.uint16, np.uint32):
-                raise FolderError(
-                    f"{path} has {mapped.dtype} {mapped.shape}", expected="one row of uint16 or uint32"
-                )
-            self._path, self._length, self._dtype, self._start = path, len(mapped), mapped.dtype, mapped.offset
-            self._mapped = mapped if sys.platform == "win32" else None  # Windows keeps mapped files whole
-            if self._mapped is None:
-                self._file = os.open(path, os.O_RDONLY)
-                weakref.finalize(self, os.close, self._file)
-        except (ValueError, OSError) as error:
-            raise FolderError(f"{path} is damaged: {error}", repair="Pack the corpus again") from None
-
-    def __len__(self) -> int:
-        return self._length
-
-    def read(self, start: int, end: int) -> np.ndarray:
-        """Return the ids in the half-open interval [start, end); raises FolderError if it cannot."""
-        if self._mapped is not None:
-            return self._mapped[start:end]
-        size = self._dtype.itemsize
-        try:
-            content = os.pread(self._file, size * (end - start), self._start + size * start)
-        except OSError as error:
-            raise FolderError(f"{self._path} cannot be read: {error.strerror}", repair=_RESUME) from None
-        if len(content) < size * (end - start):
-            raise FolderError(f"{self._path} was cut short while it was read", repair=_RESUME)
-        return np.frombuffer(content, self._dtype)
-
-
-def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> None:
-    """Raise DataError naming file, position and id of the first id that is not below `vocabulary`.
-
-    ids: (tokens,) unsigned integers, mapped from `path`; first: the position of the first one. Ids are not read if
-    their type cannot represent a larger id.
-    """
-    if np.iinfo(ids.dtype).max < vocabulary:
-        return
-    for start in range(0, len(ids), _CHECKED_IDS):
-        block = ids[start : start + _CHECKED_IDS]
-        if int(block.max()) >= vocabulary:
-            offset = int(np.argmax(block >= vocabulary))
-            raise DataError(
-                f"{path} has id {int(block[offset]):,} at position {first + start + offset:,}",
-                expected=f"ids below its vocabulary size, {vocabulary:,}",
-                repair="Pack the corpus again, or give the tokenizer that made these ids",
-            )
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
