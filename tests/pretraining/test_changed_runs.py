@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from headwater import shipped
 from headwater.cli.main import main
@@ -20,7 +21,8 @@ from headwater.model import load_model
 from headwater.pretraining import PretrainConfig, pretrain
 from headwater.report.content import read_content
 from headwater.shipped import find_checkpoint, list_checkpoints
-from headwater.storage import read_manifest
+from headwater.storage import folder_lock, read_manifest
+from headwater.training import prune_checkpoints, read_journal
 
 TINY: dict[str, Any] = {
     "preset": "gpt2-pico",
@@ -145,6 +147,60 @@ def test_fewer_steps_end_a_run(tokens: Path, tmp_path: Path) -> None:
     assert weights(run / "model")
 
 
+@pytest.mark.parametrize("validate_every", [100, 2])
+def test_a_run_that_ends_at_its_checkpoint_is_measured_there(
+    validate_every: int, tokens: Path, tmp_path: Path
+) -> None:
+    """Killed after the checkpoint of update 4, before a validation there, and ended with `steps=4`."""
+    run = train(tokens, tmp_path / "run", stop_after=5, checkpoint_every=4, validate_every=validate_every)
+    train(tokens, run, steps=4, checkpoint_every=4, validate_every=validate_every)
+    short = train(tokens, tmp_path / "short", steps=4, checkpoint_every=4, validate_every=validate_every).parent
+    assert_equal(run / "model", short / "model")
+    measured = [line.get("validation_loss") for line in read_journal(run / "metrics.jsonl")]
+    assert measured == [line.get("validation_loss") for line in read_journal(short / "metrics.jsonl")]
+    assert measured[-1] is not None
+    # The ended run can be lengthened to what it was before.
+    train(tokens, run, checkpoint_every=4, validate_every=validate_every)
+    undisturbed = train(tokens, tmp_path / "long", checkpoint_every=4, validate_every=validate_every).parent
+    assert (run / "model-4").is_dir()
+    for name in ("weight.tokens.weight", "first_moment.tokens.weight"):
+        states = [
+            load_file(out / "checkpoints" / "step-00000008" / "state.safetensors") for out in (run, undisturbed)
+        ]
+        assert torch.equal(states[0][name], states[1][name])
+
+
+def test_a_short_run_reaches_its_rate_and_keeps_its_warmup_when_it_is_lengthened(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(tokens, tmp_path / "run", warmup_steps=100).parent
+    rates = [line["learning_rate"] for line in read_journal(run / "metrics.jsonl")]
+    assert max(rates) == PretrainConfig.build(TINY).learning_rate
+    train(tokens, run, warmup_steps=100)  # the same command again
+    train(tokens, run, warmup_steps=100, steps=12)
+    assert [line["learning_rate"] for line in read_journal(run / "metrics.jsonl")][:8] == rates
+    # A run of an earlier version, whose warm-up was longer than the run, continues as it began.
+    with monkeypatch.context() as earlier:
+        earlier.setattr("headwater.pretraining.recipe._fitting_warmup", lambda warmup_steps, steps: warmup_steps)
+        old = train(tokens, tmp_path / "old", stop_after=5, warmup_steps=100)
+    train(tokens, old, warmup_steps=100)
+    assert read_journal(old / "metrics.jsonl")[-1]["learning_rate"] == pytest.approx(8e-5)
+
+
+def test_a_refused_command_changes_nothing_of_a_running_run(tokens: Path, tmp_path: Path) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    before = (run / "headwater.json").read_bytes()
+    with folder_lock(run), pytest.raises(FolderError, match="in use"):
+        train(tokens, run, steps=20)
+    assert (run / "headwater.json").read_bytes() == before
+
+
+def test_a_prompt_longer_than_the_context_is_refused_before_training(tokens: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"sample_prompt has [0-9,]+ tokens, and the context 32"):
+        train(tokens, tmp_path / "run", sample_every=2, sample_prompt="a b c d " * 20)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_constant_run_decays_from_any_point(tokens: Path, tmp_path: Path) -> None:
     run = train(tokens, tmp_path / "run", stop_after=5)
     with pytest.raises(UsageError, match="before update 4"):
@@ -221,6 +277,14 @@ def test_pruning_keeps_the_newest_and_the_model(whole: Path, tokens: Path, tmp_p
     assert main(["prune", str(stopped), "--keep", "0"]) == 1
     with pytest.raises(HeadwaterError, match="expected a run"):
         raise_from_prune(tokens)
+
+
+@pytest.mark.parametrize(("keep", "removed"), [(1, 4), (3, 2), (6, 0), (9, 0)])
+def test_pruning_keeps_as_many_checkpoints_as_asked(keep: int, removed: int, whole: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
+    (run / "checkpoints" / "step-00000001").mkdir()
+    assert len(prune_checkpoints(run, keep)) == removed
+    assert list_checkpoints(run)[-1].name == "step-00000008"
 
 
 def raise_from_prune(folder: Path) -> None:

@@ -181,6 +181,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(undisturbed: Path, tok
 
 
 def test_a_damaged_checkpoint_does_not_replace_a_good_one(tmp_path: Path) -> None:
+    tmp_path /= "checkpoints"
+
     def checkpoints() -> Checkpoints:
         return Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
 
@@ -205,6 +207,7 @@ def test_a_damaged_checkpoint_does_not_replace_a_good_one(tmp_path: Path) -> Non
 
 
 def test_the_newest_checkpoint_is_not_about_to_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path /= "checkpoints"
     checkpoints = Checkpoints(tmp_path, keep=1, ranks=Ranks(), note=lambda text: None)
     checkpoints.save(1, {"weight": torch.zeros(2)}, {"step": 1}, set())
     checkpoints.wait()
@@ -225,6 +228,7 @@ def test_the_newest_checkpoint_is_not_about_to_be_removed(tmp_path: Path, monkey
 
 
 def test_a_checkpoint_has_the_state_of_its_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path /= "checkpoints"
     trained = threading.Event()
 
     def slow(state: dict[str, torch.Tensor], path: Path) -> None:
@@ -245,6 +249,8 @@ def test_a_checkpoint_has_the_state_of_its_update(tmp_path: Path, monkeypatch: p
 def test_an_error_while_a_checkpoint_is_written_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tmp_path /= "checkpoints"
+
     def broken(state: Any, path: Path) -> None:
         raise TypeError("not a warning: no file system raises this")
 
@@ -258,6 +264,7 @@ def test_an_error_while_a_checkpoint_is_written_ends_the_run(
 def test_a_checkpoint_of_any_size_is_checked_by_its_hashes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tmp_path /= "checkpoints"
     monkeypatch.setattr("headwater.storage.provenance.HASH_WHEN_BELOW", 0)  # as if these were many gigabytes
     notes: list[str] = []
     checkpoints = Checkpoints(tmp_path, keep=2, ranks=Ranks(), note=notes.append)

@@ -1,7 +1,8 @@
 """Change a run that has begun: its length in place, or everything else in a branch from one of its checkpoints.
 
-`steps` may grow or shrink, and a constant rate may begin to decay, if the updates done so far would be the same.
-The manifest records each change with the update at which it was made.
+`steps` may grow, or shrink to the updates that are done, with any schedule; a constant rate may begin to decay.
+The updates that are done keep the rates that they had: a cosine or linear schedule continues on the curve of the
+new length. The manifest records each change with the update at which it was made.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from headwater import shipped
-from headwater.errors import FolderError, MismatchError, UsageError, byte_size, counted
+from headwater.errors import FolderError, MismatchError, UsageError
 from headwater.pretraining.recipe import PretrainConfig
 from headwater.storage import Manifest, Progress, Stage, has_manifest, read_manifest
 from headwater.training import DECAY_SHARE, Trainer
@@ -21,8 +23,13 @@ from headwater.training import DECAY_SHARE, Trainer
 _LENGTH = ("steps", "schedule", "final_rate")  # keys that may change in place
 
 
+def changes_length(stage: Stage) -> bool:
+    """Return whether the run in `stage.out` differs from the stage only in the length of training."""
+    return bool(stage.changed(_LENGTH))
+
+
 def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> None:
-    """Adapt the manifest of the run in `stage.out` if `config` differs from it only in the length of training.
+    """Adapt the manifest of the run in `stage.out`, which is locked, if it differs only in the length of training.
 
     Raises UsageError for fewer updates than were done, and for a schedule that would have changed these;
     FolderError if the checkpoints of a finished run are gone.
@@ -83,14 +90,6 @@ def set_aside_model(out: Path, progress: Progress) -> None:
         progress.note(f"the model of the shorter run is now {kept}")
 
 
-def kept_text(config: PretrainConfig, out: Path) -> str:
-    """Return what the run keeps on disk, before it begins: float32 weights and moments of each checkpoint."""
-    moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
-    size = 4 * (1 + moments) * config.architecture.parameter_count
-    kept, prune = counted(config.keep, "checkpoint"), f"headwater prune {shlex.quote(str(out))}"
-    return f"keeps {kept} of {byte_size(size)} and the best one; `{prune}` removes old ones"
-
-
 def take_moments(trainer: Trainer, checkpoint: Path, *, begun: bool) -> None:
     """Continue with the optimizer's moments of a checkpoint; a run that has `begun` has its own since then.
 
@@ -113,5 +112,10 @@ def take_moments(trainer: Trainer, checkpoint: Path, *, begun: bool) -> None:
                 f"{checkpoint} has no {missing[0]}", expected="a run with the same optimizer and model"
             )
         for name, tensor in state.items():
-            tensor.copy_(saved.get_tensor(name))
+            whole_tensor = saved.get_tensor(name)
+            if isinstance(tensor, DTensor):  # each rank reads the file and keeps its part
+                whole_tensor = distribute_tensor(
+                    whole_tensor.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None
+                )
+            tensor.copy_(whole_tensor)
     trainer.optimizer.load(0)

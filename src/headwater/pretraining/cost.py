@@ -19,7 +19,7 @@ from headwater.device import available_memory
 from headwater.errors import UsageError
 from headwater.model import PRESETS, ModelConfig, build_model, preset, workspace_bytes
 from headwater.pretraining.masking import CHOSEN
-from headwater.training import Ranks, Trainer, bytes_a_parameter, matmul_rate
+from headwater.training import Ranks, Trainer, matmul_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Memory:
     weights: int  # what the model computes with
     optimizer: int  # float32 masters, if they differ from the weights, and both moments
     gradients: int  # and, for several ranks, the copy that is reduced
-    activations: int  # kept for the backward pass of one micro-batch
-    workspace: int  # temporary: the loss's logits
+    activations: int = 0  # kept for the backward pass of one micro-batch
+    workspace: int = 0  # temporary: the loss's logits
 
     @property
     def total(self) -> int:
@@ -58,17 +58,15 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool, free: fl
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
     memory = available_memory(ranks.device) if free is None else free
-    left = _SHARE * max(0, memory - _state_bytes(config, ranks, sharded))
+    left = _SHARE * max(0, memory - _state_of(config, ranks, sharded).total)
     tokens = int(left / (KEPT_PER_WIDTH * config.width * config.layers))
     fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
     return fits if free is not None else int(ranks.minimum(fits))
 
 
 def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimizer: str) -> None:
-    """Raise UsageError, naming what would fit, if a GPU's memory is too small for weights and optimizer."""
-    if ranks.device.type != "cuda":
-        return
-    needed, free = _state_bytes(config, ranks, sharded), available_memory(ranks.device)
+    """Raise UsageError, naming what would fit, if the memory is too small for weights, gradients and optimizer."""
+    needed, free = _state_of(config, ranks, sharded).total, available_memory(ranks.device)
     if needed <= free:
         return
     alike = (config.architecture, config.norm, config.attention)
@@ -77,11 +75,11 @@ def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimize
         name
         for name, shape in shapes.items()
         if (shape.architecture, shape.norm, shape.attention) == alike
-        and _state_bytes(shape, Ranks(), False) < _SHARE * free
+        and _state_of(shape, Ranks(), False).total < _SHARE * free
     ]
     largest = max(fitting, key=lambda name: inner_weights(shapes[name]), default=None)
     fits = f" (the preset {largest} fits)" if largest else ""
-    ranks_needed = math.ceil(_state_bytes(config, Ranks(), False) / (_SHARE * free))
+    ranks_needed = math.ceil(_state_of(config, Ranks(), False).total / (_SHARE * free))
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
         repair=f"Train a smaller model{fits}, or use {sharding(optimizer)} over {ranks_needed} ranks",
@@ -93,15 +91,19 @@ def sharding(optimizer: str) -> str:
     return "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")
 
 
-def state_bytes(parameters: int, dtype: torch.dtype, ranks: Ranks, sharded: bool) -> int:
-    """Return the bytes of weights, optimizer and gradients on each rank."""
-    copied = 4 if ranks.count > 1 and not sharded else 0  # the gradients that all ranks add
-    return (bytes_a_parameter(dtype) + copied) * parameters // (ranks.count if sharded else 1)
+def state_memory(parameters: int, dtype: torch.dtype, ranks: Ranks, sharded: bool) -> Memory:
+    """Return the memory of weights, optimizer and gradients on each rank, if all parameters are in matrices."""
+    share = parameters // (ranks.count if sharded else 1)
+    return Memory(
+        weights=dtype.itemsize * share,
+        optimizer=(8 + (0 if dtype == torch.float32 else 4)) * share,
+        gradients=4 * share * (2 if ranks.count > 1 and not sharded else 1),
+    )
 
 
-def _state_bytes(config: ModelConfig, ranks: Ranks, sharded: bool) -> int:
+def _state_of(config: ModelConfig, ranks: Ranks, sharded: bool) -> Memory:
     parameters = inner_weights(config) + config.vocabulary * config.width
-    return state_bytes(parameters, torch.bfloat16, ranks, sharded)
+    return state_memory(parameters, torch.bfloat16, ranks, sharded)
 
 
 def training_flops_per_token(config: ModelConfig, context: int) -> int:
@@ -133,27 +135,26 @@ def inner_weights(config: ModelConfig) -> int:
 def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
     """Return the memory of a run with micro-batches of `sequences` sequences, measured on a batch of one or more.
 
-    Weights, optimizer and gradients are the tensors' sizes; activations are what the backward pass keeps of one
-    and of two sequences, extrapolated, because some of it is constant.
+    Activations are what the backward pass keeps of one and of two sequences, extrapolated, because some of it is
+    constant.
     """
     optimizer = trainer.optimizer
     model: Any = trainer.model
-    ranks = trainer.ranks.count if trainer.sharded else 1
-    weights = sum(p.nbytes for p in optimizer.parameters)
-    masters = sum(m.nbytes for p, m in zip(optimizer.parameters, optimizer.masters, strict=True) if m is not p)
-    parameters = sum(master.numel() for master in optimizer.masters)
+    vectors = sum(master.numel() for master in optimizer.masters if master.dim() < 2)
+    matrices = sum(master.numel() for master in optimizer.masters) - vectors
+    state = state_memory(matrices, trainer.matrix_dtype, trainer.ranks, trainer.sharded)
+    others = state_memory(vectors, torch.float32, trainer.ranks, trainer.sharded)
 
     def kept(count: int) -> int:
         return _bytes_kept(lambda: trainer.loss(batch.first(count))[0], optimizer.parameters)
 
     first = kept(1)
     growth = kept(2) - first if len(batch.ids) > 1 else first
-    copies = 2 if trainer.ranks.count > ranks else 1
     matrix = model.output_matrix().detach()
     return Memory(
-        weights=weights // ranks,
-        optimizer=(masters + 8 * parameters) // ranks,
-        gradients=4 * parameters * copies // ranks,
+        weights=state.weights + others.weights,
+        optimizer=state.optimizer + others.optimizer,
+        gradients=state.gradients + others.gradients,
         activations=first + growth * (sequences - 1),
         workspace=workspace_bytes(matrix, sequences * batch.ids.shape[1], trainer.backend),
     )

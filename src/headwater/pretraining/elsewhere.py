@@ -16,13 +16,12 @@ from headwater.errors import UsageError, byte_size
 from headwater.pretraining.cost import (
     KEPT_PER_WIDTH,
     REACHED,
-    Memory,
     fitting_tokens,
     sharding,
-    state_bytes,
+    state_memory,
     training_flops_per_token,
 )
-from headwater.pretraining.plan import Forecast
+from headwater.pretraining.plan import Forecast, begin_forecast
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.training import GPUS, Gpu, Ranks
 
@@ -32,42 +31,41 @@ def forecast_for(
 ) -> Forecast:
     """Return the cost of a run on `machine`, a GPU of `GPUS` and their number: `h100x8`.
 
-    `price_per_hour` is that of the whole machine. Raises UsageError for an unknown machine and, as the run would,
-    for a batch that its GPUs cannot share.
+    `price_per_hour` is that of the whole machine. Raises UsageError for an unknown machine.
     """
     name, gpu, count = _read(machine)
     wanted = config.micro_batch
     asked = config.precision if "precision" in config.model_fields_set else "auto"
     precision = "fp32" if asked == "fp32" else "bf16"  # what this machine would choose for auto does not matter
-    config = resolve(config.model_copy(update={"device": "cpu"}), tokens, Ranks(count=count))
+    recipe = config
+    config = resolve(recipe.model_copy(update={"device": "cpu"}), tokens, Ranks(count=count))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     shape, window = config.architecture, config.window
     ranks = Ranks(count=count, device=torch.device("cuda"))
-    state = state_bytes(shape.parameter_count, dtype, ranks, config.shard)
-    largest = config.batch_size // count
+    state = state_memory(shape.parameter_count, dtype, ranks, config.shard)
+    largest = -(-config.batch_size // count)
     fitting = fitting_tokens(shape, ranks, sharded=config.shard, free=gpu.memory)
     micro_batch = min(largest, wanted or max(1, fitting // window))
     kept = KEPT_PER_WIDTH * shape.width * shape.layers * window * micro_batch
-    tokens_per_update = config.batch_size * window
-    result = Forecast(
-        preset=config.init_from or config.preset,
-        parameters=shape.parameter_count,
+    result = begin_forecast(
+        recipe,
+        config,
+        tokens,
         precision=precision,
-        tokens_per_update=tokens_per_update,
-        updates=config.steps,
-        tokens=config.steps * tokens_per_update,
         micro_batch=micro_batch,
         available=int(gpu.memory),
-        memory=_divide(shape.parameter_count, dtype, ranks, config.shard, kept),
+        memory=replace(state, activations=kept),
         machine=f"{count} × {name}, from their data sheet: {_rate(gpu, dtype) / 1e12:,.0f} TFLOP/s and "
         f"{byte_size(gpu.memory)} each. Nothing was measured there",
         advice="It should fit",
     )
-    if state + kept > gpu.memory:
-        repair = f"Use {sharding(config.optimizer)}, more GPUs, or a smaller model"
-        if state < gpu.memory:
+    if state.total + kept > gpu.memory:
+        shards = "" if config.shard else f"{sharding(config.optimizer)}, "
+        repair = f"Use {shards}more GPUs, or a smaller model"
+        if state.total < gpu.memory:
             repair = "Use a smaller --set micro_batch"
-        return replace(result, advice=f"It does not fit: each GPU would need {byte_size(state + kept)}. {repair}")
+        needed = byte_size(state.total + kept)
+        return replace(result, advice=f"It does not fit: each GPU would need {needed}. {repair}")
     speed = REACHED * _rate(gpu, dtype) * count / training_flops_per_token(shape, window)
     seconds = result.tokens / speed
     cost = None if price_per_hour is None else seconds / 3600 * price_per_hour
@@ -86,17 +84,3 @@ def _read(machine: str) -> tuple[str, Gpu, int]:
 
 def _rate(gpu: Gpu, dtype: torch.dtype) -> float:
     return gpu.bf16 if dtype == torch.bfloat16 else gpu.tf32
-
-
-def _divide(parameters: int, dtype: torch.dtype, ranks: Ranks, sharded: bool, kept: int) -> Memory:
-    """Return the memory of one GPU by purpose; the loss's logits are not known beforehand."""
-    share = parameters // (ranks.count if sharded else 1)
-    copies = 2 if ranks.count > 1 and not sharded else 1
-    masters = 4 if dtype == torch.bfloat16 else 0
-    return Memory(
-        weights=dtype.itemsize * share,
-        optimizer=(8 + masters) * share,
-        gradients=4 * share * copies,
-        activations=kept,
-        workspace=0,
-    )

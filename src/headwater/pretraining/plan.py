@@ -16,12 +16,13 @@ import torch
 
 from headwater.device import available_cores, available_memory, cores_in_use
 from headwater.errors import byte_size
-from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_bytes
+from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_memory
 from headwater.pretraining.pretraining import build_run
+from headwater.pretraining.preview import passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.timing import time_updates
 from headwater.pretraining.tokens.sampler import TokenStream
-from headwater.storage import SILENT, Progress
+from headwater.storage import SILENT, Progress, read_manifest
 from headwater.training import Ranks, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
@@ -38,11 +39,13 @@ class Forecast:
     tokens_per_update: int
     updates: int
     tokens: int
+    train_tokens: int  # of the training part
+    passes: float  # over it
+    learning_rate: str  # its peak and the way there
     micro_batch: int
     available: int
     advice: str
     memory: Memory | None = None  # None if not even the weights fit
-    next_lower: tuple[int, int] | None = None  # micro-batch, and the bytes it would take in all
     peak: int | None = None  # of this process, measured
     tokens_per_second: float | None = None
     seconds: float | None = None
@@ -64,6 +67,8 @@ class Forecast:
             ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
             ("per update", f"{self.tokens_per_update:,} tokens"),
             ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
+            ("the text", passes_text(self.passes, self.train_tokens)),
+            ("learning rate", self.learning_rate),
         ]
         if self.memory is not None:
             memory = self.memory
@@ -76,9 +81,6 @@ class Forecast:
             ]
             if memory.workspace:
                 rows.insert(-1, ("loss", f"{byte_size(memory.workspace)} temporarily"))
-        if self.next_lower is not None:
-            micro_batch, size = self.next_lower
-            rows.append(("lower", f"{byte_size(size)} at micro_batch = {micro_batch}"))
         if self.peak is not None:
             rows.append(("this process", f"{byte_size(self.peak)} at its peak, measured"))
         if self.tokens_per_second is not None and self.seconds is not None:
@@ -88,6 +90,8 @@ class Forecast:
             rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, {how}"), ("time", duration)]
         if self.cost is not None:
             rows.append(("cost", f"{self.cost:,.2f} at the price that you gave"))
+        if warning := passes_warning(self.passes):
+            rows.append(("warning", warning))
         if self.cores_in_use >= _BUSY and self.tokens_per_second is not None:
             others = f"other programs use {self.cores_in_use:.1f} of {available_cores()} cores"
             rows.append(("warning", f"the machine is busy: {others}. The run is faster without them"))
@@ -98,38 +102,53 @@ class Forecast:
 def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress = SILENT) -> Forecast:
     """Return the cost of the run `pretrain(config, tokens, out)`, measured in about half a minute."""
     with process_group(config.device) as ranks:
-        return _forecast(resolve(config, tokens, ranks), tokens, out, ranks, progress)
+        return _forecast(config, resolve(config, tokens, ranks), tokens, out, ranks, progress)
 
 
 def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
     """Return the seconds of an update of this recipe, measured on real ones; nothing is written."""
     with process_group(config.device) as ranks:
-        run = build_run(resolve(config, tokens, ranks), tokens, tokens, ranks, SILENT)
+        run = build_run(resolve(config, tokens, ranks), tokens, None, ranks, SILENT)
         with run.computing():
             return time_updates(run.trainer, run.read)
 
 
-def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Forecast:
+def begin_forecast(asked: PretrainConfig, config: PretrainConfig, tokens: Path, **others: Any) -> Forecast:
+    """Return what a resolved recipe says itself; asked: the recipe before."""
+    count = read_manifest(tokens).config["counts"]["train"]["tokens"]
+    tokens_per_update = config.batch_size * config.window
+    return Forecast(
+        preset=config.init_from or config.preset,
+        parameters=config.architecture.parameter_count,
+        tokens_per_update=tokens_per_update,
+        updates=config.steps,
+        tokens=config.steps * tokens_per_update,
+        train_tokens=count,
+        passes=passes_of(config, count),
+        learning_rate=rate_text(asked, config),
+        **others,
+    )
+
+
+def _forecast(
+    asked: PretrainConfig, config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress
+) -> Forecast:
     assert config.micro_batch is not None
     # The first rank's: all ranks must decide the same, or some would wait for others.
     available = int(ranks.broadcast(available_memory(ranks.device)))
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
-    parameters = config.architecture.parameter_count
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    tokens_per_update = config.batch_size * config.window
-    result = Forecast(
-        preset=config.init_from or config.preset,
-        parameters=parameters,
+    result = begin_forecast(
+        asked,
+        config,
+        tokens,
         precision=config.precision,
-        tokens_per_update=tokens_per_update,
-        updates=config.steps,
-        tokens=config.steps * tokens_per_update,
         micro_batch=config.micro_batch,
         available=available,
         cores_in_use=busy,
         advice="It fits",
     )
-    state = state_bytes(parameters, dtype, ranks, config.shard)
+    state = state_memory(result.parameters, dtype, ranks, config.shard).total
     if state > available:
         more = "more ranks" if config.shard else f"{sharding(config.optimizer)} over several ranks"
         advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
@@ -138,7 +157,7 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     progress.start("measuring memory")
     run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
-    result = replace(result, memory=memory, next_lower=_next_lower(config.micro_batch, memory))
+    result = replace(result, memory=memory)
     if memory.total > available:
         fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
         advice = "It does not fit. "
@@ -153,27 +172,24 @@ def _forecast(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
     with run.computing():
         update = time_updates(run.trainer, run.read, progress)
         # A forward pass is a third of the work of an update's sequence.
-        windows = min(config.validation_windows, TokenStream(tokens, "validation", config.window).windows)
+        windows = min(
+            config.validation_windows,
+            TokenStream(tokens, "validation", config.window, read_manifest(tokens)).windows,
+        )
         validation = update / 3 * windows / config.batch_size
         if not ranks.any(validation > _VALIDATED):
             started = time.perf_counter()
             run.validate()
             validation = time.perf_counter() - started
-    progress.finish(f"{tokens_per_update / update:,.0f} tokens/s")
+    speed = result.tokens_per_update / update
+    progress.finish(f"{speed:,.0f} tokens/s")
     measurements = -(-config.steps // config.validate_every)
     return replace(
         result,
         peak=_peak(ranks),
-        tokens_per_second=tokens_per_update / update,
+        tokens_per_second=speed,
         seconds=config.steps * update + measurements * validation,
     )
-
-
-def _next_lower(micro_batch: int, memory: Memory) -> tuple[int, int] | None:
-    if micro_batch == 1:
-        return None
-    half = micro_batch // 2
-    return half, memory.total - memory.activations + memory.activations * half // micro_batch
 
 
 def _peak(ranks: Ranks) -> int | None:

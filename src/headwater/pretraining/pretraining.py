@@ -10,22 +10,31 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headwater import shipped
-from headwater.errors import HeadwaterError, TrainingError, UsageError, resumable
+from headwater.errors import FolderError, HeadwaterError, TrainingError, resumable
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
-from headwater.pretraining.changes import change_length, kept_text, set_aside_model, take_moments
-from headwater.pretraining.cost import training_flops_per_token
+from headwater.pretraining.changes import change_length, changes_length, set_aside_model, take_moments
+from headwater.pretraining.cost import require_memory, training_flops_per_token
 from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
 from headwater.pretraining.objectives import l1, masked
-from headwater.pretraining.recipe import PretrainConfig, end_of_text_of, resolve, start_from, tokenizer_of
+from headwater.pretraining.preview import kept_text, passes_of, passes_text, passes_warning, rate_text
+from headwater.pretraining.recipe import (
+    PretrainConfig,
+    end_of_text_of,
+    open_tokens,
+    resolve,
+    start_from,
+    tokenizer_of,
+)
 from headwater.pretraining.samples import Samples
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
-from headwater.storage import SILENT, Progress, Stage, folder_lock, has_manifest, read_manifest
+from headwater.storage import SILENT, Manifest, Progress, Stage, folder_lock, has_manifest, read_manifest
 from headwater.training import (
     BatchSource,
     Measurement,
@@ -63,9 +72,12 @@ def pretrain(
     written first).
     """
     with process_group(config.device) as ranks:
-        config = resolve(config, tokens, ranks, _begun(out))
+        asked, packed = config, open_tokens(tokens, ranks)
+        config = resolve(asked, tokens, ranks, _begun(out), packed)
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
+        if ranks.device.type == "cpu":  # a forecast says it itself
+            require_memory(config.architecture, ranks, sharded=config.shard, optimizer=config.optimizer)
         stage = Stage(
             out,
             kind="run",
@@ -81,22 +93,41 @@ def pretrain(
             if not ranks.broadcast(None):
                 _train(config, tokens, out, ranks, SILENT)
             return model_folder
-        change_length(stage, config, progress)
-        is_complete = stage.is_complete(progress)
-        if not is_complete:
-            stage.begin()
-        ranks.broadcast(is_complete)
-        if is_complete:
-            return model_folder
-        with resumable(), folder_lock(out):
+        with resumable(), ExitStack() as lock:
+            if is_locked := changes_length(stage):
+                lock.enter_context(folder_lock(out))  # another process may train it
+                change_length(stage, config, progress)
+            is_complete = stage.is_complete(progress)
+            if not is_complete:
+                stage.begin()
+            ranks.broadcast(is_complete)
+            if is_complete:
+                return model_folder
+            if not is_locked:
+                lock.enter_context(folder_lock(out))
             config.save(out / "config.toml")
-            progress.note(f"computes in {config.precision}")
             set_aside_model(out, progress)
-            progress.note(kept_text(config, out))
+            _describe(asked, config, out, packed, progress)
             _train(config, tokens, out, ranks, progress, follow, on_update)
+            for name in ("config.toml", "metrics.jsonl"):
+                if not (out / name).is_file():
+                    raise FolderError(f"{out / name} is missing", repair="Run the same command again")
             # Only these: users and trackers may write other files there, such as a log of this process.
             stage.finish(only=("config.toml", "metrics.jsonl", "model"))
         return model_folder
+
+
+def _describe(
+    asked: PretrainConfig, config: PretrainConfig, out: Path, packed: Manifest, progress: Progress
+) -> None:
+    """Note what the run will do."""
+    count = packed.config["counts"]["train"]["tokens"]
+    passes = passes_of(config, count)
+    progress.note(f"computes in {config.precision}, {passes_text(passes, count)}")
+    if warning := passes_warning(passes):
+        progress.note(f"Warning: {warning}")
+    progress.note(f"learning rate {rate_text(asked, config)}")
+    progress.note(kept_text(config, out))
 
 
 def _begun(out: Path) -> PretrainConfig | None:
@@ -122,11 +153,15 @@ def run_inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
     return {"tokens": tokens} | model
 
 
-def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress) -> Run:
-    """Return the run of a resolved recipe: its model on this rank's device, its trainer and its data."""
+def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ranks, progress: Progress) -> Run:
+    """Return the run of a resolved recipe: its model on this rank's device, its trainer and its data.
+
+    out: the run's folder; None for a run in memory.
+    """
     assert config.micro_batch is not None
-    train = TokenStream(tokens, "train", config.text_tokens)
-    held_out = TokenStream(tokens, "validation", config.window)
+    packed = read_manifest(tokens)  # `resolve` has checked the folder
+    train = TokenStream(tokens, "train", config.text_tokens, packed)
+    held_out = TokenStream(tokens, "validation", config.window, packed)
     model = build_model(config.architecture, seed=config.seed)
     if config.init_from is not None:
         model.load_state_dict(load_model(shipped.resolve(config.init_from)).state_dict())
@@ -156,7 +191,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, pro
         muon=config.optimizer == "muon",
     )
     if config.init_optimizer:
-        begun = bool(shipped.list_checkpoints(out))
+        begun = out is not None and bool(shipped.list_checkpoints(out))
         take_moments(trainer, shipped.resolve(config.init_from or ""), begun=begun)
 
     own = tokenizer_of(config.architecture, tokens)
@@ -208,17 +243,9 @@ def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: 
 
 def _samples(config: PretrainConfig, tokens: Path, out: Path, run: Run, progress: Progress) -> Samples | None:
     """Return what writes samples on the first rank; None if none are asked for."""
-    if not config.sample_every:
+    if not config.sample_every or not run.trainer.ranks.is_first:
         return None
-    if run.trainer.sharded:
-        raise UsageError(
-            "sample_every needs the whole model on one rank", repair="Leave sample_every or shard out"
-        )
-    return (
-        Samples(config, tokenizer_of(config.architecture, tokens), out, progress)
-        if run.trainer.ranks.is_first
-        else None
-    )
+    return Samples(config, tokenizer_of(config.architecture, tokens), out, progress)
 
 
 def _require_learning(run: Run, config: PretrainConfig) -> None:
@@ -255,6 +282,7 @@ def _train(
     run.train()
     _require_learning(run, config)
     run.restore_best()
+    run.require_folder()
     weights = run.trainer.full_weights()
     if not ranks.is_first:
         return

@@ -12,12 +12,13 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headwater import shipped
 from headwater.config import Config, Layer
-from headwater.errors import MismatchError, UsageError
+from headwater.errors import HeadwaterError, MismatchError, UsageError
 from headwater.model import Faithful, ModelConfig, load_config, preset
 from headwater.pretraining.cost import fitting_tokens, require_memory
 from headwater.pretraining.masking import ADDED
+from headwater.pretraining.samples import require_samples
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
-from headwater.storage import open_folder
+from headwater.storage import Manifest, open_folder
 from headwater.tokenizer import Tokenizer
 from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_rate
 
@@ -108,15 +109,20 @@ class PretrainConfig(TrainConfig):
 
 
 def resolve(
-    config: PretrainConfig, tokens: Path, ranks: Ranks, begun: PretrainConfig | None = None
+    config: PretrainConfig,
+    tokens: Path,
+    ranks: Ranks,
+    begun: PretrainConfig | None = None,
+    packed: Manifest | None = None,
 ) -> PretrainConfig:
     """Return the recipe with all keys set: the model, the window, updates, micro-batch and precision.
 
     What this device would choose for "auto" is taken from `begun`, the recipe of an unfinished run: it may have
-    begun on another machine. Raises UsageError, DataError or MismatchError if recipe, tokens and ranks are
-    inconsistent.
+    begun on another machine.
+    packed: the manifest of `tokens`, if that was checked already. Raises UsageError, DataError or MismatchError if
+    recipe, tokens and ranks are inconsistent.
     """
-    packed = open_folder(tokens, "tokens")
+    packed = packed or open_folder(tokens, "tokens")
     vocabulary = int(packed.config["vocabulary_size"])
     if config.init_from is not None:
         config = start_from(config, config.init_from, tokens)
@@ -162,11 +168,6 @@ def resolve(
                 "cross_documents = false is only for causal attention", repair="Leave cross_documents out"
             )
         end_of_text_of(tokens)
-    if config.batch_size % ranks.count:
-        raise UsageError(
-            f"batch_size = {config.batch_size} cannot be divided among {ranks.count} ranks",
-            repair=f"Use a multiple of {ranks.count}",
-        )
     if config.shard and ranks.count > 1 and config.optimizer == "muon":
         raise UsageError(
             "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
@@ -176,15 +177,25 @@ def resolve(
             f"recompute = {config.recompute} needs a Transformer's blocks, and this model is an LSTM",
             repair="Use --set recompute=none",
         )
-    require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
+    if ranks.device.type == "cuda":
+        require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
     steps = config.steps
     if config.epochs is not None:
-        windows = TokenStream(tokens, "train", config.text_tokens).windows
+        windows = TokenStream(tokens, "train", config.text_tokens, packed).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
+    warmup_steps = _fitting_warmup(config.warmup_steps, steps)
+    if begun is not None and begun.warmup_steps in (
+        config.warmup_steps,
+        _fitting_warmup(config.warmup_steps, begun.steps),
+    ):
+        warmup_steps = begun.warmup_steps  # of the length with which the run began
     # A resumed run keeps its micro-batch: another one would round differently.
     micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
     if micro_batch is None:
         micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
+    if config.sample_every:
+        resolved = config.model_copy(update={"model": model.to_dict()})
+        require_samples(resolved, tokenizer_of(model, tokens), sharded=config.shard and ranks.count > 1)
     config = resolve_precision(config, begun, ranks.device)
     return config.model_copy(
         update={
@@ -192,9 +203,33 @@ def resolve(
             "dropout": model.dropout,
             "steps": steps,
             "epochs": None,
-            "micro_batch": min(micro_batch, config.batch_size // ranks.count),
+            "warmup_steps": warmup_steps,
+            "micro_batch": min(micro_batch, -(-config.batch_size // ranks.count)),
         }
     )
+
+
+def _fitting_warmup(warmup_steps: float, steps: int) -> float:
+    """Return the length of the warm-up: a tenth of the run, if the one asked for is longer than the run."""
+    return warmup_steps if warmup_steps <= steps else max(1, steps // 10)
+
+
+def open_tokens(tokens: Path, ranks: Ranks) -> Manifest:
+    """Return the manifest of a tokens folder, whose files the first rank checks; every rank must call this.
+
+    Raises the first rank's error on all of them.
+    """
+    checked: Manifest | HeadwaterError | None = None
+    if ranks.is_first:
+        try:
+            checked = open_folder(tokens, "tokens")
+        except HeadwaterError as error:
+            checked = error
+    checked = ranks.broadcast(checked)
+    if isinstance(checked, HeadwaterError):
+        raise checked
+    assert checked is not None
+    return checked
 
 
 def _with_pairs(config: PretrainConfig) -> PretrainConfig:

@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.errors import UsageError
-from headwater.inference import LanguageModel
-from headwater.pretraining.recipe import PretrainConfig
+from headwater.inference import LanguageModel, encode_prompts
 from headwater.reading import intact_json_lines
 from headwater.storage import Progress, write_json_lines
 from headwater.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from headwater.pretraining.recipe import PretrainConfig
 
 SAMPLES = "samples.jsonl"
 _TOKENS = 60
 _KEPT = 1_000  # lines; older ones are dropped
 
 
+def require_samples(config: PretrainConfig, tokenizer: Tokenizer, *, sharded: bool) -> None:
+    """Raise UsageError if the model of a resolved recipe cannot write samples after the prompt."""
+    if sharded:
+        raise UsageError(
+            "sample_every needs the whole model on one rank", repair="Leave sample_every or shard out"
+        )
+    if not config.architecture.is_causal:
+        raise UsageError("sample_every is for models that generate text", repair="Leave sample_every out")
+    if (length := prompt_length(config, tokenizer)) >= config.window:
+        raise UsageError(
+            f"sample_prompt has {length:,} tokens, and the context {config.window:,}",
+            expected=f"a prompt of at most {config.window - 1:,} tokens",
+            repair="Use a shorter --set sample_prompt, or a longer --set context",
+        )
+
+
+def prompt_length(config: PretrainConfig, tokenizer: Tokenizer) -> int:
+    """Return the tokens of the prompt of the samples."""
+    return len(encode_prompts(tokenizer, [config.sample_prompt])[0])
+
+
 class Samples:
     """Writes a sample of the model after every `config.sample_every` updates.
 
-    A sample depends on the weights, the prompt and the seed. It does not change the training. Raises UsageError
-    for a model that does not generate text.
+    A sample depends on the weights, the prompt and the seed. It does not change the training.
     """
 
     def __init__(self, config: PretrainConfig, tokenizer: Tokenizer, out: Path, progress: Progress) -> None:
-        if not config.architecture.is_causal:
-            raise UsageError("sample_every is for models that generate text", repair="Leave sample_every out")
         self._config, self._tokenizer, self._progress = config, tokenizer, progress
         self._path = out / SAMPLES
         self._lines: list[dict[str, Any]] = list(intact_json_lines(self._path)) if self._path.exists() else []
@@ -39,7 +59,7 @@ class Samples:
         training = model.training
         precision = "bf16" if "bfloat16" in str(next(model.parameters()).dtype) else "fp32"
         lm = LanguageModel(model, self._tokenizer, precision=precision)
-        room = min(_TOKENS, config.window - len(lm.encode_prompts([config.sample_prompt])[0]))
+        room = min(_TOKENS, config.window - prompt_length(config, self._tokenizer))
         try:
             text = lm.generate(config.sample_prompt, max_tokens=room, seed=config.seed)
         finally:
