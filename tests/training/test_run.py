@@ -297,7 +297,7 @@ def test_a_run_whose_folder_is_moved_ends_without_another_folder(tmp_path: Path)
             out.rename(moved)
             out.mkdir()  # replaced by another one
 
-    with pytest.raises(StorageError, match="was moved or replaced .* Move it back"):
+    with pytest.raises(StorageError, match=r"was moved or replaced .* Move it back"):
         begin(out, move, checkpoint_every=2).train()
     assert kept(moved) == ["step-00000002"]
     assert not list(out.iterdir())
