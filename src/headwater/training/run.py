@@ -28,7 +28,7 @@ from headwater.training.journal import Journal, open_tracker, read_journal
 from headwater.training.loop import TrainConfig, Trainer, UpdateResult
 from headwater.training.machine import matmul_rate
 from headwater.training.parallel import is_out_of_memory, out_of_memory
-from headwater.training.state import Measurement, RunState
+from headwater.training.state import Measurement, TrainingState
 from headwater.training.watch import SUSPECTS, Watch
 
 # The folder of checkpoints and the file of figures in a run folder.
@@ -67,7 +67,7 @@ class Run:
     describe: Callable[[Path], None] | None = None
     # The record of a state that the trainer's weights are already in, as that of a checkpoint.
     begins_with: dict[str, Any] | None = None
-    state: RunState = field(init=False, default_factory=RunState)
+    state: TrainingState = field(init=False, default_factory=TrainingState)
     checkpoints: Checkpoints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def curve(self) -> list[dict[str, Any]]:
-        """The validations; see `RunState.curve`."""
+        """The validations; see `TrainingState.curve`."""
         return self.state.curve
 
     def read(self, step: int) -> list[Any]:
@@ -318,7 +318,7 @@ class Run:
         if path is not None:
             self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
-        self.state = RunState(**record)
+        self.state = TrainingState(**record)
         self.checkpoints.pinned = set(self.state.pinned)
         step = self.state.step
         if path is None:

@@ -20,7 +20,7 @@ class Measurement:
 
 
 @dataclass
-class RunState:
+class TrainingState:
     """What a resumed run continues with, next to its weights and moments; a checkpoint's `state.json`."""
 
     step: int = 0
