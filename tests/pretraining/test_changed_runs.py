@@ -148,7 +148,7 @@ def test_fewer_steps_end_a_run(tokens: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("validate_every", [100, 2])
-def test_a_run_that_ends_at_its_checkpoint_is_measured_there(
+def test_a_run_ended_at_its_checkpoint_is_measured_there(
     validate_every: int, tokens: Path, tmp_path: Path
 ) -> None:
     """Killed after the checkpoint of update 4, before a validation there, and ended with `steps=4`."""
@@ -170,7 +170,7 @@ def test_a_run_that_ends_at_its_checkpoint_is_measured_there(
         assert torch.equal(states[0][name], states[1][name])
 
 
-def test_a_short_run_reaches_its_rate_and_keeps_its_warmup_when_it_is_lengthened(
+def test_a_short_run_reaches_its_rate_and_can_grow(
     tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train(tokens, tmp_path / "run", warmup_steps=100).parent
@@ -187,7 +187,7 @@ def test_a_short_run_reaches_its_rate_and_keeps_its_warmup_when_it_is_lengthened
     assert read_journal(old / "metrics.jsonl")[-1]["learning_rate"] == pytest.approx(8e-5)
 
 
-def test_a_refused_command_changes_nothing_of_a_running_run(tokens: Path, tmp_path: Path) -> None:
+def test_a_refused_command_changes_no_running_run(tokens: Path, tmp_path: Path) -> None:
     run = train(tokens, tmp_path / "run", stop_after=5)
     before = (run / "headwater.json").read_bytes()
     with folder_lock(run), pytest.raises(FolderError, match="in use"):
@@ -195,7 +195,7 @@ def test_a_refused_command_changes_nothing_of_a_running_run(tokens: Path, tmp_pa
     assert (run / "headwater.json").read_bytes() == before
 
 
-def test_a_prompt_longer_than_the_context_is_refused_before_training(tokens: Path, tmp_path: Path) -> None:
+def test_a_prompt_longer_than_the_context_is_refused(tokens: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"sample_prompt has [0-9,]+ tokens, and the context 32"):
         train(tokens, tmp_path / "run", sample_every=2, sample_prompt="a b c d " * 20)
     assert not (tmp_path / "run").exists()
@@ -280,7 +280,7 @@ def test_pruning_keeps_the_newest_and_the_model(whole: Path, tokens: Path, tmp_p
 
 
 @pytest.mark.parametrize(("keep", "removed"), [(1, 4), (3, 2), (6, 0), (9, 0)])
-def test_pruning_keeps_as_many_checkpoints_as_asked(keep: int, removed: int, whole: Path, tmp_path: Path) -> None:
+def test_pruning_keeps_the_number_of_checkpoints(keep: int, removed: int, whole: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     (run / "checkpoints" / "step-00000001").mkdir()
     assert len(prune_checkpoints(run, keep)) == removed

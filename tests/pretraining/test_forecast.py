@@ -54,7 +54,7 @@ def test_a_forecast_counts_what_the_run_is_made_of(tokens: Path, tmp_path: Path)
     assert "It fits" in result.as_text()
 
 
-def test_a_forecast_says_how_often_the_text_is_read_and_which_rate_is_reached(tokens: Path) -> None:
+def test_a_forecast_counts_passes_and_names_the_rate(tokens: Path) -> None:
     count = read_manifest(tokens).config["counts"]["train"]["tokens"]
     once = math.ceil(count / (8 * 32))
     few = forecast_for(PretrainConfig.build(TINY, {"steps": once}), tokens, "h100")
@@ -145,7 +145,7 @@ def test_a_gpu_too_small_gets_the_settings_that_fit(monkeypatch: pytest.MonkeyPa
     cost.require_memory(preset("gpt2-xl"), Ranks(0, 6, gpu.device), sharded=True, optimizer="adam")
 
 
-def test_a_run_too_large_for_this_machine_is_refused_before_it_begins(
+def test_a_run_too_large_for_the_memory_is_refused(
     tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost, "available_memory", lambda device: 1e6)

@@ -305,7 +305,7 @@ def test_a_rank_that_lost_another_ends_with_an_error(
 
 
 @pytest.mark.slow
-def test_sharded_ranks_continue_with_the_moments_of_a_checkpoint(
+def test_sharded_ranks_continue_with_a_checkpoints_moments(
     launched: Launched, alone: Path, tokens: Path, tmp_path: Path
 ) -> None:
     """Also with a batch that the ranks cannot share equally."""

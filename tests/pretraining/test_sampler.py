@@ -125,9 +125,7 @@ def test_many_files_are_read_with_few_open(tmp_path: Path) -> None:
         stream.window(0)
 
 
-def test_the_true_reason_is_given_if_a_file_cannot_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limit_of_open_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_tokens(tmp_path / "tokens", [np.arange(40, dtype=np.uint16)])
 
     stream = TokenStream(folder, "train", 8)

@@ -288,7 +288,7 @@ def test_a_disk_that_fills_within_a_line_loses_no_line(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_run_whose_folder_is_moved_ends_without_another_folder(tmp_path: Path) -> None:
+def test_a_run_whose_folder_is_moved_ends(tmp_path: Path) -> None:
     out, moved = tmp_path / "run", tmp_path / "moved"
     out.mkdir()
 
@@ -311,7 +311,7 @@ def test_a_run_whose_folder_is_moved_ends_without_another_folder(tmp_path: Path)
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")]
 )
-def test_too_little_memory_in_the_middle_keeps_the_state(tmp_path: Path, error: Exception) -> None:
+def test_too_little_memory_keeps_the_state(tmp_path: Path, error: Exception) -> None:
     class Full(Source):
         def micro_batches(self, step: int) -> list[Any]:
             if step == 3:
