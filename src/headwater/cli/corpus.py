@@ -257,8 +257,7 @@ def _overlap_text(report: dict[str, Any]) -> str:
         train = f"{row['train']:.2f} %"
         lines.append(f"{row['name'].ljust(width)}  {row['grams']:>11,}  {train:>20}  {own:>17}")
     lines.append(
-        f"{report['words']}-grams of lower-cased words; {report['train_grams']:,} in the training text, "
-        f"{report['filter_bytes'] / 1e6:.1f} MB; false positives {report['false_positive_rate']:.1e} "
-        f"(bound {report['bound']:.0e})"
+        f"{report['words']}-grams of lower-cased words; {report['train_grams']:,} in the training text; "
+        f"{report['index_bytes'] / 1e6:.1f} MB for those of the test texts"
     )
     return "\n".join(lines)

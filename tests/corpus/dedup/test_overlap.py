@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headwater.corpus import BuildConfig, TrainingGrams, build_corpus, measure_overlap, split_words
 from headwater.corpus.dedup import bloom as bloom_module
 from headwater.corpus.dedup.bloom import BloomFilter
-from headwater.corpus.dedup.overlap import Grams
+from headwater.corpus.dedup.overlap import GramIndex, Grams
 from headwater.errors import DataError, FolderError, UsageError
 
 TEXT = st.text("ab C9.,\n'é中ไ_", max_size=200) | st.text(max_size=80)
@@ -133,6 +133,29 @@ def test_shares_are_those_of_plain_sets(train: list[str], tests: list[str], word
     assert training.count == sum(len(grams(text)) for text in train)
     expected = [(sum(gram in known for gram in grams(text)), len(grams(text))) for text in tests]
     assert training.shares(tests) == expected
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.text("ab ", max_size=60), min_size=1, max_size=6), st.text("ab ", max_size=60), st.integers(1, 4)
+)
+def test_the_index_of_the_tests_finds_what_plain_sets_find(train: list[str], test: str, words: int) -> None:
+    grams = Grams(words)
+    index = GramIndex([grams.of(test)])
+    assert sorted(index.hashes.tolist()) == sorted(set(grams.of(test).tolist()))
+    for text in train:
+        shared = [value for value in grams.of(text).tolist() if value in set(index.hashes.tolist())]
+        assert index.hashes[index.places(grams.of(text))].tolist() == shared
+
+
+def test_the_memory_of_an_overlap_does_not_grow_with_the_training_text(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("one two three four five six seven eight nine")
+    found = []
+    for size in (100, 30_000):
+        train = tmp_path / f"{size}.txt"
+        train.write_text(" ".join(f"word{number}" for number in range(size)))
+        found.append(measure_overlap(train, [tmp_path / "test.txt"])["index_bytes"])
+    assert found[0] == found[1] < 1000
 
 
 @pytest.mark.parametrize("piece", [1, 40, 100])

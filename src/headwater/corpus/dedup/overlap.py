@@ -1,8 +1,12 @@
-"""Overlap of a test text with a training text: 8-grams in a Bloom filter (GPT-2, section 4, table 6).
+"""Overlap of test texts with a training text: the share of their 8-grams in it (GPT-2, section 4, table 6).
 
 Words are runs of letters and digits in lower case and in Unicode's composed form; n-grams do not cross documents.
-In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a word. The filter has
-the paper's bound on false positives, 1e-8, and its actual rate is reported.
+In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a word.
+
+The paper keeps the training text's 8-grams in a Bloom filter. `measure_overlap` keeps those of the test texts
+(`GramIndex`) and streams the training text past them once, so that memory grows with the tests, and no 8-gram is
+found by chance. `TrainingGrams` is the paper's filter, for tests that are known only later; it has the paper's
+bound on false positives, 1e-8.
 
 The paper reports "the percentage of 8-grams from that dataset that are also found in the training set". Here every
 occurrence of an 8-gram in the test text counts.
@@ -20,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headwater.corpus.dedup.bloom import BloomFilter, Hashes
 from headwater.corpus.folder import read_documents
@@ -144,6 +149,32 @@ def split_words(text: str) -> list[Any]:
     return words
 
 
+class GramIndex:
+    """The distinct n-grams of texts; tells which n-grams of other texts are among them.
+
+    Exact but for two n-grams with one 64-bit hash. A table of the first bits of the hashes rejects nearly all
+    others at one memory access each; it takes up to 32 bytes an n-gram, and these take 8.
+    """
+
+    def __init__(self, hashes: Iterable[Hashes]) -> None:
+        self.hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *hashes]))
+        bits = min(32, max(1, len(self.hashes)).bit_length() + 4)
+        self._shift = np.uint64(64 - bits)
+        self._possible = np.zeros(1 << bits, np.bool_)
+        self._possible[self.hashes >> self._shift] = True
+
+    @property
+    def memory(self) -> int:
+        """Size in bytes."""
+        return self.hashes.nbytes + self._possible.nbytes
+
+    def places(self, hashes: Hashes) -> NDArray[np.int64]:
+        """Return where in the index those n-grams are that it has, each as often as it comes."""
+        candidates = hashes[self._possible[hashes >> self._shift]]
+        places = np.minimum(np.searchsorted(self.hashes, candidates), max(0, len(self.hashes) - 1))
+        return places[self.hashes[places] == candidates] if len(candidates) else places
+
+
 class TrainingGrams:
     """The n-grams of a training text in a Bloom filter of the size that they need."""
 
@@ -182,47 +213,77 @@ def measure_overlap(
 ) -> dict[str, Any]:
     """Compute GPT-2's table 6: the overlap of `tests` with `train` and with their own training parts.
 
-    Returns the number of training n-grams, the filter's bound, rate and memory in bytes, and rows {name,
-    documents, grams, train, own}: percentages of a test's n-grams that are in the training corpus and in the set's
-    own training part (None without one). Raises UsageError if `own` is given for only some tests, DataError for a
-    test text without n-grams.
+    Returns the number of training n-grams, the index's memory in bytes, and rows {name, documents, grams, train,
+    own}: percentages of a test's n-grams that are in the training corpus and in the set's own training part (None
+    without one). Raises UsageError if `own` is given for only some tests, DataError for a text without n-grams.
     """
     if own and len(own) != len(tests):
         raise UsageError(
             f"{len(own)} own training parts for {len(tests)} test texts", expected="one each, in the same order"
         )
+    grams = Grams(words)
     progress.start("overlap", len(tests) + 1, "texts")
-    training = training_grams(train, words)
+    sets = [_TestSet(test, grams) for test in tests]
+    index = GramIndex(test.hashes for test in sets)
+    progress.advance(1)
+    present, count = _present(index, train, grams)
     rows = []
-    for number, test in enumerate(tests):
-        shares = training.shares(texts_of(test))
-        total = sum(count for _, count in shares)
-        if not total:
-            raise DataError(f"{test} has fewer than {words} words in every document", expected="a text to compare")
-        train_share = 100 * sum(shared for shared, _ in shares) / total
-        own_share = training_grams(own[number], words).percent(texts_of(test))[0] if own else None
-        row = {"name": test.name, "documents": len(shares), "grams": total, "train": train_share, "own": own_share}
+    for number, test in enumerate(sets):
+        row = {"name": test.name, "documents": test.documents, "grams": len(test.hashes), "own": None}
+        row["train"] = test.percent(index, present)
+        if own:
+            alone = GramIndex([test.hashes])
+            row["own"] = test.percent(alone, _present(alone, own[number], grams)[0])
         rows.append(row)
         progress.advance(number + 2)
-    progress.finish(f"{training.count:,} training n-grams")
+    progress.finish(f"{count:,} training n-grams")
     return {
         "words": words,
         "train": str(train),
-        "train_grams": training.count,
-        "bound": training.filter.bound,
-        "false_positive_rate": training.filter.false_positive_rate(),
-        "filter_bytes": training.filter.memory,
+        "train_grams": count,
+        "index_bytes": index.memory,
         "rows": rows,
     }
+
+
+class _TestSet:
+    """The n-grams of a test text, in order; raises DataError if it has none."""
+
+    def __init__(self, path: Path, grams: Grams) -> None:
+        self.name, self.documents = path.name, 0
+        parts = [np.empty(0, np.uint64)]
+        for number, hashes in grams.of_many(texts_of(path)):
+            self.documents = number + 1
+            parts.append(hashes)
+        self.hashes = np.concatenate(parts)
+        if not len(self.hashes):
+            raise _too_short(path, grams.words, "a text to compare")
+
+    def percent(self, index: GramIndex, present: NDArray[np.bool_]) -> float:
+        """Return the percentage of the n-grams that are `present`, each as often as it comes."""
+        return float(100 * np.count_nonzero(present[index.places(self.hashes)]) / len(self.hashes))
+
+
+def _present(index: GramIndex, train: Path, grams: Grams) -> tuple[NDArray[np.bool_], int]:
+    """Return which n-grams of the index a training text has, and the number of its n-grams."""
+    present, count = np.zeros(len(index.hashes), np.bool_), 0
+    for _, hashes in grams.of_many(texts_of(train)):
+        present[index.places(hashes)] = True
+        count += len(hashes)
+    if not count:
+        raise _too_short(train, grams.words, "a text to compare with")
+    return present, count
+
+
+def _too_short(path: Path, words: int, expected: str) -> DataError:
+    return DataError(f"{path} has fewer than {words} words in every document", expected=expected)
 
 
 def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
     """Return the n-grams of a corpus folder or a file; raise DataError if it has none."""
     training = TrainingGrams(lambda: texts_of(train), words)
     if not training.count:
-        raise DataError(
-            f"{train} has fewer than {words} words in every document", expected="a text to compare with"
-        )
+        raise _too_short(train, words, "a text to compare with")
     return training
 
 

@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from headwater.corpus.dedup.bloom import Hashes
-from headwater.corpus.dedup.overlap import Grams, texts_of
+from headwater.corpus.dedup.overlap import GramIndex, Grams, texts_of
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
 from headwater.errors import DataError
@@ -42,11 +40,8 @@ class Decontaminate(Step):
                     repair="Check the file, leave it out, or set evaluation_words lower",
                 )
             parts += own
-        # A sorted array, not a Bloom filter: sets are small, and no document should be removed by chance.
-        self._known = np.unique(np.concatenate(parts))
+        self._index = GramIndex(parts)
 
     def apply(self, document: Document) -> Document | str:
         """See Step."""
-        hashes = self._grams.of(document.text)
-        places = np.minimum(np.searchsorted(self._known, hashes), len(self._known) - 1)
-        return "evaluation set" if (self._known[places] == hashes).any() else document
+        return "evaluation set" if len(self._index.places(self._grams.of(document.text))) else document
