@@ -77,6 +77,24 @@ def test_a_long_paragraph_is_kept_each_time() -> None:
     assert main_text(page(f"<article><p>{long}</p><p>{FIRST}</p><p>{long}</p></article>")).count(long.strip()) == 2
 
 
+def test_code_verse_and_rows_keep_their_repetitions() -> None:
+    code = ["assert response.status_code == 200, response.text", "print(len(pages))"]
+    refrain = "Oh the wind is in the west and the tide is running high,"
+    rows = "<tr><td>The harbour at the western sea</td><td>eleven ships came</td></tr>"
+    body = (
+        f"<p>{FIRST}</p><pre><code>def fetch(page):\n    {code[0]}\n    page += 1\n    {code[0]}\n</code></pre>"
+        f"<p>{refrain}<br>and we go.</p><p>She had red hair.<br>{refrain}<br/>and we go.</p>"
+        f"<table>{rows}{rows}</table><p>{SECOND}</p><pre>for page in pages:\n    {code[1]}\n</pre>"
+    )
+    text = main_text(page(f"<article>{body}</article><footer>Imprint</footer>"))
+    assert [text.count(line) for line in (code[0], refrain, "eleven ships")] == [2, 2, 2]
+    assert text.endswith(f"for page in pages:\n    {code[1]}")
+
+
+def test_a_page_of_open_brackets_is_read_in_linear_time() -> None:
+    assert main_text(page(f"<p>{FIRST}<br>{'a > b ' * 200_000}</p>")).startswith(FIRST)
+
+
 def test_lines_without_prose_stay_where_there_is_nothing_else() -> None:
     assert main_text(page("<p>Ho!</p><p>The river</p><p>runs</p>")).split() == ["Ho!", "The", "river", "runs"]
     assert main_text("") == ""

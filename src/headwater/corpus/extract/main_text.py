@@ -11,6 +11,9 @@ kept for the step that looks for it.
 A line is prose if it is long, or shorter and ends like a sentence. Lengths are in UTF-8 bytes, since scripts of
 wide characters have shorter sentences.
 
+Code, verse and tables are repetitive by nature: lines of `<pre>`, lines next to `<br>` and rows of tables are kept
+each time, and a block of code at either end stays.
+
 | what | value | source |
 |---|---|---|
 | SENTENCE_BYTES | 40 | ours, like all here: chosen on the tuning halves of the sets in docs/corpus.md |
@@ -26,7 +29,9 @@ wide characters have shorter sentences.
 
 from __future__ import annotations
 
+import html
 import re
+from itertools import chain
 from typing import Any
 
 from headwater.corpus.extract.boilerplate import CONTAINER, SKIPPED, UNNAMED, ends_article
@@ -41,6 +46,8 @@ NAMED_SHARE = 0.4
 CONTAINER_SHARE = 0.4
 HEADING_SHARE = 0.7
 REPEATED_CHARACTERS = 300
+_CELLS = "\t\t"  # between the cells of a row
+_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
 
 
@@ -49,6 +56,7 @@ def main_text(page: str) -> str:
     from resiliparse.parse.html import HTMLTree
 
     tree: Any = HTMLTree.parse(page)
+    code = _code_lines(tree)
     lines = _content_lines(tree)
     prose = _prose_characters(lines)
     if prose < ENOUGH_PROSE:
@@ -62,8 +70,8 @@ def main_text(page: str) -> str:
             if prose < LEAST_SHARE * _prose_characters(everything):
                 lines = everything
                 prose = _prose_characters(lines)
-    lines = _to_end_of_container(lines, tree)
-    return "\n".join(_trimmed(_to_heading(_once(lines))))
+    lines = _to_end_of_container(lines, tree, code)
+    return "\n".join(_trimmed(_to_heading(_once(lines, code | _verse_lines(page)), code), code))
 
 
 def is_prose(line: str) -> bool:
@@ -92,13 +100,27 @@ def _prose_characters(lines: list[str]) -> int:
     return sum(len(line) for line in lines if is_prose(line))
 
 
-def _to_end_of_container(lines: list[str], tree: Any) -> list[str]:
-    """Return the lines to the last prose of the article's element; all if there is none. Changes `tree`."""
+def _code_lines(tree: Any) -> set[str]:
+    """Return the lines of all `<pre>`, without their indentation."""
+    blocks = tree.body.get_elements_by_tag_name("pre") if tree.body is not None else ()
+    return {line.strip() for block in blocks for line in block.text.split("\n")} - {""}
+
+
+def _verse_lines(page: str) -> set[str]:
+    """Return the lines before and after each `<br>`, as far as they have no markup."""
+    pieces = _BREAK.split(page)
+    before = (piece.rpartition(">")[2] for piece in pieces[:-1])
+    after = (piece.partition("<")[0] for piece in pieces[1:])
+    return {" ".join(html.unescape(line).split()) for line in chain(before, after)} - {""}
+
+
+def _to_end_of_container(lines: list[str], tree: Any, code: set[str]) -> list[str]:
+    """Return the lines to the last prose or code of the article's element; all if it has none. Changes `tree`."""
     container = tree.document.query_selector(CONTAINER)
     if container is None or tree.body is None:
         return lines
     tree.body.replace_children(container)
-    contained = [line.strip() for line in _content_lines(tree) if is_prose(line)]
+    contained = [line.strip() for line in _content_lines(tree) if is_prose(line) or line.strip() in code]
     if sum(map(len, contained)) < CONTAINER_SHARE * _prose_characters(lines) or not contained:
         return lines
     for number in range(len(lines) - 1, -1, -1):
@@ -107,24 +129,27 @@ def _to_end_of_container(lines: list[str], tree: Any) -> list[str]:
     return lines
 
 
-def _to_heading(lines: list[str]) -> list[str]:
+def _to_heading(lines: list[str], code: set[str]) -> list[str]:
     """Return the lines before a heading of related articles or comments, if most of the prose is before it."""
     least, seen = HEADING_SHARE * _prose_characters(lines), 0
     for number, line in enumerate(lines):
         if is_prose(line):
             seen += len(line)
-        elif seen and seen >= least and ends_article(line):
+        elif seen and seen >= least and ends_article(line) and line.strip() not in code:
             return lines[:number]
     return lines
 
 
-def _once(lines: list[str]) -> list[str]:
-    """Return the lines without repetitions of sentences: captions and teasers are often repeated."""
+def _once(lines: list[str], repeated: set[str]) -> list[str]:
+    """Return the lines without repetitions of sentences: captions and teasers are often repeated.
+
+    Lines that are in `repeated`, and rows of a table, are kept each time.
+    """
     seen: set[str] = set()
     kept = []
     for line in lines:
         key = line.strip()
-        if SENTENCE_BYTES <= len(key) < REPEATED_CHARACTERS:
+        if SENTENCE_BYTES <= len(key) < REPEATED_CHARACTERS and key not in repeated and _CELLS not in key:
             if key in seen:
                 continue
             seen.add(key)
@@ -132,7 +157,11 @@ def _once(lines: list[str]) -> list[str]:
     return kept
 
 
-def _trimmed(lines: list[str]) -> list[str]:
-    """Return the lines from the first line of prose to the last; all if there is none (a poem, a list)."""
-    kept = [number for number, line in enumerate(lines) if is_prose(line) or has_mark(f"{line}\n")]
+def _trimmed(lines: list[str], code: set[str]) -> list[str]:
+    """Return the lines from the first line of prose or code to the last; all if there is none (a poem, a list)."""
+    kept = [
+        number
+        for number, line in enumerate(lines)
+        if is_prose(line) or line.strip() in code or has_mark(f"{line}\n")
+    ]
     return lines[kept[0] : kept[-1] + 1] if kept else lines
