@@ -139,7 +139,7 @@ def test_shares_are_those_of_plain_sets(train: list[str], tests: list[str], word
 @given(
     st.lists(st.text("ab ", max_size=60), min_size=1, max_size=6), st.text("ab ", max_size=60), st.integers(1, 4)
 )
-def test_the_index_of_the_tests_finds_what_plain_sets_find(train: list[str], test: str, words: int) -> None:
+def test_the_index_finds_what_plain_sets_find(train: list[str], test: str, words: int) -> None:
     grams = Grams(words)
     index = GramIndex([grams.of(test)])
     assert sorted(index.hashes.tolist()) == sorted(set(grams.of(test).tolist()))
@@ -148,7 +148,7 @@ def test_the_index_of_the_tests_finds_what_plain_sets_find(train: list[str], tes
         assert index.hashes[index.places(grams.of(text))].tolist() == shared
 
 
-def test_the_memory_of_an_overlap_does_not_grow_with_the_training_text(tmp_path: Path) -> None:
+def test_an_overlap_needs_memory_for_the_tests_only(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text("one two three four five six seven eight nine")
     found = []
     for size in (100, 30_000):
