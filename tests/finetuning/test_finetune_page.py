@@ -67,6 +67,27 @@ def test_a_change_is_the_difference_of_the_probabilities(trained: Path) -> None:
     assert found == pytest.approx(probabilities[0] - probabilities[1:], abs=1e-6)
 
 
+def test_of_a_long_row_what_is_read_is_explained(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part of a long text was encoded again in up to 49 variants of the whole text."""
+    fine_tuned = FineTuned.load(trained)
+    context = fine_tuned.model.model.config.context
+    text = "the plot was dull " * 20 * context
+    encoded: list[int] = []
+    encode = FineTuned.encode
+
+    def counted(one: FineTuned, rows: Any, *rest: Any) -> Any:
+        rows = list(rows)
+        encoded.append(sum(len(part) for row in rows for part in row.segments))
+        return encode(one, rows, *rest)
+
+    monkeypatch.setattr(FineTuned, "encode", counted)
+    pieces = explain(fine_tuned, (text,), 1)
+    shown = "".join(piece.text for piece in pieces)
+    assert text.startswith(shown)
+    assert 2 * context < len(shown) < len(text) // 4
+    assert sum(encoded) < 4 * len(text)
+
+
 @given(st.lists(st.text("ab 가\n", max_size=200), min_size=1, max_size=3), st.integers(1, 60))
 def test_parts_put_together_are_the_text(segments: list[str], most: int) -> None:
     parts = _parts(segments, range(len(segments)), most)

@@ -404,8 +404,6 @@ def test_a_head_that_is_switched_off_changes_prediction_and_text(open_page: Open
         assert part.locator(".own").text_content() == f"… {expected['continuation']['text']}"
     page.click("#all-on")
     expect(page.locator("#off")).to_be_hidden()
-    page.click("#form-lines")
-    assert page.locator("#head-drawn line.mine").count() > 0
 
 
 def test_a_step_that_fails_does_not_stay_busy(open_page: Open) -> None:
@@ -558,6 +556,20 @@ def test_the_shown_answer_is_the_one_that_is_meant(open_page: Open, http: httpx.
     row |= {"label": 3, "probabilities": {"1": 0.2, "2": 0.3, "3": 0.5}, "words": []}
     page.route("**/classify", lambda route: route.fulfill(json={"data": [row]}))
     assert shown(parts[2:]) == parts[4]
+
+
+def test_an_empty_and_a_certain_row_are_explained(open_page: Open) -> None:
+    page = open_page()
+    page.click("#tab-classify")
+    page.select_option("#classify-model", "classes")
+    page.click("#classify-form .main")
+    expect(page.locator("#classified-hint")).to_have_text("There is no text to label.")
+    answer = {"index": 0, "label": "sea", "probabilities": {"sea": 0.99999, "stone": 0.00001}, "tokens_cut": 0}
+    answer["words"] = [{"segment": 0, "text": "river", "change": 0.00001}]
+    page.route("**/classify", lambda route: route.fulfill(json={"data": [answer]}))
+    page.click("#classify-form .main")
+    expect(page.locator("#classified-hint")).to_contain_text("so certain (100 %)")
+    expect(page.locator("#problem")).to_be_hidden()
 
 
 def test_the_words_of_a_regression_change_its_score(open_page: Open) -> None:
@@ -782,7 +794,6 @@ def show(page: Page, view: str) -> None:
     elif view == "off":
         page.click("#head-switch")
         page.wait_for_selector("#off-effect .own")
-        page.click("#form-lines")
     elif view == "next":
         page.fill("#inside-text", "the river")
         page.click("#inside-form .main")
@@ -973,25 +984,52 @@ def test_the_view_inside_opens_with_the_token_chosen_last(open_page: Open) -> No
     assert page.locator("#inside-text").input_value().startswith("a stone lies")
 
 
-def test_the_overview_leads_to_each_step_by_keyboard(open_page: Open) -> None:
+def test_the_list_of_steps_leads_to_each_by_keyboard(open_page: Open) -> None:
     page = open_page("#view=inside&prompt=the%20river%20runs%20to%20the%20sea", ready=STORY)
-    page.keyboard.press("Tab")
-    tab_to(page, "#overview a")
-    page.keyboard.press("Home")
-    parts = ["step-pieces", "step-embeddings", "step-heads", "step-heads", "step-lens", "step-choice"]
-    for place, part in enumerate(parts):
-        assert page.evaluate("document.activeElement.dataset.part").split(" ")[0] == part
-        if place < len(parts) - 1:
-            page.keyboard.press("ArrowDown")
-    for layer in (2, 1):
-        target = page.locator(f"#overview [aria-label='MLP of layer {layer}']")
-        target.focus()
-        page.keyboard.press("Enter")
-        expect(page.locator("#mlp-layer")).to_contain_text(f"Layer {layer}:")
-        expect(page.locator("#head-name")).to_contain_text(f"Layer {layer},")
-        assert focused(page) == "step-mlp"
-        assert target.get_attribute("aria-current") == "true"
-    assert page.evaluate("Math.abs(document.activeElement.getBoundingClientRect().top) < 80")
+    steps = page.locator("#overview a").evaluate_all("links => links.map((link) => link.hash.slice(1))")
+    assert len(steps) == 7
+    address = page.url
+    for place, step in enumerate(steps):
+        page.locator("#overview a").nth(place).press("Enter")
+        assert focused(page) == step
+    assert page.url == address
+
+
+def test_a_head_that_is_chosen_while_a_token_loads_is_no_problem(open_page: Open) -> None:
+    """A head, then another token before its answer, then a head while that token loads."""
+    page = open_page("#view=inside&prompt=the%20river%20runs%20to%20the%20sea", ready=STORY)
+    held: list[Route] = []
+    page.route("**/inspect", lambda route: held.append(route))
+    page.click(".head >> nth=1")
+    expect(page.locator("#steps")).to_have_attribute("aria-busy", "true")
+    page.click("#story-before")
+    page.click(".head >> nth=2", force=True)
+    for route in held:
+        route.continue_()
+    page.unroute("**/inspect")
+    page.wait_for_selector(STORY)
+    expect(page.locator("#steps")).to_have_attribute("aria-busy", "false")
+    expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_a_head_whose_steps_fail_gives_way_to_the_one_before(open_page: Open) -> None:
+    page = open_page("#view=inside&prompt=the%20river%20runs%20to%20the%20sea", ready=STORY)
+    before = page.locator("#head-name").text_content()
+    page.route("**/inspect", lambda route: route.fulfill(status=500, body="{}"))
+    page.click(".head[aria-pressed=false] >> nth=0")
+    expect(page.locator("#problem")).to_be_visible()
+    expect(page.locator("#steps")).to_have_attribute("aria-busy", "false")
+    expect(page.locator("#head-name")).to_have_text(before or "")
+
+
+def test_the_history_has_the_prompt_that_was_written(open_page: Open) -> None:
+    page = open_page()
+    page.route("**/v1/completions", lambda route: (page.fill("#prompt", "another"), route.continue_()))
+    page.fill("#prompt", "the river")
+    page.click("#go")
+    page.wait_for_selector(WRITTEN)
+    kept = json.loads(page.evaluate("localStorage.getItem('headwater.history')"))[0]
+    assert (kept["prompt"], kept["text"][:9]) == ("the river", "the river")
 
 
 def test_the_steps_of_a_head_are_the_servers_numbers(open_page: Open, http: httpx.Client) -> None:

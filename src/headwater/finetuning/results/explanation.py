@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from headwater.finetuning.rows.row import Raw
 
 # For one prediction: the most and fewest parts that are left out in turn, and about how many tokens that may cost.
 _MOST_PARTS, _FEWEST_PARTS, _TOKENS = 48, 6, 4_096
+_CHARACTERS_PER_TOKEN = 256  # the most that are looked at
 # A word with its space; longer runs without a space, as in Chinese, are split into four characters each.
 _WORD = re.compile(r"\s*\S{1,20}(?=\s|$)|\s*\S{1,4}|\s+")
 
@@ -45,6 +47,8 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     segments = row.segments
     explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
     whole = fine_tuned.encode([row])
+    if whole.cut[0]:  # what the model does not read is not encoded again for each part
+        segments = [_beginning(fine_tuned, text) for text in segments]
     most = max(_FEWEST_PARTS, min(_MOST_PARTS, _TOKENS // int(whole.lengths.sum())))
     parts = _parts(segments, explained, most)
     variants = [_without(segments, parts, index) for index in range(len(parts))]
@@ -56,6 +60,14 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
         values = probabilities[:, output].astype(np.float64)
     changes = values[0] - values[1:]
     return [Piece(segment, text, float(c)) for (segment, text), c in zip(parts, changes, strict=True)]
+
+
+def _beginning(fine_tuned: FineTuned, text: str) -> str:
+    """Return the words at the beginning of a text that fill the model's context."""
+    context = fine_tuned.model.model.config.context
+    words = _WORD.findall(text[: _CHARACTERS_PER_TOKEN * context])
+    lengths = map(len, fine_tuned.tokenizer.encode_batch(words, None))
+    return "".join(word for word, total in zip(words, accumulate(lengths), strict=True) if total <= context)
 
 
 def _parts(segments: Sequence[str], explained: Iterable[int], most: int) -> list[tuple[int, str]]:

@@ -2,11 +2,10 @@
 
 import { announce, bar, byId, colour, make, percent } from "./dom.js";
 import { t } from "./language.js";
-import { drawLines, drawMatrix } from "./head.js";
+import { drawMatrix } from "./head.js";
 import { readable } from "./tokens.js";
 
 const ATTENDED = 6;
-let form = "matrix";
 
 // The bytes of all heads' weights among the recent tokens.
 function unpack(recent) {
@@ -57,19 +56,11 @@ export function showAttention(story, on) {
     byId("head-switch").textContent = silent ? t("head.switch.on") : t("head.switch.off");
     byId("head-switch").setAttribute("aria-pressed", String(silent));
     byId("head-switch").onclick = () => on.off(silent ? off.filter(([l, h]) => l !== layer || h !== head) : [...off, [layer, head]]);
-    for (const name of ["matrix", "lines"]) {
-      const button = byId(`form-${name}`);
-      button.setAttribute("aria-pressed", String(form === name));
-      button.onclick = () => {
-        form = name;
-        showHead();
-      };
-    }
     const weights = found.attention[layer][head];
     const earlier = weights.slice(0, recent.start).reduce((sum, weight) => sum + weight, 0);
     byId("head-window").textContent = recent.start ? t("head.window", recent.size, percent(earlier)) : "";
     const label = t("head.drawn", layer + 1, head + 1);
-    byId("head-drawn").replaceChildren((form === "matrix" ? drawMatrix : drawLines)(names, at, label, (text) => (byId("head-cell").textContent = text)));
+    byId("head-drawn").replaceChildren(drawMatrix(names, at, label, (text) => (byId("head-cell").textContent = text)));
     byId("head-cell").textContent = "";
     const top = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, ATTENDED);
     byId("head-attended").replaceChildren(...top.map((place) =>

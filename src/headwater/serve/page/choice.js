@@ -1,7 +1,7 @@
 // How a token is chosen: the distribution of the model, after temperature, after top-k and top-p, and the draw.
 
 import { tokenName } from "./api.js";
-import { attempt, bar, byId, make, percent } from "./dom.js";
+import { bar, byId, make, percent } from "./dom.js";
 import { t } from "./language.js";
 import { decodeFloats, distributions, draw, ranked } from "./sampling.js";
 import { readable } from "./tokens.js";
@@ -76,7 +76,7 @@ function render() {
 
 function nameOf(id) {
   const name = step.names.get(id);
-  if (name === undefined) attempt(() => lookUp(step, id));
+  if (name === undefined) lookUp(step, id).catch(() => {}); // its number is shown
   return name === undefined ? t("choice.id", id) : readable(name);
 }
 

@@ -5,6 +5,7 @@ import { bar, byId, fillSelect, make, onSubmit, percent } from "./dom.js";
 import { t } from "./language.js";
 
 const FIELDS = { classify: ["text"], entail: ["premise", "hypothesis"], similarity: ["first", "second"], choice: ["context", "question", "answers"] };
+const SATURATED = 0.999; // from this probability on, no word may change the answer by as much as a shown digit
 let models = [];
 let answer = null;
 
@@ -41,7 +42,8 @@ async function classify() {
 const answerOf = (parts, label, probabilities) => parts[2 + Number(label) - Math.min(...Object.keys(probabilities).map(Number))];
 
 function showAnswer() {
-  const { label, probabilities, words, task, parts } = answer;
+  const { label, probabilities, task, parts } = answer;
+  const words = answer.words ?? []; // an empty text has no label
   byId("classified").hidden = false;
   byId("classified-label").textContent = label === null ? "–" : task === "choice" ? answerOf(parts, label, probabilities) : Array.isArray(label) ? label.join(", ") || "–" : String(label);
   const sorted = Object.entries(probabilities).sort((a, b) => b[1] - a[1]);
@@ -59,5 +61,13 @@ function showAnswer() {
   byId("classified-words").replaceChildren(...texts.filter(Boolean).map((spans) => make("div", { class: "text", role: "list" }, ...spans)));
   const strongest = [...words].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, 5);
   byId("classified-strongest").replaceChildren(...strongest.map((word) => make("li", {}, make("code", {}, word.text.trim()), make("span", { class: "number" }, shown(word.change)))));
-  byId("classified-hint").textContent = isScore ? t("word.hint.score") : t("word.hint", percent(sorted[0][1]));
+  byId("classified-hint").textContent = hint();
+
+  function hint() {
+    if (label === null) return t("word.empty");
+    if (isScore) return t("word.hint.score");
+    const likeliest = sorted[0]?.[1] ?? 0;
+    const isSaturated = likeliest > SATURATED && words.every((word) => Math.abs(word.change) < 1 - SATURATED);
+    return t(isSaturated ? "word.saturated" : "word.hint", percent(likeliest));
+  }
 }

@@ -1,12 +1,11 @@
-// One attention head, large: as a matrix, or as lines between the tokens. Shades are linear in the weight.
+// One attention head, large, as a matrix. Shades are linear in the weight.
 
-import { colour, context2d, make, makeSvg, percent } from "./dom.js";
+import { colour, context2d, make, percent } from "./dom.js";
 import { t } from "./language.js";
 
 const MARGIN = 96;
 const LABEL = 48; // a label at a slant needs room on its right
 const NUMBERS_FROM = 26; // pixels of a cell in which a number can be read
-const LEAST_LINE = 0.02;
 const cut = (name) => (name.length > 11 ? name.slice(0, 10) + "…" : name);
 
 // names: (size,); at(row, column) is the weight; hear(text) says what is under the pointer.
@@ -59,29 +58,4 @@ export function drawMatrix(names, at, label, hear) {
     if (row >= 0 && row < size && column >= 0 && column <= row) hear(t("head.cell", names[row], names[column], percent(at(row, column))));
   });
   return canvas;
-}
-
-export function drawLines(names, at, label, hear) {
-  const size = names.length;
-  const step = 22;
-  const [left, right, width] = [120, 320, 440];
-  const height = size * step + 8;
-  const svg = makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, class: "lines" });
-  const middle = (place) => 4 + (place + 0.5) * step;
-  for (let row = 0; row < size; row++) {
-    for (let column = 0; column <= row; column++) {
-      const weight = at(row, column);
-      if (weight < LEAST_LINE) continue;
-      const mine = row === size - 1;
-      const line = makeSvg("line", { x1: left, y1: middle(row), x2: right, y2: middle(column), class: mine ? "mine" : null, "stroke-opacity": (mine ? weight : weight * 0.3).toFixed(3), "stroke-width": mine ? 3 : 1.5 });
-      line.addEventListener("pointerenter", () => hear(t("head.cell", names[row], names[column], percent(weight))));
-      svg.append(line);
-    }
-  }
-  names.forEach((name, place) => {
-    const last = place === size - 1 ? "mine" : null;
-    svg.append(makeSvg("text", { x: left - 8, y: middle(place), "text-anchor": "end", class: last }, cut(name)));
-    svg.append(makeSvg("text", { x: right + 8, y: middle(place) }, cut(name)));
-  });
-  return svg;
 }

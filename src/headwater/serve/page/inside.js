@@ -9,7 +9,6 @@ import { announce, attempt, byId, fillSelect, onSubmit } from "./dom.js";
 import { showEmbeddings } from "./embeddings.js";
 import { showLens } from "./lens.js";
 import { t } from "./language.js";
-import { showOverview } from "./overview.js";
 import { showPieces } from "./pieces.js";
 import { showHeadSteps, showMlp } from "./steps.js";
 import { Passage, readable, textOf } from "./tokens.js";
@@ -31,6 +30,14 @@ export function setUpInside(models) {
   for (const [id, step] of [["before", -1], ["after", 1]]) {
     byId(`story-${id}`).addEventListener("click", () => attempt(() => move(Math.max(0, Math.min(story.last, story.index + step)))));
   }
+  byId("overview").addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link) return;
+    event.preventDefault(); // the address is a link to this view
+    const title = byId(link.hash.slice(1));
+    title.focus({ preventScroll: true });
+    title.scrollIntoView({ block: "start" });
+  });
   setUpChoice();
   document.addEventListener("language", () => {
     passage.element.setAttribute("aria-label", t("inside.tokens"));
@@ -111,25 +118,25 @@ async function readHead() {
 }
 
 async function chooseHead(head) {
-  story.head = head;
+  const mine = story;
+  if (!mine?.found) return; // another token loads, whose heads are not here yet
+  const before = mine.head;
+  const isCurrent = () => mine === story && mine.head === head;
+  mine.head = head;
   paintHead();
   byId("steps").setAttribute("aria-busy", "true");
-  await readHead();
-  const { found } = story;
-  if (found.head?.layer !== story.head.layer || found.head.head !== story.head.head) return; // another was chosen meanwhile
-  byId("steps").setAttribute("aria-busy", "false");
-  paintSteps();
-}
-
-// To a part of the overview: its panel, about its layer.
-async function go(step, layer) {
-  if (layer !== null && step !== "step-lens" && layer !== story.head.layer) {
-    await chooseHead(informative(story.found, layer));
-    paintAttention();
+  try {
+    await readHead();
+    if (isCurrent()) paintSteps();
+  } catch (error) {
+    if (isCurrent()) mine.head = before;
+    if (mine === story && mine.head === before) {
+      paintAttention();
+      paintHead();
+      byId("steps").setAttribute("aria-busy", "false");
+    }
+    throw error;
   }
-  const title = byId(step);
-  title.focus({ preventScroll: true });
-  title.scrollIntoView({ block: "start" });
 }
 
 const change = (values) => attempt(() => {
@@ -167,9 +174,9 @@ function paintAttention() {
 }
 
 function paintSteps() {
-  showOverview(story, (step, layer) => attempt(() => go(step, layer)));
   showHeadSteps(story.found);
   showMlp(story.found);
+  byId("steps").setAttribute("aria-busy", "false");
 }
 
 // The text, shaded by the attention of the chosen head.

@@ -21,7 +21,7 @@ let tree = new Tree();
 let running = null; // an AbortController
 let counted = 0; // calls of showContext
 let passage = null;
-export let settings = null;
+let settings = null;
 
 const model = () => models.find((one) => one.id === byId("write-model").value);
 
@@ -84,17 +84,19 @@ export function chosenToken() {
 }
 
 export async function write() {
+  const asked = state(); // the form may be changed while text streams
+  const chosenModel = model();
   await run(async (signal) => {
-    const entries = await read(model().id, byId("prompt").value, signal);
+    const entries = await read(asked.model, asked.prompt, signal);
     tree = new Tree();
-    tree.model = model();
-    tree.settings = settings.values;
+    tree.model = chosenModel;
+    tree.settings = asked.settings;
     tree.add(null, 0, entries, t("branch.first"), tree.settings.seed);
     hideCard();
     forgetChosen();
     render();
     await generate(signal);
-    remember({ ...state(), text: textOf(tree.entries()) });
+    remember({ ...asked, text: textOf(tree.entries()) });
   });
 }
 
