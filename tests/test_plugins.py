@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from headwater.cli.main import main
-from headwater.plugins import GROUP, plugins
+from headwater.plugins import GROUP
 
 CODE = '''
 """A command for this test."""
@@ -51,17 +50,6 @@ def test_a_damaged_command_is_one_paragraph(site: Path) -> None:
     result = headwater(site, "broken")
     assert result.returncode == 1
     assert result.stderr.startswith("Error: greetings:nothing cannot be imported")
-
-
-def test_entry_points_are_those_of_importlib(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(site))
-    plugins.cache_clear()
-    try:
-        expected = {entry.name: entry.value for entry in entry_points(group=GROUP)}
-        assert {name: plugin.target for name, plugin in plugins().items()} == expected
-        assert expected["greet"] == "greetings:greet"
-    finally:
-        plugins.cache_clear()
 
 
 def test_a_missing_distribution_is_named(

@@ -50,9 +50,9 @@ def duration(seconds: float) -> str:
     """Return `0.4 s`, `38 s`, `3 min 05 s` or `2 h 10 min`; a dash for infinity or NaN."""
     if not math.isfinite(seconds):
         return "–"
-    if seconds < 10:
+    if seconds < 9.95:
         return f"{seconds:.1f} s"
-    if seconds < 60:
+    if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -63,9 +63,9 @@ def duration(seconds: float) -> str:
 
 def byte_size(count: float) -> str:
     """Return `37 B`, `4.2 kB`, `420.0 MB` or `1.60 GB`."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+    for unit, digits in (("B", 0), ("kB", 1), ("MB", 1)):
+        if round(count, digits) < 1000:
+            return f"{count:,.{digits}f} {unit}"
         count /= 1000
     return f"{count:,.2f} GB"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from contextlib import nullcontext
 from typing import Any
@@ -12,7 +13,7 @@ import typer
 from typer.main import get_command
 
 from headwater.cli import console, main
-from headwater.errors import DataError, resumable
+from headwater.errors import DataError, byte_size, duration, resumable
 
 
 def test_the_time_left_of_a_resumed_stage_ignores_earlier_work(
@@ -89,3 +90,25 @@ def test_only_a_resumable_command_announces_that_it_resumes(
     said = capsys.readouterr().err
     assert said.startswith("\nInterrupted.")
     assert ("Run the same command again to resume" in said) == resumes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.7, "1 min 00 s"),
+        (3_599.7, "1 h 00 min"),
+        (math.inf, "–"),
+    ],
+)
+def test_a_duration_is_rounded_into_its_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(999, "999 B"), (999_949, "999.9 kB"), (999_960, "1.0 MB"), (999_960_000, "1.00 GB")]
+)
+def test_a_size_is_rounded_into_its_unit(count: int, text: str) -> None:
+    assert byte_size(count) == text

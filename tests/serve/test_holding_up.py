@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -24,7 +25,9 @@ from headwater.config import parse_settings
 from headwater.errors import FolderError, UsageError
 from headwater.serve import Limits, serve
 from headwater.serve.connection import Connection, Connections, bounded
+from headwater.serve.guard import requests
 from headwater.serve.limits import Keys
+from headwater.serve.server import logged
 
 LONG: dict[str, Any] = {"prompt": "the", "max_tokens": 60, "min_tokens": 60, "n": 60}
 
@@ -446,7 +449,7 @@ def test_a_connection_that_is_answered_is_not_closed() -> None:
 FORGED = {"X-Forwarded-For": "9.9.9.9 GET /admin 200", "X-Request-Id": "mine"}
 
 
-def _logged(running: Any) -> list[list[str]]:
+def log_of(running: Any) -> list[list[str]]:
     """End a server and return the words of its log's lines, without their time."""
     running.process.send_signal(signal.SIGTERM)
     return [
@@ -464,7 +467,7 @@ def test_a_server_drains_before_it_stops(base_folder: Path, start_server: Any) -
         assert client.get("/health").json()["status"] == "draining"
         assert client.post("/v1/completions", json={"prompt": "the", "max_tokens": 1}).status_code == 200
         assert _listens(running.url)
-    lines = _logged(running)  # a second signal ends the wait
+    lines = log_of(running)  # a second signal ends the wait
     assert running.process.returncode == 0
     assert lines[0][:5] == ["127.0.0.1", "GET", "/v1/models", "-", "200"]
     assert lines[0][-1] == "mine"
@@ -515,7 +518,16 @@ def test_a_log_names_the_client_only_as_a_proxy_of_ours_has_it(base_folder: Path
         refused = client.get("/v1/models", headers={"Host": "other.example", "X-Forwarded-For": "203.0.113.7"})
         assert refused.status_code == 403
         assert "--allow-host other.example" in refused.json()["error"]["message"]
-    assert [line[:3] for line in _logged(running)] == [["-", "GET", "/v1/models"], ["203.0.113.7", "GET", "other"]]
+    assert [line[:3] for line in log_of(running)] == [["-", "GET", "/v1/models"], ["203.0.113.7", "GET", "other"]]
+
+
+def test_a_server_leaves_no_handler_of_its_log() -> None:
+    uvicorns = logging.getLogger("uvicorn.error")
+    before = (list(requests.handlers), requests.level, list(uvicorns.filters))
+    for _ in range(2):
+        with logged(True):
+            assert len(requests.handlers) == len(before[0]) + 1
+    assert (requests.handlers, requests.level, uvicorns.filters) == before
 
 
 @pytest.mark.parametrize("option", ["allow_hosts", "proxies"])

@@ -156,7 +156,7 @@ def serve(
             handlers = {}  # the program's main thread handles signals
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
-            with _logged(log):
+            with logged(log):
                 progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
                 ready(address)
                 server.run(sockets=[listening])
@@ -187,7 +187,7 @@ def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence
 
 
 @contextmanager
-def _logged(requests_too: bool) -> Iterator[None]:
+def logged(requests_too: bool) -> Iterator[None]:
     """Print a line for each request in the block, if asked to, and no traceback of a cancelled request.
 
     A second Ctrl-C cancels what runs, and uvicorn logs a traceback for each request.
