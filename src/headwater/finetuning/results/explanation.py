@@ -48,7 +48,7 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
     whole = fine_tuned.encode([row])
     if whole.cut[0]:  # what the model does not read is not encoded again for each part
-        segments = [_beginning(fine_tuned, text) for text in segments]
+        segments = tuple(_beginning(fine_tuned, text) for text in segments)
     most = max(_FEWEST_PARTS, min(_MOST_PARTS, _TOKENS // int(whole.lengths.sum())))
     parts = _parts(segments, explained, most)
     variants = [_without(segments, parts, index) for index in range(len(parts))]
