@@ -13,7 +13,8 @@ from .files import (
 )
 from .parquet import ParquetTable
 from .remote import AnyFile, file_at, is_remote, open_store, remote_size
-from .tables import OpenTable, is_table, open_table
+from .table import OpenTable
+from .tables import is_table, open_table
 from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_suffix
 
 __all__ = [

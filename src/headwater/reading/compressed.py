@@ -15,6 +15,7 @@ from typing import Any
 
 from headwater.errors import DataError, require_extra
 from headwater.reading.files import file_error
+from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
 
 _BLOCK_BYTES = 1 << 20
@@ -24,8 +25,6 @@ _PACKED_BYTES = 1 << 16
 _XZ_MEMORY = 512 * 1024**2  # `xz -9` asks for 65 MiB
 # Input of one call of the decoder: a block of equal bytes grows from 4 bytes to 131,072.
 _ZSTANDARD_INPUT_BYTES = 1 << 11
-# Longer than any line of a dump; bounds the memory for a line that does not end, as in a compression bomb.
-LINE_BYTES = 64 * 1024**2
 
 # A decoder of one stream, and the bytes that may be between streams.
 _DECODERS: dict[str, tuple[Callable[[], Any], bytes]] = {
@@ -62,18 +61,18 @@ class CompressedFile:
                 ) from None
 
     def lines(self) -> Iterator[bytes]:
-        """Yield lines without their ends; truncate one longer than LINE_BYTES, drop a last one that was cut."""
+        """Yield lines without their ends; cut one at `Limits.LINE_BYTES`; drop a last one that was cut."""
         pending: list[bytes] = []
         size = 0
         for block in self.blocks():
             *whole, rest = block.split(b"\n")
             for line in whole:
-                yield b"".join(pending) + line
+                yield b"".join([*pending, line])[: Limits.LINE_BYTES]
                 pending, size = [], 0
-            if size <= LINE_BYTES:
+            if size <= Limits.LINE_BYTES:
                 pending.append(rest)
                 size += len(rest)
-        last = b"".join(pending)
+        last = b"".join(pending)[: Limits.LINE_BYTES]
         if last and not self.cut:
             yield last
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +12,8 @@ from typing import Any
 
 from headwater.errors import DataError, FolderError
 from headwater.reading.encoding import decode_text, without_surrogates
+from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
-
-JSON_BYTES = 1 << 27
-_HOLES = 1 << 30  # bytes of a file that were never written
-_CONTAINERS = 1 << 22  # lists and objects of one JSON value: two bytes of text take up to 200 of memory
 
 
 def read_text(path: AnyFile) -> str:
@@ -38,9 +33,11 @@ def read_bytes(path: AnyFile) -> bytes:
 
 
 def large_json(path: AnyFile, repair: str = "") -> DataError:
-    """Return the DataError for a JSON file of more than JSON_BYTES, which is read whole."""
+    """Return the DataError for a JSON file of more than `Limits.JSON_BYTES`, which is read whole."""
     return DataError(
-        f"{path} is a JSON value of more than {JSON_BYTES >> 20} MiB", expected="a smaller one", repair=repair
+        f"{path} is a JSON value of more than {Limits.JSON_BYTES >> 20} MiB",
+        expected="a smaller one",
+        repair=repair,
     )
 
 
@@ -57,7 +54,7 @@ def file_error(path: AnyFile, error: OSError) -> DataError:
 def read_json(path: AnyFile) -> Any:
     """Read a JSON file; raises FolderError when it was cut short or altered, DataError if it is too large."""
     try:
-        if path.stat().st_size > JSON_BYTES:
+        if path.stat().st_size > Limits.JSON_BYTES:
             raise large_json(path)
     except OSError as error:
         raise file_error(path, error) from None
@@ -91,8 +88,8 @@ def parse_json(text: str | bytes) -> Any:
     Lone surrogates, which JSON can escape, become U+FFFD: neither UTF-8 nor Parquet can store them.
     """
     signs: Any = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if len(text) > _CONTAINERS and sum(map(text.count, signs)) > _CONTAINERS:
-        raise json.JSONDecodeError(f"it has more than {_CONTAINERS:,} lists and objects", "", 0)
+    if len(text) > Limits.CONTAINERS and sum(map(text.count, signs)) > Limits.CONTAINERS:
+        raise json.JSONDecodeError(f"it has more than {Limits.CONTAINERS:,} lists and objects", "", 0)
     try:
         value = json.loads(text)
         escaped = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)
@@ -125,35 +122,12 @@ def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file; raises DataError if it cannot be read or was not written whole."""
+    """Return the hexadecimal SHA-256 of a file; raises DataError if it cannot be read."""
     try:
         with path.open("rb") as handle:
-            _check_holes(path, handle.fileno())
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except OSError as error:
         raise file_error(path, error) from None
-
-
-def _check_holes(path: Path, descriptor: int) -> None:
-    """Raise DataError if a file has more than `_HOLES` bytes that were never written: it claims a size."""
-    status = os.fstat(descriptor)
-    if sys.platform == "win32" or status.st_size - 512 * status.st_blocks <= _HOLES:
-        return
-    place = holes = 0
-    while place < status.st_size and holes <= _HOLES:
-        hole = os.lseek(descriptor, place, os.SEEK_HOLE)  # a compressing file system has fewer blocks and no holes
-        try:
-            place = os.lseek(descriptor, hole, os.SEEK_DATA)
-        except OSError:  # no data until the end
-            place = status.st_size
-        holes += place - hole
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    if holes > _HOLES:
-        raise DataError(
-            f"{path} has {status.st_size:,} bytes, of which only {512 * status.st_blocks:,} were ever written",
-            expected="a whole file",
-            repair="Copy or download it again",
-        )
 
 
 # Files of the Hugging Face hub's cache, to which the links of its snapshots and of older downloads lead.

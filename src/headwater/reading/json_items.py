@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from headwater.errors import DataError, counted
-from headwater.reading.files import JSON_BYTES, large_json, parse_json
+from headwater.reading.files import large_json, parse_json
+from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
 from headwater.reading.text import check_unpacked, read_lines, text_blocks
 
@@ -39,9 +40,9 @@ def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tup
         blocks.append(block)
         size += len(block)
         check_unpacked(path, size)
-        if size > JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
+        if size > Limits.JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
             raise large_json(path, "Save a table as JSON Lines (.jsonl), which is read line by line")
-        if size > JSON_BYTES:
+        if size > Limits.JSON_BYTES:
             yield from json_lines(path, encoding)
             return
     try:
@@ -66,34 +67,41 @@ def _is_json(line: str) -> bool:
 
 
 def _rows(content: Any, path: AnyFile) -> list[Any]:
-    """Return the rows of a JSON value: pandas' `orient` is told by its shape."""
+    """Return the rows of a JSON value; its shape tells which `orient` of pandas it has, or that it is one row."""
     if isinstance(content, list):
         if content and all(isinstance(row, list) for row in content):  # values
             return _with_names(content, [str(number + 1) for number in range(len(content[0]))], path)
         return content
     if not isinstance(content, dict):
         return [content]
-    columns, data = content.get("columns"), content.get("data")
-    if (
-        isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data)
-    ):  # split
-        return _with_names(data, [str(name) for name in columns], path)
-    if isinstance(content.get("schema"), dict) and isinstance(data, list):  # table
-        return data
-    parts = list(content.values())
-    if parts and all(isinstance(part, dict) for part in parts):
-        keys = list(parts[0])
-        if not all(list(part) == keys for part in parts):
-            return [content]
-        if all(map(str.isdecimal, content)) and not all(map(str.isdecimal, keys)):  # index
-            return parts
-        return [dict(zip(content, values, strict=True)) for values in zip(*map(dict.values, parts), strict=True)]
-    if len(parts) > 1 and all(isinstance(part, list) for part in parts) and len({*map(len, parts)}) == 1:
+    parts, data = list(content.values()), content.get("data")
+    if isinstance(content.get("columns"), list) and isinstance(data, list) and _all(data, list):  # split
+        return _with_names(data, [str(name) for name in content["columns"]], path)
+    if parts and _all(parts, dict):
+        return _of_objects(content)
+    if len(parts) > 1 and _all(parts, list) and len({*map(len, parts)}) == 1:
         return [dict(zip(content, values, strict=True)) for values in zip(*parts, strict=True)]
-    tables = [part for part in parts if isinstance(part, list) and part and all(isinstance(x, dict) for x in part)]
+    tables = [part for part in parts if part and _all(part, dict)]
     if len(tables) == 1 and not any(isinstance(part, str) for name, part in content.items() if name != "version"):
         return tables[0]  # as {"data": rows}
     return [content]
+
+
+def _all(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+
+
+def _of_objects(content: dict[str, dict[str, Any]]) -> list[Any]:
+    """Return the rows of an object of objects: columns, whose keys pandas numbers, or rows by number or by id."""
+    parts = list(content.values())
+    keys = list(parts[0])
+    if all(map(str.isdecimal, keys)) and all(list(part) == keys for part in parts):
+        return [dict(zip(content, values, strict=True)) for values in zip(*map(dict.values, parts), strict=True)]
+    if not set[str].intersection(*map(set, parts)):
+        return [content]
+    if all(map(str.isdecimal, content)):
+        return parts
+    return [{"id": name, **part} for name, part in content.items()]
 
 
 def _with_names(rows: list[list[Any]], names: list[str], path: AnyFile) -> list[dict[str, Any]]:

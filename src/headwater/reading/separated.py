@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
 from headwater.errors import DataError, counted
 from headwater.reading.encoding import filtered
-from headwater.reading.parquet import check_columns
+from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
+from headwater.reading.table import OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
 
-# One CSV field: longer than any novel. An unclosed quote makes one field of all that follows it.
-FIELD_CHARACTERS = 1 << 24
 _SEPARATORS = ",;\t|"
 _SEP_LINE = re.compile(r'^"?sep=([^"\r])"?\r?$', re.IGNORECASE)  # how Excel is told the separator
+_QUOTED = re.compile(r'((?:[^"]+|"")*)(")?')  # the rest of a field after its opening quote, in one line
 # Lines that decide the separator of a header with several, and rows that a first row is compared with.
 _JUDGED_LINES, _JUDGED_ROWS = 50, 100
 BEGINNING = 10  # records in which the names of the columns are looked for if the first does not have them
@@ -42,53 +41,94 @@ def csv_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
     else:
         header = beginning.pop()
         judged = [header, *islice(lines, _JUDGED_LINES)]
-        separator = _separator(judged)
+        separator = _separator(judged, path)
         beginning += judged
-    reader = csv.reader((line + "\n" for line in chain(beginning, lines)), delimiter=separator, strict=True)
+    return split_csv(chain(beginning, lines), separator, path)
+
+
+def split_csv(lines: Iterable[str], separator: str, path: AnyFile) -> Iterator[list[str]]:
+    """Yield the records of CSV lines as Python's strict `csv.reader` does; raise DataError for what it refuses.
+
+    Its limit on the length of a field belongs to the process, so that two threads that read would change it.
+    """
+    rest = enumerate(lines, 1)
+    for number, line in rest:
+        begun, whole = number, line.rstrip("\r")
+        if '"' not in whole and "\r" not in whole and len(whole) <= Limits.FIELD_CHARACTERS:
+            yield whole.split(separator) if whole else []
+            continue
+        fields: list[str] = []
+        place = 0
+        while place <= len(line):
+            if line.startswith('"', place):
+                value, line, place = _quoted(line, place + 1, rest, path, begun)
+                if not line[place:].rstrip("\r"):
+                    place = len(line)
+                elif not line.startswith(separator, place):
+                    what = "text after the closing quote of a field"
+                    raise _csv_error(path, begun, what, "Write a quote inside quotes twice")
+            else:
+                end = line.find(separator, place)
+                value = line[place:].rstrip("\r") if end < 0 else line[place:end]
+                place = len(line) if end < 0 else end
+                if "\r" in value:
+                    what = "a carriage return without a line feed outside quotes"
+                    repair = "Convert line ends, as with: " + filtered(path, r"tr '\r' '\n'")
+                    raise _csv_error(path, begun, what, repair)
+                _check_field(len(value), path, begun)
+            fields.append(value)
+            place += 1
+        yield fields
+
+
+def _quoted(
+    line: str, place: int, rest: Iterator[tuple[int, str]], path: AnyFile, begun: int
+) -> tuple[str, str, int]:
+    """Return a quoted field, whose text begins at `place`, the line in which it ends, and where its quote ends."""
+    parts: list[str] = []
+    size = 0
     while True:
-        number = reader.line_num + 1
-        limit = csv.field_size_limit(FIELD_CHARACTERS)  # the limit is the process's: set it for this row alone
-        try:
-            record = next(reader, None)
-        except csv.Error as error:
-            raise _csv_error(path, number, str(error)) from None
-        finally:
-            csv.field_size_limit(limit)
-        if record is None:
-            return
-        yield record
+        match = _QUOTED.match(line, place)
+        assert match is not None  # it matches an empty text, too
+        parts.append(match[1].replace('""', '"'))
+        size += len(match[1])
+        _check_field(size, path, begun)
+        if match[2]:
+            return "".join(parts), line, match.end()
+        following = next(rest, None)
+        if following is None:
+            raise _csv_error(path, begun, "a quote that is never closed", _CLOSE)
+        parts.append("\n")
+        size += 1
+        line, place = following[1], 0
 
 
-def _separator(lines: Sequence[str]) -> str:
+_CLOSE = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
+
+
+def _check_field(size: int, path: AnyFile, begun: int) -> None:
+    if size > Limits.FIELD_CHARACTERS:
+        raise _csv_error(path, begun, f"a field of more than {Limits.FIELD_CHARACTERS:,} characters", _CLOSE)
+
+
+def _csv_error(path: AnyFile, line: int, what: str, repair: str) -> DataError:
+    return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
+
+
+def _separator(lines: Sequence[str], path: AnyFile) -> str:
     header = re.sub(r'"[^"]*("|$)', "", lines[0])
     candidates = [mark for mark in _SEPARATORS if mark in header]
-    if len(candidates) > 1:
-        for mark in candidates:
-            reader = csv.reader((line + "\n" for line in lines), delimiter=mark)
-            try:
-                records = list(reader)
-            except csv.Error:
+    for mark in candidates if len(candidates) > 1 else ():
+        widths = set[int]()
+        try:
+            for record in split_csv(lines, mark, path):
+                widths |= {len(record)} if record else set()
+        except DataError:
+            if len(lines) <= _JUDGED_LINES:  # else the last record may go on after these lines
                 continue
-            if len(lines) > _JUDGED_LINES:
-                records = records[:-1]  # the last may be the beginning of a longer one
-            if len({len(record) for record in records if record}) == 1:
-                return mark
+        if len(widths) == 1:
+            return mark
     return next(iter(candidates), ",")
-
-
-def _csv_error(path: AnyFile, line: int, reason: str) -> DataError:
-    """Return the error for the row that begins in `line`, from the message of Python's csv module."""
-    close = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
-    if "field limit" in reason:
-        what, repair = f"a field of more than {FIELD_CHARACTERS:,} characters", close
-    elif "unexpected end" in reason:
-        what, repair = "a quote that is never closed", close
-    elif "expected after" in reason:
-        what, repair = "text after the closing quote of a field", "Write a quote inside quotes twice"
-    else:
-        what = "a carriage return without a line feed outside quotes"
-        repair = "Convert line ends, as with: " + filtered(path, r"tr '\r' '\n'")
-    return DataError(f"{path} has {what} in the row of line {line:,}", repair=repair)
 
 
 def tab_records(path: AnyFile, encoding: str | None) -> Iterator[list[str]]:
@@ -109,44 +149,47 @@ def _unquoted(field: str) -> str:
     return field
 
 
-Rows = Iterator[tuple[int, Mapping[str, Any]]]
+class SeparatedTable(OpenTable):
+    """A table whose first record has the names of the columns, or that has no header."""
 
+    def __init__(
+        self, path: AnyFile, read: Callable[[], Iterator[list[Any]]], named: Sequence[str], notes: list[str]
+    ) -> None:
+        """Read the first record. `read` returns all records, none for a blank line; `named` as in `open_table`."""
+        self._path, self._read = path, read
+        records = read()
+        first = next(filter(None, records), [])
+        check_columns(path, len(first))
+        names = ["" if name is None else str(name).strip() for name in first]
+        numbers = [str(number) for number in range(1, len(first) + 1)]
+        self._has_header = not ({part for name in named for part in name.split(",")} & {*numbers}) - {*names}
+        columns = _distinct(names) if self._has_header else numbers
+        rows = self._rows(columns, records if self._has_header else chain([first], records))
+        super().__init__(columns, columns, rows, notes=notes)
 
-def separated_rows(
-    path: AnyFile, read: Callable[[], Iterator[list[Any]]], named: Sequence[str]
-) -> tuple[list[str], Rows, Callable[[], list[str] | None], Callable[[], list[list[str]]]]:
-    """Return the columns, the rows, `first_row` and `beginning` of a table, see `tables.OpenTable`.
-
-    `read` reads its records from the first, none for a blank line. `named` as in `open_table`.
-    """
-    records = read()
-    first = next(filter(None, records), [])
-    check_columns(path, len(first))
-    names = ["" if name is None else str(name).strip() for name in first]
-    numbers = [str(number) for number in range(1, len(first) + 1)]
-    header = not ({*named} & {*numbers}) - {*names}
-    columns = _distinct(names) if header else numbers
-
-    def rows() -> Rows:
-        rest = records if header else chain([first], records)
-        for number, record in enumerate(_without_blanks(rest, len(columns)), 1):
-            if len(record) != len(columns):
-                start = str(record[0])[:40]
-                raise DataError(
-                    f"{path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
-                    expected=f"{len(columns)}, one for each column{' name' if header else ' of the first row'}",
-                    repair=_repair(path, record, len(columns)),
-                )
-            yield number, dict(zip(columns, record, strict=True))
-
-    def again() -> Iterator[list[str]]:
-        return (["" if value is None else str(value) for value in record] for record in read() if record)
-
-    def first_row() -> list[str] | None:
-        left = again()
+    def first_row(self) -> list[str] | None:
+        """Return the first row if it is a row like the others, so that the table has no header; else None."""
+        left = self._texts()
         return values if (values := next(left, [])) and _is_row(values, left) else None
 
-    return columns, rows(), first_row, lambda: list(islice(again(), BEGINNING))
+    def beginning(self) -> list[list[str]]:
+        """Return the first records, the names among them."""
+        return list(islice(self._texts(), BEGINNING))
+
+    def _texts(self) -> Iterator[list[str]]:
+        return (["" if value is None else str(value) for value in record] for record in self._read() if record)
+
+    def _rows(self, columns: list[str], records: Iterator[list[Any]]) -> Iterator[tuple[int, Row]]:
+        for number, record in enumerate(_without_blanks(records, len(columns)), 1):
+            if len(record) != len(columns):
+                start = str(record[0])[:40]
+                each = "for each column name" if self._has_header else "for each column of the first row"
+                raise DataError(
+                    f"{self._path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
+                    expected=f"{len(columns)}, one {each}",
+                    repair=_repair(self._path, record, len(columns)),
+                )
+            yield number, dict(zip(columns, record, strict=True))
 
 
 def _repair(path: AnyFile, record: list[Any], columns: int) -> str:

@@ -1,145 +1,97 @@
-"""Read users' tables as streams: CSV, TSV, JSON Lines, JSON, Parquet and Excel workbooks.
+"""Read users' tables as streams: CSV, TSV, JSON Lines, JSON, Parquet, Arrow and Excel workbooks.
 
-Text is UTF-8, or in the encoding that the caller names; a byte-order mark is dropped. All but Parquet and
-workbooks may be compressed: .gz, .zst, .xz, .bz2. One row at a time is in memory (Parquet: a batch of rows; JSON
-and workbooks: the file). Every error names the file and the line or row.
+Text is UTF-8, or in the encoding that the caller names; a byte-order mark is dropped. Text formats may be
+compressed: .gz, .zst, .xz, .bz2. One row at a time is in memory (Parquet and Arrow: a batch of rows; JSON and
+workbooks: the file). Every error names the file and the line or row.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from io import BytesIO
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
-from zipfile import BadZipFile, ZipFile
+from typing import Any
 
-from headwater.errors import DataError, ResourceError, counted
-from headwater.reading.files import read_bytes
+from headwater.errors import DataError
+from headwater.reading.arrow import RowReader, arrow_batches, saved_files, text_columns
 from headwater.reading.json_items import json_items, json_lines
-from headwater.reading.parquet import ParquetTable, check_columns
+from headwater.reading.parquet import ParquetTable
 from headwater.reading.remote import AnyFile
-from headwater.reading.separated import csv_records, separated_rows, tab_records
-from headwater.reading.text import check_unpacked, unpacked_suffix
+from headwater.reading.separated import SeparatedTable, csv_records, tab_records
+from headwater.reading.table import OpenTable, Row, check_columns, heads
+from headwater.reading.text import read_lines, unpacked_suffix
+from headwater.reading.workbook import Workbook
 
 _JSON_LINES = (".jsonl", ".ndjson")
-_SEPARATED = (".csv", ".tsv", ".tab", ".xlsx")
-FORMATS = ".csv, .tsv, .xlsx, .jsonl (or .ndjson), .json or .parquet"
+TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".json", *_JSON_LINES, ".parquet", ".arrow")
+FORMATS = ".csv, .tsv, .xlsx, .jsonl (or .ndjson), .json, .parquet or .arrow"
 _BATCH_ROWS = 256
-_WORKBOOK_ROWS = 1 << 20
 
 
 def is_table(path: AnyFile) -> bool:
     """Return whether a file is a table, by the suffix of its name."""
-    return unpacked_suffix(path) in {".csv", ".tsv", ".xlsx", ".json", ".parquet", *_JSON_LINES}
-
-
-class OpenTable(NamedTuple):
-    """Column names, those of the columns that hold text, and the rows as (number from 1, values by column).
-
-    An empty file has no columns. uniform: whether all rows have these columns; those of JSON are the first row's.
-    first_row: returns the first row if it is a row like the others, so that the table has no header; else None.
-    beginning: returns the first records, the names among them, of a table whose first record has the names.
-    """
-
-    columns: list[str]
-    texts: list[str]
-    rows: Iterator[tuple[int, Mapping[str, Any]]]
-    uniform: bool = True
-    first_row: Callable[[], list[str] | None] = lambda: None
-    beginning: Callable[[], list[list[str]]] = list
-
-    def all_columns(self, limit: int | None = None) -> list[str]:
-        """Return the names of the columns, the first row's first; of JSON, read all rows or the first `limit`."""
-        if self.uniform:
-            return self.columns
-        names: dict[str, None] = {}
-        for number, row in islice(self.rows, limit):
-            names.update(dict.fromkeys(row))
-            check_columns(f"the table's first {counted(number, 'row')}", len(names))
-        return list(names)
+    return unpacked_suffix(path) in TABLES
 
 
 def open_table(
     path: AnyFile, columns: Sequence[str] = (), encoding: str | None = None, named: Sequence[str] = ()
 ) -> OpenTable:
-    """Open a table; the suffix of its name says its format.
+    """Open a table; the suffix of its name says its format. A folder is one that `datasets.save_to_disk` wrote.
 
     Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
     becomes a row with the column `columns[0]`. `encoding` as in `text_blocks`. `named`: columns as a user names
-    them; if one is the number of a column, from 1, and the first row does not have it as a name, the table has no
-    header: its columns are named "1", "2", …, and the first row is a row. Raises DataError for a file or row that
-    cannot be read, or if two of `columns` (of all columns if none are given) have the same name.
+    them. `data.text` is a value in the column `data`; `title,body` joins two columns. If one is the number of a
+    column, from 1, and the first row does not have it as a name, the table has no header: its columns are named
+    "1", "2", …, and the first row is a row. Raises DataError for a file or row that cannot be read, or if two of
+    `columns` (of all columns if none are given) have the same name.
     """
     table = _opened(path, columns, encoding, named)
     wanted = {name for name in columns or table.columns if name}
     twice = next((name for name, count in Counter(table.columns).items() if count > 1 and name in wanted), None)
     if twice is not None:
         raise DataError(f"{path} has two columns named {twice[:40]!r}", expected="a name for each column")
+    table.add_named(named, path)
     return table
 
 
 def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None, named: Sequence[str]) -> OpenTable:
     suffix = unpacked_suffix(path)
+    if isinstance(path, Path) and path.is_dir():
+        if files := saved_files(path):
+            return _arrow(files)
+        raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
     if suffix == ".parquet":
         return _parquet(path, columns)
+    if suffix == ".arrow":
+        return _arrow([path])
     if suffix in _JSON_LINES:
         return _json(path, json_lines(path, encoding))
     if suffix == ".json":
         return _json(path, json_items(path, columns[0] if columns else "text", encoding))
-    if suffix in _SEPARATED:
-        columns, rows, first_row, beginning = separated_rows(path, partial(_records, path, encoding), named)
-        return OpenTable(columns, columns, rows, first_row=first_row, beginning=beginning)
-    if isinstance(path, Path) and path.is_dir():
-        raise DataError(f"{path} is a folder", expected=f"a file: {FORMATS}")
+    if suffix == ".xlsx":
+        book = Workbook(path, named)
+        left = f"{path}: the sheet {book.sheet!r} is read, not {', '.join(map(repr, book.others))}"
+        return SeparatedTable(path, book.records, named, [left] if book.others else [])
+    if suffix == ".csv":
+        return SeparatedTable(path, partial(csv_records, path, encoding), named, [])
+    if suffix in {".tsv", ".tab"} or (suffix == ".txt" and _has_tabs(path, encoding)):
+        return SeparatedTable(path, partial(tab_records, path, encoding), named, [])
     repair = "Open it in a spreadsheet program and save it as .xlsx or CSV" if suffix in {".xls", ".ods"} else ""
+    if suffix == ".txt":
+        repair = "Separate its columns by tabs, or save it as CSV"
     raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS, repair=repair)
 
 
-def _records(path: AnyFile, encoding: str | None) -> Iterator[list[Any]]:
-    suffix = unpacked_suffix(path)
-    if suffix == ".xlsx":
-        return _workbook_records(path)
-    return csv_records(path, encoding) if suffix == ".csv" else tab_records(path, encoding)
-
-
-def _workbook_records(path: AnyFile) -> Iterator[list[Any]]:
-    """Yield the values of each row of a workbook's first sheet, none for a blank row; dates are ISO texts."""
-    try:
-        import openpyxl
-    except ImportError:
-        raise ResourceError(
-            f"{path} needs the package openpyxl",
-            repair="Install it: pip install 'headwater[spreadsheet]'; or save the table as CSV",
-        ) from None
-    try:
-        content = BytesIO(read_bytes(path))
-        with ZipFile(content) as archive:
-            check_unpacked(path, sum(part.file_size for part in archive.infolist()), is_packed=True)
-        book = openpyxl.load_workbook(content, read_only=True, data_only=True)
-        sheet = book.worksheets[0]
-        sheet.reset_dimensions()  # a sheet of a few bytes may claim 2^34 cells, and each row would be filled up
-        width = 0
-        for number, cells in enumerate(sheet.iter_rows(values_only=True)):
-            if number == _WORKBOOK_ROWS:
-                raise DataError(f"{path} has more than {number:,} rows", expected="at most so many, as in Excel")
-            row = [value.isoformat() if hasattr(value, "isoformat") else value for value in cells]
-            filled = next((count for count in range(len(row), 0, -1) if row[count - 1] not in (None, "")), 0)
-            width = width or filled  # of the header; rows end at their last filled cell
-            yield (row[: max(width, filled)] + [None] * (width - len(row))) if filled else []
-    except (OSError, KeyError, ValueError, IndexError, BadZipFile) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(
-            f"{path} cannot be read as a workbook: {error}", repair="Save the table again, as .xlsx or CSV"
-        ) from None
+def _has_tabs(path: AnyFile, encoding: str | None) -> bool:
+    """Return whether the first line of a text file has columns."""
+    return "\t" in next(filter(None, map(str.strip, read_lines(path, encoding))), "")
 
 
 def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
-    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def rows() -> Iterator[tuple[int, Row]]:
         for number, (where, item) in enumerate(items, 1):
             if not isinstance(item, dict):
                 raise DataError(f"{path} {where} is {json.dumps(item)[:40]}", expected="a JSON object")
@@ -156,15 +108,20 @@ def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
 
 def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:
     file = ParquetTable(path)
-    texts = [column.name for column in file.schema if _is_text(column.type)]
-    batches = file.batches(_BATCH_ROWS, [name for name in columns if name in texts] or None)
-    rows = enumerate((row for batch in batches for row in batch.to_pylist()), 1)
-    return OpenTable(file.schema.names, texts, rows)
+    texts = text_columns(file.schema)
+    own = {name for name in file.schema.names if name not in columns}
+    read = [name for name in columns if name in texts]
+    read += [head for name in columns if name not in file.schema.names for head in heads(name) if head in own]
+    return _of_batches(file.schema, file.batches(_BATCH_ROWS, list(dict.fromkeys(read)) or None))
 
 
-def _is_text(kind: Any) -> bool:
-    """Return whether a column type is text: plain, large, as categories (pandas) or views (Polars)."""
-    import pyarrow
+def _arrow(files: Sequence[AnyFile]) -> OpenTable:
+    opened = [arrow_batches(file, _BATCH_ROWS) for file in files]
+    check_columns(files[0], len(opened[0][0].names))
+    return _of_batches(opened[0][0], chain.from_iterable(batches for _, batches in opened))
 
-    kind = kind.value_type if isinstance(kind, pyarrow.DictionaryType) else kind
-    return str(kind) in {"string", "large_string", "string_view"}
+
+def _of_batches(schema: Any, batches: Iterator[Any]) -> OpenTable:
+    reader = RowReader(schema)
+    rows = enumerate((row for batch in batches for row in reader.rows(batch)), 1)
+    return OpenTable(schema.names, text_columns(schema), rows)

@@ -11,20 +11,11 @@ from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile
 from headwater.reading.encoding import UTF_8, encoding_of, require_text, undecodable
 from headwater.reading.files import file_error
+from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
 
 _COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
-
-
 _BLOCK_BYTES = 4 * 1024**2
-
-
-# Limit on one text, line or JSON file that is compressed: this many characters, or this many for each packed byte.
-# Text packs to about a tenth of its size; a megabyte of a compression bomb unpacks to a gigabyte.
-_UNPACKED_CHARACTERS = 1 << 26
-
-
-_UNPACKED_RATIO = 100
 
 
 def is_compressed(path: AnyFile | PurePath) -> bool:
@@ -68,13 +59,13 @@ def check_unpacked(path: AnyFile, size: int, *, is_packed: bool | None = None) -
 
     is_packed: whether the file is compressed; None to decide it by its name.
     """
-    if size <= _UNPACKED_CHARACTERS or not (is_compressed(path) if is_packed is None else is_packed):
+    if size <= Limits.UNPACKED_CHARACTERS or not (is_compressed(path) if is_packed is None else is_packed):
         return
-    most = max(_UNPACKED_CHARACTERS, _UNPACKED_RATIO * path.stat().st_size)
+    most = max(Limits.UNPACKED_CHARACTERS, Limits.UNPACKED_RATIO * path.stat().st_size)
     if size > most:
         raise DataError(
             f"{path} unpacks to a text of more than {most:,} characters",
-            expected=f"at most {_UNPACKED_RATIO} characters for each compressed byte",
+            expected=f"at most {Limits.UNPACKED_RATIO} characters for each compressed byte",
             repair="If it is not a compression bomb, unpack it first",
         )
 

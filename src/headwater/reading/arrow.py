@@ -1,0 +1,146 @@
+"""What the columns of Parquet and Arrow files mean: texts, numbers, and the names of classes.
+
+A DECIMAL is a number; a BINARY column without an annotation, as Spark and Impala write text, is a text where it is
+UTF-8; the integers of a `ClassLabel` of the library `datasets` are the names that the file's own metadata has.
+Folders of `datasets.save_to_disk` have the same columns in Arrow's own format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import DataError
+from headwater.reading.files import file_error, read_object
+from headwater.reading.limits import Limits
+from headwater.reading.remote import AnyFile, RemoteFile
+
+_TEXTS = {"string", "large_string", "string_view"}
+_BYTES = {"binary", "large_binary", "binary_view"}
+_STATE, _SPLITS = "state.json", "dataset_dict.json"  # of `datasets.save_to_disk`
+SAVED = (_STATE, _SPLITS, "dataset_info.json")
+
+
+def text_columns(schema: Any) -> list[str]:
+    """Return the columns of text: plain, large, as categories (pandas) or views (Polars); then those of bytes."""
+    import pyarrow
+
+    kinds = [f.type.value_type if isinstance(f.type, pyarrow.DictionaryType) else f.type for f in schema]
+    texts, raw = (
+        [n for n, kind in zip(schema.names, kinds, strict=True) if str(kind) in k] for k in (_TEXTS, _BYTES)
+    )
+    return texts + raw
+
+
+class RowReader:
+    """Turns record batches into rows, with what the columns of `schema` mean."""
+
+    def __init__(self, schema: Any) -> None:
+        self._classes = _class_names(schema.metadata or {})
+
+    def rows(self, batch: Any) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a batch."""
+        names = batch.schema.names
+        columns = [self._values(name, batch.column(number)) for number, name in enumerate(names)]
+        return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+
+    def _values(self, name: str, column: Any) -> list[Any]:
+        import pyarrow
+
+        kind = column.type
+        if str(kind) in _BYTES:
+            with suppress(pyarrow.ArrowInvalid):  # it is not text, such as images
+                column = column.cast(pyarrow.large_string())
+        values: list[Any] = column.to_pylist()
+        if pyarrow.types.is_decimal(kind):
+            number = float if kind.scale > 0 else int
+            return [None if value is None else number(value) for value in values]
+        if name in self._classes:
+            return [_named(value, self._classes[name]) for value in values]
+        return values
+
+
+def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
+    """Return the names of the classes of each column, from the metadata that `datasets` writes."""
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
+        found = {name: _names_of(feature) for name, feature in features.items()}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {name: names for name, names in found.items() if names}
+
+
+def _names_of(feature: Any) -> list[str]:
+    if isinstance(feature, list):  # a list, as old versions write it
+        feature = {"feature": feature[0]}
+    if feature.get("_type") == "ClassLabel":
+        return [str(name) for name in feature.get("names") or ()]
+    return _names_of(feature["feature"]) if isinstance(feature.get("feature"), dict | list) else []
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """Return the name of a class, None for -1, which means unlabelled; a list's names for a list."""
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    if not isinstance(value, int) or not -1 <= value < len(names):
+        return value
+    return names[value] if value >= 0 else None
+
+
+def arrow_batches(path: AnyFile, rows: int) -> tuple[Any, Iterator[Any]]:
+    """Return the schema of an Arrow file or stream, and its record batches of at most `rows` rows.
+
+    Raises DataError for a file that cannot be read.
+    """
+    import pyarrow
+
+    def unreadable(error: Exception) -> DataError:
+        reason = str(error).partition("\n")[0]
+        return DataError(f"{path} cannot be read as Arrow: {reason}", repair="Make the file again")
+
+    try:
+        size = path.stat().st_size
+        source = path.open("rb") if isinstance(path, RemoteFile) else pyarrow.memory_map(str(path))
+        is_file = source.read(6) == b"ARROW1"
+        source.seek(0)
+        reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
+    except FileNotFoundError as error:
+        raise file_error(path, error) from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise unreadable(error) from None
+
+    def batches() -> Iterator[Any]:
+        total = 0
+        whole = (reader.get_batch(n) for n in range(reader.num_record_batches)) if is_file else reader
+        try:
+            for batch in whole:
+                total += batch.nbytes
+                if total > max(Limits.TABLE_BYTES, Limits.ARROW_RATIO * size):
+                    raise OSError(f"it unpacks to more than {total:,} bytes")
+                batch.validate(full=True)
+                for start in range(0, batch.num_rows, rows):
+                    yield batch.slice(start, rows)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise unreadable(error) from None
+
+    return reader.schema, batches()
+
+
+def saved_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that `datasets.save_to_disk` wrote, in order; empty for another folder.
+
+    Raises DataError for a folder of several splits.
+    """
+    if (folder / _SPLITS).is_file():
+        splits = [str(name) for name in read_object(folder / _SPLITS).get("splits") or ()]
+        raise DataError(
+            f"{folder} has the splits {', '.join(splits)}",
+            expected="the folder of one of them",
+            repair=f"Name it: {folder / (splits or ['train'])[0]}",
+        )
+    listed = read_object(folder / _STATE).get("_data_files")
+    names = [one.get("filename") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [folder / name for name in names if isinstance(name, str) and Path(name).name == name]
