@@ -83,6 +83,19 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
 
 
+def test_half_an_uploaded_corpus_is_refused(tmp_path: Path, memory: Any) -> None:
+    files = [f"a-{number}.txt" for number in range(3)]
+    for name in files:
+        (tmp_path / name).write_text(f"The text of {name}.")
+    build_corpus([tmp_path / name for name in files], "memory://bucket/in/corpus")
+    build_corpus(["memory://bucket/in/corpus"], tmp_path / "whole")
+    memory.rm_file("/bucket/in/corpus/headwater.json")
+    memory.pipe_file(f"/bucket/in/corpus/{destination.UPLOADING}", b"its identity")
+    for url in ("memory://bucket/in/corpus", "memory://bucket/in"):
+        with pytest.raises(FolderError, match=r"in/corpus is not complete: its upload has not ended"):
+            build_corpus([url], tmp_path / "half")
+
+
 def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: Any) -> None:
     write_sources(tmp_path / "in")
     memory.put(str(tmp_path / "in"), "/bucket/in", recursive=True)

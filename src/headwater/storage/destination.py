@@ -17,11 +17,10 @@ from headwater.errors import FolderError
 from headwater.reading import file_at, is_remote, open_store, read_json
 from headwater.storage.progress import Progress
 from headwater.storage.provenance import MANIFEST, read_manifest
-from headwater.storage.remote import list_source
+from headwater.storage.remote import UPLOADING, list_source
 from headwater.storage.resources import cache_folder
 from headwater.storage.stage import Stage
 
-UPLOADING = ".headwater-uploading"
 # Stores without folders: asked to make one, they would create a bucket with a mistyped name.
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 

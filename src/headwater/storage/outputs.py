@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from headwater.errors import FolderError
 from headwater.reading import read_json, sha256_of
-from headwater.storage.files import atomic_write, write_json
+from headwater.storage.files import atomic_path, write_json
 from headwater.storage.provenance import MANIFEST, FileRecord, check_manifest
 from headwater.storage.stage import Stage
 
@@ -26,26 +26,40 @@ class OutputFile:
         self.out, self.record = out, out.with_name(f"{out.name}.{MANIFEST}")
         self._stage = Stage(out.parent, kind=kind, config=config, inputs=inputs)
 
-    def require_own(self) -> None:
-        """Raise FolderError if `out` exists and is not what this object would write."""
-        if not self.out.exists():
-            return
-        repair = f"Choose another --out, or remove the file first: rm {shlex.quote(str(self.out))}"
+    def require_own(self) -> dict[str, FileRecord]:
+        """Raise FolderError if `out` exists and is not what this object wrote; return the record of what it wrote.
+
+        While a file is written, the record has the file before it and the new one: either may be there.
+        """
         if not self.record.exists():
-            raise FolderError(f"{self.out} exists, and Headwater did not write it", repair=repair)
+            if self.out.exists():
+                raise self._refusal(f"{self.out} exists, and Headwater did not write it")
+            return {}
         manifest = check_manifest(read_json(self.record), str(self.record))
+        if not self.out.exists():
+            return {}
         if difference := self._stage.difference(manifest):
-            raise FolderError(f"{self.out} exists already: {difference}", repair=repair)
-        written = manifest.files.get(self.out.name)
-        if manifest.complete and (written is None or sha256_of(self.out) != written.sha256):
-            raise FolderError(f"{self.out} was altered after it was written", repair=repair)
+            raise self._refusal(f"{self.out} exists already: {difference}")
+        found = sha256_of(self.out)
+        for record in manifest.files.values():
+            if record.sha256 == found:
+                return {self.out.name: record}
+        raise self._refusal(f"{self.out} was altered after it was written")
+
+    def _refusal(self, seen: str) -> FolderError:
+        return FolderError(
+            seen, repair=f"Choose another --out, or remove the file first: rm {shlex.quote(str(self.out))}"
+        )
 
     @contextmanager
     def write(self) -> Iterator[IO[bytes]]:
         """Open the file for writing; it appears, complete, at the end of the block, and then its provenance."""
-        self.require_own()
-        write_json(self.record, self._stage.manifest({}, complete=False).to_dict())
-        with atomic_write(self.out) as handle:
-            yield handle
-        files = {self.out.name: FileRecord(bytes=self.out.stat().st_size, sha256=sha256_of(self.out))}
-        write_json(self.record, self._stage.manifest(files, complete=True).to_dict())
+        before = self.require_own()
+        write_json(self.record, self._stage.manifest(before, complete=False).to_dict())
+        with atomic_path(self.out) as made:
+            with made.open("wb") as handle:
+                yield handle
+            new = FileRecord(bytes=made.stat().st_size, sha256=sha256_of(made))
+            either = before | {f"{self.out.name}.new": new}
+            write_json(self.record, self._stage.manifest(either, complete=False).to_dict())
+        write_json(self.record, self._stage.manifest({self.out.name: new}, complete=True).to_dict())
