@@ -18,6 +18,7 @@ import unicodedata
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,6 +37,7 @@ from headwater.storage import (
     lineage,
     open_folder,
     read_manifest,
+    save_array,
     storage_errors,
     write_json,
     write_json_lines,
@@ -480,3 +482,32 @@ def test_a_missing_package_is_named_with_an_extra_that_exists() -> None:
     used = set(re.findall(r'with require_extra\("(\w+)"', sources))
     assert "corpus" in used
     assert used <= set(extras)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="has no umask")
+def test_all_files_of_a_folder_have_the_mode_of_the_umask(tmp_path: Path) -> None:
+    """safetensors creates files that only their owner can read."""
+    for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        before = os.umask(mask)
+        try:
+            out = tmp_path / f"{mask:o}"
+            stage = Stage(out, kind="model", config={}, inputs={})
+            with stage.write() as work:
+                (work / "head.safetensors").touch(mode=0o600)
+                write_json(work / "a.json", {})
+            grown = Stage(tmp_path / f"run-{mask:o}", kind="run", config={}, inputs={}, grows=True)
+            grown.begin()
+            (grown.out / "head.safetensors").touch(mode=0o600)
+            grown.finish()
+        finally:
+            os.umask(before)
+        files = [path for folder in (out, grown.out) for path in folder.iterdir()]
+        assert {path.name: path.stat().st_mode & 0o777 for path in files} == dict.fromkeys(
+            [path.name for path in files], mode
+        )
+
+
+def test_an_array_without_dimensions_is_written(tmp_path: Path) -> None:
+    for array in (np.array(3), np.asfortranarray(np.arange(6).reshape(2, 3))):
+        save_array(tmp_path / "a.npy", array)
+        np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), array)

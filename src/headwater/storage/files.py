@@ -105,6 +105,7 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
         with new_part(target, folder=True) as part:
             made = part if folder else part / target.name  # a library may replace the file that it writes
             yield made
+            use_mode(made, part)
             _publish(made, target)
 
 
@@ -112,6 +113,17 @@ def _publish(part: Path, target: Path) -> None:
     flush(part)
     part.replace(target)
     flush(target.parent, deep=False)
+
+
+def use_mode(path: Path, folder: Path) -> None:
+    """Let the users who can read `folder` read the file, or each file below the folder, `path`.
+
+    Some libraries create files that only their owner can read, whatever the umask is.
+    """
+    mode = folder.stat().st_mode & 0o666
+    for file in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        if file.is_file() and not file.is_symlink() and file.stat().st_mode & 0o666 != mode:
+            file.chmod(mode)
 
 
 def replaceable(path: Path) -> Path:
@@ -236,14 +248,14 @@ def to_json(value: Any, *, indent: int | None = None, default: Callable[[Any], A
 
 
 def save_array(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write the same bytes as `numpy.save`; raise OSError if not all of them could be written.
+    """Write an array, in C order, as `numpy.save` does; raise OSError if not all bytes could be written.
 
     numpy does not check whether the C library flushed its last bytes: on a full disk it leaves a short file and
     raises nothing.
     """
     import numpy as np
 
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")
     with path.open("wb") as handle:
         np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(array))
         handle.write(array.tobytes())

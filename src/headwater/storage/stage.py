@@ -25,6 +25,7 @@ from headwater.storage.files import (
     parts_of,
     remove_abandoned,
     storage_errors,
+    use_mode,
     write_json,
 )
 from headwater.storage.progress import SILENT, Progress
@@ -156,6 +157,7 @@ class Stage:
             out.parent.mkdir(parents=True, exist_ok=True)
             with new_part(out, folder=True) as work:
                 yield work
+                use_mode(work, work)
                 files = record_files(work)
                 flush(work)
                 write_json(work / MANIFEST, self.manifest(files, complete=True).to_dict())
@@ -219,6 +221,7 @@ class Stage:
         files = record_files(self.out, only=only)
         with storage_errors(self.out):
             for name in files:
+                use_mode(self.out / name, self.out)
                 flush(self.out / name)
         manifest = self.manifest(files, complete=True)
         write_json(self.out / MANIFEST, manifest.to_dict())
@@ -260,7 +263,7 @@ class Stage:
         ).sealed()
 
     def difference(self, other: Manifest) -> str:
-        """Return how `found` differs from what this stage would write; empty if it does not."""
+        """Return how `other` differs from what this stage would write; empty if it does not."""
         if other.kind != self.kind:
             return f"a {other.kind}, where a {self.kind} would be written"
         here = {entry.role: entry.identity for entry in self.inputs}

@@ -129,7 +129,6 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
     with atomic_path(path) as part:
         save_file(dict(tensors), part, metadata={"format": "pt"})
-        part.chmod(0o644)  # the library allows only the owner to read it
 
 
 def require_cast(name: str, before: Tensor, after: Tensor) -> None:
