@@ -90,7 +90,7 @@ def test_json_records_by_id_are_rows(tmp_path: Path, has_other_keys: bool) -> No
     assert read(tmp_path / "t.json") == [{"id": name, **row} for name, row in records.items()]
 
 
-def test_columns_of_parquet_mean_what_the_file_says(tmp_path: Path) -> None:
+def test_columns_of_parquet_have_their_own_meaning(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     table = pa.table(
         {
@@ -150,7 +150,7 @@ def test_a_folder_that_datasets_saved_is_a_table(tmp_path: Path) -> None:
         list(open_table(split).rows)
 
 
-def test_the_sheet_with_the_table_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+def test_the_sheet_with_the_table_is_read_the_others_are_named(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.title = "About"
@@ -188,7 +188,7 @@ def test_a_merged_cell_has_its_value_in_each_row(tmp_path: Path) -> None:
     assert rows == [("a", "one", 1), ("a", "two", None), ("b", "three", 2), ("b", "four", 2)]
 
 
-def test_a_range_of_merged_cells_as_large_as_a_sheet_takes_no_memory(tmp_path: Path) -> None:
+def test_a_merged_range_as_large_as_a_sheet_takes_no_memory(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     for row in (["text", "label"], ["one", 1]):

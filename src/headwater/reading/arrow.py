@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import file_error, read_object
-from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile, RemoteFile
 
 _TEXTS = {"string", "large_string", "string_view"}
 _BYTES = {"binary", "large_binary", "binary_view"}
 _STATE, _SPLITS = "state.json", "dataset_dict.json"  # of `datasets.save_to_disk`
-SAVED = (_STATE, _SPLITS, "dataset_info.json")
 
 
 def text_columns(schema: Any) -> list[str]:
@@ -118,7 +117,7 @@ def arrow_batches(path: AnyFile, rows: int) -> tuple[Any, Iterator[Any]]:
         try:
             for batch in whole:
                 total += batch.nbytes
-                if total > max(Limits.TABLE_BYTES, Limits.ARROW_RATIO * size):
+                if total > max(FileLimits.TABLE_BYTES, FileLimits.ARROW_RATIO * size):
                     raise OSError(f"it unpacks to more than {total:,} bytes")
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, rows):

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 from headwater.errors import DataError, require_extra
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import file_error
-from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
 
 _BLOCK_BYTES = 1 << 20
@@ -61,18 +61,18 @@ class CompressedFile:
                 ) from None
 
     def lines(self) -> Iterator[bytes]:
-        """Yield lines without their ends; cut one at `Limits.LINE_BYTES`; drop a last one that was cut."""
+        """Yield lines without their ends; cut one at `FileLimits.LINE_BYTES`; drop a last one that was cut."""
         pending: list[bytes] = []
         size = 0
         for block in self.blocks():
             *whole, rest = block.split(b"\n")
             for line in whole:
-                yield b"".join([*pending, line])[: Limits.LINE_BYTES]
+                yield b"".join([*pending, line])[: FileLimits.LINE_BYTES]
                 pending, size = [], 0
-            if size <= Limits.LINE_BYTES:
+            if size <= FileLimits.LINE_BYTES:
                 pending.append(rest)
                 size += len(rest)
-        last = b"".join(pending)[: Limits.LINE_BYTES]
+        last = b"".join(pending)[: FileLimits.LINE_BYTES]
         if last and not self.cut:
             yield last
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.errors import DataError, FolderError
 from headwater.reading.encoding import decode_text, without_surrogates
-from headwater.reading.limits import Limits
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.remote import AnyFile
 
 
@@ -33,9 +33,9 @@ def read_bytes(path: AnyFile) -> bytes:
 
 
 def large_json(path: AnyFile, repair: str = "") -> DataError:
-    """Return the DataError for a JSON file of more than `Limits.JSON_BYTES`, which is read whole."""
+    """Return the DataError for a JSON file of more than `FileLimits.JSON_BYTES`, which is read whole."""
     return DataError(
-        f"{path} is a JSON value of more than {Limits.JSON_BYTES >> 20} MiB",
+        f"{path} is a JSON value of more than {FileLimits.JSON_BYTES >> 20} MiB",
         expected="a smaller one",
         repair=repair,
     )
@@ -54,7 +54,7 @@ def file_error(path: AnyFile, error: OSError) -> DataError:
 def read_json(path: AnyFile) -> Any:
     """Read a JSON file; raises FolderError when it was cut short or altered, DataError if it is too large."""
     try:
-        if path.stat().st_size > Limits.JSON_BYTES:
+        if path.stat().st_size > FileLimits.JSON_BYTES:
             raise large_json(path)
     except OSError as error:
         raise file_error(path, error) from None
@@ -88,8 +88,8 @@ def parse_json(text: str | bytes) -> Any:
     Lone surrogates, which JSON can escape, become U+FFFD: neither UTF-8 nor Parquet can store them.
     """
     signs: Any = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if len(text) > Limits.CONTAINERS and sum(map(text.count, signs)) > Limits.CONTAINERS:
-        raise json.JSONDecodeError(f"it has more than {Limits.CONTAINERS:,} lists and objects", "", 0)
+    if len(text) > FileLimits.CONTAINERS and sum(map(text.count, signs)) > FileLimits.CONTAINERS:
+        raise json.JSONDecodeError(f"it has more than {FileLimits.CONTAINERS:,} lists and objects", "", 0)
     try:
         value = json.loads(text)
         escaped = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from headwater.errors import DataError, counted
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import large_json, parse_json
-from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
 from headwater.reading.text import check_unpacked, read_lines, text_blocks
 
@@ -40,9 +40,9 @@ def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tup
         blocks.append(block)
         size += len(block)
         check_unpacked(path, size)
-        if size > Limits.JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
+        if size > FileLimits.JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
             raise large_json(path, "Save a table as JSON Lines (.jsonl), which is read line by line")
-        if size > Limits.JSON_BYTES:
+        if size > FileLimits.JSON_BYTES:
             yield from json_lines(path, encoding)
             return
     try:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from headwater.errors import DataError
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import file_error
-from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile, RemoteFile
 from headwater.reading.table import check_columns
 
@@ -43,7 +43,7 @@ class ParquetTable:
             raise self._unreadable(error) from None
         self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
         check_columns(path, self._metadata.num_columns)
-        self._limit("rows", self._metadata.num_rows, Limits.ROWS, self._bytes)
+        self._limit("rows", self._metadata.num_rows, FileLimits.ROWS, self._bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -70,9 +70,9 @@ class ParquetTable:
                     size = sum(map(_value_bytes, batch.columns))
                     if dictionary_columns:
                         what = "bytes in the lists of a few rows"
-                        self._limit(what, size, Limits.REPEATED_BYTES, self._bytes)
+                        self._limit(what, size, FileLimits.REPEATED_BYTES, self._bytes)
                     total += size
-                    self._limit("bytes", total, Limits.TABLE_BYTES, self._bytes)
+                    self._limit("bytes", total, FileLimits.TABLE_BYTES, self._bytes)
                     batch.validate(full=True)  # a text that is not UTF-8 fails here, not at the reader
                     self._rows += batch.num_rows
                     missing -= batch.num_rows
@@ -84,7 +84,7 @@ class ParquetTable:
 
     def _bounds(self, group: int, columns: Sequence[str] | None) -> tuple[int, list[str]]:
         """Return the most rows of a batch, and the lists of texts whose places in a dictionary are read first."""
-        most_rows, dictionary_columns = Limits.BATCH_BYTES, []
+        most_rows, dictionary_columns = FileLimits.BATCH_BYTES, []
         metadata = self._metadata.row_group(group)
         for number in range(self._metadata.num_columns):
             chunk, column = metadata.column(number), self._metadata.schema.column(number)
@@ -92,19 +92,19 @@ class ParquetTable:
                 continue
             name = repr(column.path[:40])
             packed, unpacked = chunk.total_compressed_size, int(chunk.total_uncompressed_size)
-            self._limit(f"bytes in the column {name}", unpacked, Limits.COLUMN_BYTES, packed)
+            self._limit(f"bytes in the column {name}", unpacked, FileLimits.COLUMN_BYTES, packed)
             longest = self._longest(chunk, unpacked) if "BYTE_ARRAY" in column.physical_type else 0
-            if longest * chunk.num_values > Limits.REPEATED_BYTES:
+            if longest * chunk.num_values > FileLimits.REPEATED_BYTES:
                 what = f"bytes that repeat in the column {name}"
-                self._limit(what, longest, Limits.DICTIONARY_BYTES, packed)
+                self._limit(what, longest, FileLimits.DICTIONARY_BYTES, packed)
             value = max(longest, unpacked // max(1, chunk.num_values))  # of plain values the average counts
             if column.max_repetition_level:
                 what = f"values in the lists of {name}"
-                self._limit(what, chunk.num_values, Limits.NESTED_VALUES, packed)
-                if longest * chunk.num_values > Limits.BATCH_BYTES:
+                self._limit(what, chunk.num_values, FileLimits.NESTED_VALUES, packed)
+                if longest * chunk.num_values > FileLimits.BATCH_BYTES:
                     dictionary_columns.append(column.path)
             elif value:
-                most_rows = max(1, min(most_rows, Limits.BATCH_BYTES // value))
+                most_rows = max(1, min(most_rows, FileLimits.BATCH_BYTES // value))
         return most_rows, dictionary_columns
 
     def _longest(self, chunk: Any, unpacked: int) -> int:
@@ -130,7 +130,7 @@ class ParquetTable:
         return unpacked
 
     def _limit(self, what: str, seen: int, most: int, packed: int) -> None:
-        most = max(most, Limits.ARROW_RATIO * packed)
+        most = max(most, FileLimits.ARROW_RATIO * packed)
         if seen > most:
             raise DataError(
                 f"{self.path} has {seen:,} {what}",

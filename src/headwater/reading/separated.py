@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.errors import DataError, counted
 from headwater.reading.encoding import filtered
-from headwater.reading.limits import Limits
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.remote import AnyFile
 from headwater.reading.table import OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
@@ -54,7 +54,7 @@ def split_csv(lines: Iterable[str], separator: str, path: AnyFile) -> Iterator[l
     rest = enumerate(lines, 1)
     for number, line in rest:
         begun, whole = number, line.rstrip("\r")
-        if '"' not in whole and "\r" not in whole and len(whole) <= Limits.FIELD_CHARACTERS:
+        if '"' not in whole and "\r" not in whole and len(whole) <= FileLimits.FIELD_CHARACTERS:
             yield whole.split(separator) if whole else []
             continue
         fields: list[str] = []
@@ -107,8 +107,8 @@ _CLOSE = "Close the double quote, write a quote inside quotes twice, or store su
 
 
 def _check_field(size: int, path: AnyFile, begun: int) -> None:
-    if size > Limits.FIELD_CHARACTERS:
-        raise _csv_error(path, begun, f"a field of more than {Limits.FIELD_CHARACTERS:,} characters", _CLOSE)
+    if size > FileLimits.FIELD_CHARACTERS:
+        raise _csv_error(path, begun, f"a field of more than {FileLimits.FIELD_CHARACTERS:,} characters", _CLOSE)
 
 
 def _csv_error(path: AnyFile, line: int, what: str, repair: str) -> DataError:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from headwater.errors import DataError, counted
-from headwater.reading.limits import Limits
+from headwater.reading.file_limits import FileLimits
 
 Row = Mapping[str, Any]
 _MISSING = object()
@@ -95,9 +95,9 @@ def _at(row: Row, path: str) -> Any:
 
 def check_columns(table: object, number: int) -> None:
     """Raise DataError if a table, or one row of it, has more columns than the limit."""
-    if number > Limits.COLUMNS:
+    if number > FileLimits.COLUMNS:
         raise DataError(
             f"{table} has {number:,} columns",
-            expected=f"at most {Limits.COLUMNS:,}",
+            expected=f"at most {FileLimits.COLUMNS:,}",
             repair="Keep those that are read",
         )

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from headwater.errors import DataError
@@ -26,14 +26,14 @@ from headwater.reading.text import read_lines, unpacked_suffix
 from headwater.reading.workbook import Workbook
 
 _JSON_LINES = (".jsonl", ".ndjson")
-TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".json", *_JSON_LINES, ".parquet", ".arrow")
+_TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".json", *_JSON_LINES, ".parquet", ".arrow")
 FORMATS = ".csv, .tsv, .xlsx, .jsonl (or .ndjson), .json, .parquet or .arrow"
 _BATCH_ROWS = 256
 
 
-def is_table(path: AnyFile) -> bool:
+def is_table(path: AnyFile | PurePath) -> bool:
     """Return whether a file is a table, by the suffix of its name."""
-    return unpacked_suffix(path) in TABLES
+    return unpacked_suffix(path) in _TABLES
 
 
 def open_table(

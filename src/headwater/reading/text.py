@@ -10,8 +10,8 @@ from pathlib import PurePath
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile
 from headwater.reading.encoding import UTF_8, encoding_of, require_text, undecodable
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import file_error
-from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
 
 _COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
@@ -59,13 +59,13 @@ def check_unpacked(path: AnyFile, size: int, *, is_packed: bool | None = None) -
 
     is_packed: whether the file is compressed; None to decide it by its name.
     """
-    if size <= Limits.UNPACKED_CHARACTERS or not (is_compressed(path) if is_packed is None else is_packed):
+    if size <= FileLimits.UNPACKED_CHARACTERS or not (is_compressed(path) if is_packed is None else is_packed):
         return
-    most = max(Limits.UNPACKED_CHARACTERS, Limits.UNPACKED_RATIO * path.stat().st_size)
+    most = max(FileLimits.UNPACKED_CHARACTERS, FileLimits.UNPACKED_RATIO * path.stat().st_size)
     if size > most:
         raise DataError(
             f"{path} unpacks to a text of more than {most:,} characters",
-            expected=f"at most {Limits.UNPACKED_RATIO} characters for each compressed byte",
+            expected=f"at most {FileLimits.UNPACKED_RATIO} characters for each compressed byte",
             repair="If it is not a compression bomb, unpack it first",
         )
 

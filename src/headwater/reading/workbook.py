@@ -11,8 +11,8 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from headwater.errors import MALFORMED, DataError, ResourceError
+from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import read_bytes
-from headwater.reading.limits import Limits
 from headwater.reading.remote import AnyFile
 from headwater.reading.text import check_unpacked
 
@@ -71,7 +71,7 @@ class Workbook:
         merged = self._merged(name)
         repeated: dict[int, tuple[int, Any]] = {}  # by column: the last row of a merged range, and its value
         for number, cells in enumerate(sheet.iter_rows(values_only=True), 1):
-            if number > Limits.WORKBOOK_ROWS:
+            if number > FileLimits.WORKBOOK_ROWS:
                 raise DataError(
                     f"{self.path} has more than {number - 1:,} rows", expected="at most so many, as in Excel"
                 )

@@ -25,6 +25,7 @@ MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
 # Hashing this much takes a few seconds. Of a larger folder only the sizes are checked when it is opened.
 HASH_WHEN_BELOW = 4 * 1024**3
+_SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")  # of `datasets.save_to_disk`
 FROM_PYTHON = "headwater (called from Python)"
 
 
@@ -215,15 +216,17 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the files below a folder in order, and the paths that are left out. Neither has hidden names.
 
     Left out are subfolders that Headwater wrote, so that a stage may write into the folder that it reads; linked
-    folders, which may form a circle; and broken links.
+    folders, which may form a circle; broken links; and what `datasets.save_to_disk` writes next to the tables.
     """
     files: list[Path] = []
     others: list[Path] = []
-    for path in sorted(folder.iterdir()):
+    paths = sorted(folder.iterdir())
+    is_saved = any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
+    for path in paths:
         if path.name.startswith(".") or path.name == MANIFEST:
             continue
         if path.is_file():
-            files.append(path)
+            (others if is_saved and path.name in _SAVED else files).append(path)
         elif path.is_symlink() or has_manifest(path):
             others.append(path)
         elif path.is_dir():

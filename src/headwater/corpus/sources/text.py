@@ -1,4 +1,4 @@
-"""Read the user's own text as documents: .txt, .md, .jsonl, .json, .csv, .tsv, .xlsx, .parquet, in any language.
+"""Read the user's own text as documents: text files and tables, in any language.
 
 A text file is one document, or several separated by `<|endoftext|>`. Tables have one document a row, in the column
 `text` or another that the user names, by its number if the table has no header (and `url`, `date`, `language`, if
@@ -33,8 +33,8 @@ from headwater.reading import (
 
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
-SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".xlsx", ".json", ".jsonl", ".ndjson", ".parquet")
-_BINARY = (".parquet", ".xlsx")
+SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".xlsx", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
+_BINARY = (".parquet", ".arrow", ".xlsx")
 _NO_ROW: Mapping[str, Any] = {}
 _FIELDS = ("url", "date", "language")
 
@@ -42,7 +42,7 @@ _FIELDS = ("url", "date", "language")
 def holds_text(path: AnyFile | PurePath) -> bool:
     """Return whether a file, by its name, has text that `read_text_file` reads."""
     suffix = unpacked_suffix(path)
-    return suffix in SUFFIXES and not (suffix in _BINARY and is_compressed(path))
+    return (suffix in TEXT_SUFFIXES or is_table(path)) and not (suffix in _BINARY and is_compressed(path))
 
 
 def read_text_file(

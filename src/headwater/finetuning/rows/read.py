@@ -76,6 +76,8 @@ def open_task_table(
     numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
     if numbered and table.uniform and any(name in table.columns for name in named):
         _refuse_header(path, encoding)
+    for note in table.notes:
+        progress.note(note)
     available = table.all_columns(limit)
     try:
         found = find_columns(

@@ -1,9 +1,9 @@
-"""Limits on what a file may ask of memory: far above any real file, far below what a small bomb asks for."""
+"""FileLimits on what a file may ask of memory: far above any real file, far below what a small bomb asks for."""
 
 from __future__ import annotations
 
 
-class Limits:
+class FileLimits:
     """Every limit of the readers. A file above one is refused in one line that names the limit."""
 
     JSON_BYTES = 1 << 27
