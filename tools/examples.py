@@ -30,7 +30,18 @@ MARK = re.compile(r"^<!-- (examples/\S+) -->\n(?:```\w*\n.*?^```\n)?", re.M | re
 OUTPUT = "<!-- output -->"
 OUTPUT_OF = re.compile(r"^<!-- output of (examples/\S+\.(?:sh|py)) -->\n(?:```text\n(.*?)^```\n)?", re.M | re.S)
 LINKED_LINE = re.compile(r"`([\w.]+)`\]\([^)]*#L(\d+)\)")
-LANGUAGES = {".py": "python", ".sh": "sh", ".toml": "toml", ".slurm": "sh", ".patch": "diff", ".html": "html"}
+LANGUAGES = {
+    ".py": "python",
+    ".sh": "sh",
+    ".toml": "toml",
+    ".slurm": "sh",
+    ".patch": "diff",
+    ".html": "html",
+    ".service": "ini",
+    ".dockerfile": "dockerfile",
+    ".conf": "nginx",
+    ".yml": "yaml",
+}
 
 
 def pages() -> list[Path]:

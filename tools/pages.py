@@ -45,7 +45,17 @@ NAVIGATION = {
         *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko", "your-model.ko", "install.ko"),
     ),
     "Guides": (
-        *("your-model", "corpus", "tokenizers", "pretraining", "evaluation", "serving", "scaling", "models"),
+        *(
+            "your-model",
+            "corpus",
+            "tokenizers",
+            "pretraining",
+            "evaluation",
+            "serving",
+            "operating",
+            "scaling",
+            "models",
+        ),
         "other-tools",
         "troubleshooting",
         "results/index",

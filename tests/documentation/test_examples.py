@@ -354,6 +354,9 @@ ELSEWHERE = {
     "contributing/campaign.sh",  # takes hours
     "serving/serve_two.sh",  # both halves stand in other journeys
     "serving/serve_for_page.sh",  # tests/serve
+    "operating/behind_nginx.sh",
+    "operating/container.sh",
+    "operating/upgrade.sh",
     "serving/open_page.sh",
     "serving/client.py",
     "serving/curl.sh",

@@ -198,9 +198,9 @@ async def score(request: OpenRequest, body: ScoreRequest) -> dict[str, Any]:
     request.reserve(len(second) * _ENTRY_BYTES, "text_2")
     pairs, encoded = await request.read(partial(_read_pairs, request, first, second))
     total = sum(len(context) + len(rest) for context, rest in encoded)
-    request.count_tokens(read=total)
     data: list[dict[str, Any]] = []
     if head is None:
+        request.count_tokens(read=total)
         for jobs in short_jobs(encoded, lambda pair: len(pair[0]) + len(pair[1])):
             scores = await request.compute(partial(served.scorer.score_ids, jobs))
             data += [
@@ -307,6 +307,7 @@ async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw])
 
     for part in short_jobs(list(rows), tokens):
         for prediction in await request.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
+            request.count_tokens(read=prediction.tokens)
             yield prediction
 
 

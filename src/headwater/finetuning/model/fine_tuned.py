@@ -64,13 +64,14 @@ class Prediction:
 
     label: class name, list of labels, score, or number of the right answer, counted as in training; None for a row
     without text, which has no prediction. probabilities: by class name, level or answer; empty for a linear score.
-    cut: tokens of the row that did not fit the context.
+    cut: tokens of the row that did not fit the context; tokens: those that were read, of all its sequences.
     """
 
     row: int
     label: str | int | float | list[str] | None
     probabilities: dict[str, float]
     cut: int = 0
+    tokens: int = 0
 
     @property
     def output(self) -> int:
@@ -126,11 +127,12 @@ class FineTuned:
         while window := list(islice(iterator, _WINDOW)):
             encoded = self.encode(window)
             counts = np.diff(encoded.first)
-            found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), strict=True)
-            for row, count, share, cut in found:
+            tokens = np.diff(encoded.starts[encoded.first]).tolist()
+            found = zip(window, counts, self.probabilities(encoded), encoded.cut.tolist(), tokens, strict=True)
+            for row, count, share, cut, read in found:
                 prediction = self.prediction(row.row, share[:count] if self.task == "choice" else share)
                 empty = row.is_empty(self.task)
-                yield Prediction(row.row, None, {}) if empty else replace(prediction, cut=cut)
+                yield Prediction(row.row, None, {}) if empty else replace(prediction, cut=cut, tokens=read)
 
     def decide(self, probabilities: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Return (examples,): the index of the most probable output, or the expected score.
