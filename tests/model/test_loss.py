@@ -71,17 +71,22 @@ def test_bfloat16_matrices_get_gradients_as_good_as_plain_ones() -> None:
         assert error <= 1.5 * (theirs.float() - reference).norm() + 0.002 * reference.norm()
 
 
+def sum_without_dimension(tensor: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    assert dim is None, "the bias's gradient was made"
+    return torch.sum(tensor)
+
+
 def test_only_what_needs_a_gradient_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, matrix, targets, weights = inputs(20, 30, 8, 1, 0.0)
     value = cross_entropy(hidden.detach(), matrix, targets, weights)
     (gradient,) = torch.autograd.grad(value, (matrix,))
     assert gradient.shape == matrix.shape
-    monkeypatch.setattr(loss, "_row_gradient", lambda *_: pytest.fail("a gradient was made without need"))
+    bias = torch.ones(30, requires_grad=True)
     with torch.no_grad():
-        torch.testing.assert_close(
-            cross_entropy(hidden, matrix, targets, weights),
-            cross_entropy_plainly(hidden, matrix, targets, weights),
-        )
+        plain = cross_entropy_plainly(hidden, matrix, targets, weights, bias)
+        monkeypatch.setattr(loss, "_row_gradient", lambda *_: pytest.fail("a matrix's gradient was made"))
+        monkeypatch.setattr(torch.Tensor, "sum", sum_without_dimension)
+        torch.testing.assert_close(cross_entropy(hidden, matrix, targets, weights, bias=bias), plain)
 
 
 def test_no_tensor_grows_with_positions_times_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from headwater import native
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "src/headwater/native"
 SANITIZERS = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+TILES_IN_C = f'-DTILE_OPERATIONS="{Path(__file__).with_name("tiles_in_c.h")}"'
 ON_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 pytestmark = pytest.mark.slow
@@ -62,7 +63,7 @@ def test_no_kernel_touches_memory_that_is_not_its_own(variant: str, tmp_path: Pa
 
 @pytest.mark.skipif(shutil.which("gcc") is None or not ON_X86, reason="gcc for x86-64 is not installed")
 def test_tiles_in_plain_c_agree_on_any_machine(tmp_path: Path) -> None:
-    run("gcc", [*SANITIZERS, "-DEMULATE_TILES"], tmp_path, [])
+    run("gcc", [*SANITIZERS, TILES_IN_C], tmp_path, [])
 
 
 @pytest.mark.skipif(
@@ -70,7 +71,7 @@ def test_tiles_in_plain_c_agree_on_any_machine(tmp_path: Path) -> None:
 )
 def test_tiles_in_plain_c_give_the_bits_of_the_processors(tmp_path: Path) -> None:
     digests = set()
-    for options in (["-DEMULATE_TILES"], settings()["VARIANTS"]["x86_64"]["amx"]):
+    for options in ([TILES_IN_C], settings()["VARIANTS"]["x86_64"]["amx"]):
         program = build("gcc", options, tmp_path)
         digests.add(subprocess.run([program, "digest"], capture_output=True, text=True, check=True).stdout)
     assert len(digests) == 1

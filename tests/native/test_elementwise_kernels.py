@@ -5,15 +5,99 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from headwater import native
 from headwater.native import AdamStep
-from headwater.native.elementwise import TorchElementwise
 
-TWIN = TorchElementwise()
 FLOAT, HALF = torch.float32, torch.bfloat16
 LENGTHS = [1, 3, 4, 7, 8, 9, 15, 16, 17, 300, 4096, 5000]
 STEP = AdamStep(scale=0.5, keep=0.999, betas=(0.9, 0.98), rate=1e-2, correction=1.3, epsilon=1e-6)
+
+
+class Twin:
+    """The same methods in torch: what each kernel means."""
+
+    def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
+        if gradient is None:
+            return functional.gelu(x, approximate="tanh")
+        return torch.ops.aten.gelu_backward(gradient, x, approximate="tanh")
+
+    def norm(
+        self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        variance, mean = torch.var_mean(x.flatten(0, -2), dim=-1, correction=0)
+        return (
+            functional.layer_norm(x, weight.shape, weight, bias, epsilon).to(dtype),
+            mean,
+            (variance + epsilon).rsqrt(),
+        )
+
+    def norm_gradient(
+        self, gradient: Tensor, x: Tensor, weight: Tensor, means: Tensor, deviations: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        flat = gradient.float().flatten(0, -2)
+        y = (x.flatten(0, -2) - means[:, None]) * deviations[:, None]
+        weighted = flat * weight
+        along = weighted - weighted.mean(-1, keepdim=True) - y * (weighted * y).mean(-1, keepdim=True)
+        return (deviations[:, None] * along).view(x.shape), (flat * y).sum(0), flat.sum(0)
+
+    def sum_to(self, total: Tensor, part: Tensor, out: Tensor) -> Tensor:
+        return out.copy_((total.flatten() + part.flatten()).view(out.shape))
+
+    def softmax_(self, scores: Tensor, scale: float) -> None:
+        queries, keys = scores.shape[-2:]
+        hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
+        scores.copy_((scale * scores.float()).masked_fill(hidden, float("-inf")).softmax(-1))
+
+    def softmax_gradient_(self, gradient: Tensor, weights: Tensor, scale: float) -> None:
+        mean = (gradient.float() * weights.float()).sum(-1, keepdim=True)
+        gradient.copy_(scale * weights.float() * (gradient.float() - mean))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        scores = query.float() @ key.float().transpose(2, 3) / query.shape[-1] ** 0.5
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+        return (scores.softmax(-1) @ value.float()).to(value.dtype), scores.logsumexp(-1)
+
+    def attend_gradient(
+        self, gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, sums: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, upstream = (x.float() for x in (query, key, value, gradient))
+        scale = query.shape[-1] ** -0.5
+        weights = (scale * q @ k.transpose(2, 3) - sums[..., None]).exp().tril()
+        slopes = scale * weights * (upstream @ v.transpose(2, 3) - (upstream * out.float()).sum(-1, keepdim=True))
+        grads = (slopes @ k, slopes.transpose(2, 3) @ q, weights.transpose(2, 3) @ upstream)
+        first, second, third = (grad.to(query.dtype) for grad in grads)
+        return first, second, third
+
+    def loss_gradient_(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        probabilities = logits.float().log_softmax(-1)
+        loss = -(probabilities.gather(1, targets[:, None])[:, 0] * weights).sum()
+        one_hot = functional.one_hot(targets, logits.shape[1])
+        logits.copy_(weights[:, None] * (probabilities.exp() - one_hot))
+        return loss
+
+    def log_sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return logits.logsumexp(1), logits.amax(1)
+
+    def sum_of_squares(self, x: Tensor) -> Tensor:
+        return x.double().square().sum()
+
+    def adam_(
+        self, weight: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], copy: Tensor | None, step: AdamStep
+    ) -> None:
+        first, second = moments
+        scaled = step.scale * gradient.float()
+        first.lerp_(scaled, 1 - step.betas[0])
+        second.mul_(step.betas[1]).addcmul_(scaled, scaled, value=1 - step.betas[1])
+        denominator = second.sqrt() * step.correction + step.epsilon
+        weight.mul_(step.keep).addcdiv_(first, denominator, value=-step.rate)
+        if copy is not None:
+            copy.copy_(weight)
+
+
+TWIN = Twin()
 
 
 @pytest.fixture(params=native.available())

@@ -3,8 +3,6 @@ layout."""
 
 from __future__ import annotations
 
-import ctypes
-import threading
 from typing import Any
 
 import numpy as np
@@ -251,29 +249,3 @@ def test_int4_weights_are_closer_than_with_the_largest_scale() -> None:
     largest = parts.gather(2, parts.abs().argmax(dim=2, keepdim=True)) / -8
     simple = ((parts / largest).round().clamp(-8, 7) * largest).view(64, 256)
     assert (rounded_weight(weight, "int4") - weight).square().mean() < 0.95 * (simple - weight).square().mean()
-
-
-def test_a_yielding_thread_delays_others_by_one_slice() -> None:
-    kernels = handle(VARIANTS[0])
-    large, small = (PackedMatrix(kernels, drawn(1, outputs, 64), None, "fp32") for outputs in (4096, 64))
-    kernels.library.headwater_longest_wait.restype = ctypes.c_int64
-    done = threading.Event()
-
-    def work() -> None:
-        kernels.give_way()
-        rows = drawn(2, 500, 64)
-        while not done.is_set():
-            large(rows)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    longest, rows = 0, drawn(3, 1, 64)
-    kernels.library.headwater_longest_wait()
-    while (
-        longest <= 2
-    ):  # the large product waits for the two items of the small one; the other way round it is more
-        small(rows)
-        longest = kernels.library.headwater_longest_wait()
-    done.set()
-    thread.join()
-    assert longest <= 4 * torch.get_num_threads()

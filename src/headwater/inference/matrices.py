@@ -4,10 +4,10 @@
 torch would pack them at every call, or use MKL, which is half as fast on some CPUs.
 
 int8 has one scheme on every machine: a weight is one byte, with one scale an output, and each row of the input is
-rounded to bytes, with one scale for every GROUP of its values, so that a large value only affects its group. The
-sums within a group are integers, exact in any order. int4 has one scale for every 32 weights of an output, and the
-same inputs. `native.matrix.PackedMatrix` computes both if the kernels were compiled; `Int8` and `TorchMatrix` are
-the versions in torch.
+rounded to bytes, with one scale for every SCALE_GROUP of its values, so that a large value only affects its group.
+The sums within a group are integers, exact in any order. int4 has one scale for every 32 weights of an output, and
+the same inputs. `native.matrix.PackedMatrix` computes both if the kernels were compiled; `Int8` and `TorchMatrix`
+are the versions in torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headwater.errors import UsageError
 from headwater.inference.network import Matrix, Precision
 from headwater.native import PANEL, PackedMatrix, TorchMatrix, to_int8
 
-GROUP = PANEL  # inputs that share a scale
+SCALE_GROUP = PANEL  # inputs that share a scale
 
 
 def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consume: bool = False) -> Matrix:
@@ -85,9 +85,9 @@ def _bytes(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _grouped(values: Tensor) -> Tensor:
-    """(rows, in) -> (groups, rows, GROUP), padded with zeros."""
-    padded = functional.pad(values, (0, -values.shape[1] % GROUP))
-    return padded.view(len(values), padded.shape[1] // GROUP, GROUP).transpose(0, 1).contiguous()
+    """(rows, in) -> (groups, rows, SCALE_GROUP), padded with zeros."""
+    padded = functional.pad(values, (0, -values.shape[1] % SCALE_GROUP))
+    return padded.view(len(values), padded.shape[1] // SCALE_GROUP, SCALE_GROUP).transpose(0, 1).contiguous()
 
 
 def _packed(weight: Tensor) -> Tensor | None:

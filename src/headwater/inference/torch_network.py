@@ -9,9 +9,9 @@ neighbours are, so that a sampled text does not depend on them. Three rules ensu
 
 * A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. So a
   position is always at the same row of matrix products of the same shape.
-* A decoding step runs in groups of GROUP rows, used or not, so that its products have one shape as well. Whether a
-  row's result depends on its place among the others is a property of torch's kernels: the runner tests this when
-  it is created, and computes rows one by one if it does.
+* A decoding step runs in groups of DECODE_ROWS rows, used or not, so that its products have one shape as well.
+  Whether a row's result depends on its place among the others is a property of torch's kernels: the runner tests
+  this when it is created, and computes rows one by one if it does.
 * Attention runs over each slot's own keys.
 
 On a device one launch costs more than a row, so a decoding step has a row for every slot and one attention a layer
@@ -41,7 +41,7 @@ from headwater.model import Backend, Block, ModelConfig, Transformer, attend
 
 _TORCH = Backend()
 BLOCK = 64
-GROUP = 8
+DECODE_ROWS = 8
 _EVEN = 8  # masks of fused attention have rows that are a multiple of this
 # (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -258,7 +258,7 @@ class TorchRunner:
         shape = (slots, config.heads, positions, config.width // config.heads)
         self.keys = [torch.zeros(shape, dtype=network.dtype, device=network.device) for _ in range(config.layers)]
         self.values = [torch.zeros_like(keys) for keys in self.keys]
-        rows = slots if self.padded else GROUP
+        rows = slots if self.padded else DECODE_ROWS
         alike = (rows_are_alike(matrix, width, rows, network.device) for matrix, width in matrices(network))
         self.together = all(alike)
         self.name = "torch"
@@ -273,7 +273,7 @@ class TorchRunner:
             self._fill(*block)
         if self.padded and self.together:
             return self._decode_slots(steps)
-        rows = GROUP if self.together else 1
+        rows = DECODE_ROWS if self.together else 1
         parts = [self._decode(steps[i : i + rows], rows) for i in range(0, len(steps), rows)]
         return torch.cat(parts) if parts else torch.empty(0, self.vocabulary)
 

@@ -47,7 +47,7 @@ def cross_entropy(
     Returns a float32 scalar.
     """
     if not torch.is_grad_enabled():  # compute no gradients
-        hidden, matrix = hidden.detach(), matrix.detach()
+        hidden, matrix, bias = hidden.detach(), matrix.detach(), None if bias is None else bias.detach()
     if targets.device.type == "cpu":
         keep = (targets != IGNORE).nonzero().squeeze(1)
         if len(keep) < len(targets):  # compute no logits of positions without loss

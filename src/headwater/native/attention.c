@@ -1,19 +1,19 @@
 /* Attention of a few rows to the keys and values in the pages of their slot. See transformer.h. */
 #include "transformer.h"
 
-enum { ATTENDED_ROWS = 4, MOST_ROWS = 16 }; /* MOST_ROWS: on tiles, and what `scratch` is for */
+enum { ATTENDED_ROWS = 4, SCRATCH_ROWS = 16 }; /* SCRATCH_ROWS: on tiles, and what `scratch` is for */
 
 /* The result of one head for one row: into the operand, or, if heads divide its groups, to `attended`. */
 void deliver_attended(const Target *to, int64_t row, int64_t head, const float *y) {
     const Model *m = to->model;
-    if (m->head % GROUP) {
+    if (m->head % SCALE_GROUP) {
         memcpy(m->attended + row * m->padded + head * m->head, y, (size_t)m->head * sizeof *y);
         return;
     }
-    for (int64_t d = 0; d < m->head; d += GROUP) {
+    for (int64_t d = 0; d < m->head; d += SCALE_GROUP) {
         Row64 part;
         for (int c = 0; c < PARTS; c++) part.part[c] = load_floats(y + d + LANES * c);
-        store_operand_as(&to->out, m->kind, row, (head * m->head + d) / GROUP, &part);
+        store_operand_as(&to->out, m->kind, row, (head * m->head + d) / SCALE_GROUP, &part);
     }
 }
 
@@ -124,7 +124,7 @@ ALWAYS void attend_kind(const Target *to, int kind, int64_t rows, int64_t row, i
 static void attend_item(const void *task, int64_t item, int thread) {
     const Target *to = task;
     const Model *m = to->model;
-    float *scores = m->scratch + thread * MOST_ROWS * (m->pages * PAGE + m->stride);
+    float *scores = m->scratch + thread * SCRATCH_ROWS * (m->pages * PAGE + m->stride);
     const int64_t block = item / m->heads, head = item % m->heads;
     const int64_t row = m->blocks[block], rows = m->blocks[block + 1] - row;
     switch (m->kind) {
@@ -143,7 +143,7 @@ void attention(Target *to, int64_t rows) {
     const int on_tiles = TILES && m->kind != FP32;
     int64_t blocks = 0, start = 0;
     for (int64_t row = 0; row <= rows; row++) {
-        if (row > start && row < rows && row - start < (on_tiles ? MOST_ROWS : ATTENDED_ROWS) && to->slots[row] == to->slots[start] &&
+        if (row > start && row < rows && row - start < (on_tiles ? SCRATCH_ROWS : ATTENDED_ROWS) && to->slots[row] == to->slots[start] &&
             to->positions[row] == to->positions[row - 1] + 1)
             continue;
         if (row > start) m->blocks[blocks++] = (int32_t)start;
@@ -154,5 +154,5 @@ void attention(Target *to, int64_t rows) {
     if (on_tiles) attend_on_tiles(to, blocks);
 #endif
     if (!on_tiles) pool_run(attend_item, to, blocks * m->heads);
-    if (m->head % GROUP) round_rows(to, m->attended, rows);
+    if (m->head % SCALE_GROUP) round_rows(to, m->attended, rows);
 }

@@ -65,7 +65,7 @@ ALWAYS void mix_page(const char *weights, int64_t apart, const char *values, int
     tile_add_pairs(3, 5, 7);
 }
 
-static void attend_item(const void *task, int64_t item, int thread) {
+static void attend_tile_item(const void *task, int64_t item, int thread) {
     const Target *to = task;
     const Model *m = to->model;
     const int64_t block = item / m->heads, head = item % m->heads, stride = m->stride;
@@ -117,6 +117,6 @@ static void attend_item(const void *task, int64_t item, int thread) {
     }
 }
 
-void attend_on_tiles(Target *to, int64_t blocks) { pool_run(attend_item, to, blocks * to->model->heads); }
+void attend_on_tiles(Target *to, int64_t blocks) { pool_run(attend_tile_item, to, blocks * to->model->heads); }
 
 #endif

@@ -23,7 +23,7 @@ enum { EDGE = 64, ROUND_ROWS = 2 * TILE_ROWS, ROUND_LINE = 2 * TILE_LINE };
 
 /* C = A B, or += with `add`: A of rows × 32 · steps in bfloat16, B of pairs of rows, C of rows × columns; rows and
  * columns are multiples of 32, lines are in bytes. */
-static void multiply(const void *a, int64_t a_line, const void *b, int64_t b_line, float *c, int64_t c_line,
+static void matmul(const void *a, int64_t a_line, const void *b, int64_t b_line, float *c, int64_t c_line,
                      int64_t rows, int64_t columns, int64_t steps, int add) {
     for (int64_t row = 0; row < rows; row += ROUND_ROWS)
         for (int64_t column = 0; column < columns; column += ROUND_ROWS) {
@@ -112,7 +112,7 @@ static const uint16_t *head_of(const uint16_t *from, const int64_t *strides, con
 }
 
 /* Write rows of a result, each times `factor[row]` if there are factors. */
-static void deliver(const float *rows, int64_t first, int64_t count, const float *factor, uint16_t *out, const Whole *w,
+static void write_rows(const float *rows, int64_t first, int64_t count, const float *factor, uint16_t *out, const Whole *w,
                     int64_t item) {
     const int64_t text = item / w->heads, head = item % w->heads;
     for (int64_t r = 0; r < count && first + r < w->time; r++) {
@@ -171,13 +171,13 @@ static void attend_items(const void *task, int64_t first, int64_t last) {
         for (int64_t q = 0; q < w->time; q += ROUND_ROWS) {
             const int64_t seen = q + ROUND_ROWS;
             float inverse[ROUND_ROWS];
-            multiply(query + q * size, 2 * size, keys, 4 * padded, scores, 4 * padded, ROUND_ROWS, seen, size / 32, 0);
+            matmul(query + q * size, 2 * size, keys, 4 * padded, scores, 4 * padded, ROUND_ROWS, seen, size / 32, 0);
             for (int64_t r = 0; r < ROUND_ROWS; r++) {
                 const float sum = weigh_row(scores + r * padded, q + r + 1, seen, scale, &inverse[r]);
                 if (q + r < w->time) w->sums[item * w->time + q + r] = sum;
             }
-            multiply(scores, 4 * padded, values, 4 * size, mixed, 4 * size, ROUND_ROWS, size, seen / 32, 0);
-            deliver(mixed, q, ROUND_ROWS, inverse, w->out, w, item);
+            matmul(scores, 4 * padded, values, 4 * size, mixed, 4 * size, ROUND_ROWS, size, seen / 32, 0);
+            write_rows(mixed, q, ROUND_ROWS, inverse, w->out, w, item);
         }
     }
     tile_end();
@@ -252,19 +252,19 @@ static void attend_gradient_items(const void *task, int64_t first, int64_t last)
             for (int64_t q = k; q < padded; q += EDGE) {
                 Square *s = square;
                 const int64_t edge = 4 * EDGE, half_edge = 2 * EDGE;
-                multiply(key + k * size, 2 * size, queries + q, 4 * padded, s->scores, edge, EDGE, EDGE, size / 32, 0);
-                multiply(value + k * size, 2 * size, gradients + q, 4 * padded, s->upstream, edge, EDGE, EDGE, size / 32, 0);
+                matmul(key + k * size, 2 * size, queries + q, 4 * padded, s->scores, edge, EDGE, EDGE, size / 32, 0);
+                matmul(value + k * size, 2 * size, gradients + q, 4 * padded, s->upstream, edge, EDGE, EDGE, size / 32, 0);
                 slope(s, sums + q, means + q, scale, q == k);
-                multiply(s->weights, half_edge, gradient_pairs + q / 2 * size, line, grad_value, line, EDGE, size, 2, q > k);
-                multiply(s->slopes, half_edge, query_pairs + q / 2 * size, line, grad_key, line, EDGE, size, 2, q > k);
+                matmul(s->weights, half_edge, gradient_pairs + q / 2 * size, line, grad_value, line, EDGE, size, 2, q > k);
+                matmul(s->slopes, half_edge, query_pairs + q / 2 * size, line, grad_key, line, EDGE, size, 2, q > k);
                 pair_rows(s->slopes, EDGE, EDGE, s->pairs);
                 turn((const uint16_t *)s->pairs, EDGE / 2, EDGE, (uint32_t *)s->turned, EDGE / 2);
-                multiply(s->turned, half_edge, key_pairs + k / 2 * size, line, grad_query + q * size, line, EDGE, size, 2, 1);
+                matmul(s->turned, half_edge, key_pairs + k / 2 * size, line, grad_query + q * size, line, EDGE, size, 2, 1);
             }
-            deliver(grad_key, k, EDGE, NULL, w->grads[1], w, item);
-            deliver(grad_value, k, EDGE, NULL, w->grads[2], w, item);
+            write_rows(grad_key, k, EDGE, NULL, w->grads[1], w, item);
+            write_rows(grad_value, k, EDGE, NULL, w->grads[2], w, item);
         }
-        deliver(grad_query, 0, padded, NULL, w->grads[0], w, item);
+        write_rows(grad_query, 0, padded, NULL, w->grads[0], w, item);
     }
     tile_end();
     free(scratch);

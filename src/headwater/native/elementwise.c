@@ -1,6 +1,6 @@
 /* The element-wise kernels of a training step: what is between its matrix products, in one pass over memory each.
  *
- * elementwise.py has the twins in torch. Elements are float32 or bfloat16 ("half"), arithmetic is float32. Threads are
+ * tests/native has the twins in torch. Elements are float32 or bfloat16 ("half"), arithmetic is float32. Threads are
  * those of the OpenMP library that torch has loaded; without one a kernel runs on the caller's thread.
  */
 #include "elementwise.h"

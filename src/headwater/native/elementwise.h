@@ -5,33 +5,53 @@
 #include "calls.h"
 #include "simd.h"
 
+#include <stdatomic.h>
+
 /* ---- threads ---- */
 
-typedef void (*Work)(const void *task, int64_t first, int64_t last);
+typedef void (*RangeWork)(const void *task, int64_t first, int64_t last);
+
+enum { MOST_PARTS = 256, CHUNKS_OF_A_PART = 8 };
+
+/* `items` in as many parts as threads. A thread takes its own part in chunks, which it may find in its cache, then what
+ * is left of the others': one that the system has suspended, or a slow core, leaves no more than a chunk to wait for. */
 typedef struct {
-    Work work;
+    RangeWork work;
     const void *task;
-    int64_t items;
+    int64_t items, parts, chunk;
+    struct {
+        _Atomic int64_t next;
+        char apart[56]; /* each in a line of the cache of its own */
+    } part[MOST_PARTS];
 } Division;
 
 extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned) __attribute__((weak));
 extern int omp_get_thread_num(void) __attribute__((weak));
-extern int omp_get_num_threads(void) __attribute__((weak));
 
-static inline void own_part(void *argument) {
-    const Division *d = argument;
-    const int64_t number = omp_get_thread_num(), count = omp_get_num_threads();
-    d->work(d->task, d->items * number / count, d->items * (number + 1) / count);
+static inline void take_chunks(void *argument) {
+    Division *d = argument;
+    const int64_t own = omp_get_thread_num();
+    for (int64_t i = 0; i < d->parts; i++) {
+        const int64_t part = (own + i) % d->parts, end = d->items * (part + 1) / d->parts;
+        int64_t first;
+        while ((first = atomic_fetch_add_explicit(&d->part[part].next, d->chunk, memory_order_relaxed)) < end)
+            d->work(d->task, first, first + d->chunk < end ? first + d->chunk : end);
+    }
 }
 
-/* `items` divided among `threads`; each item's result is the same whoever computes it. */
-static inline int64_t divide(Work work, const void *task, int64_t items, int64_t threads) {
-    Division division = {work, task, items};
+/* `items` divided among `threads` of torch's own, which would otherwise keep their cores from those of another pool
+ * while they wait for the next matrix product; each item's result is the same whoever computes it. */
+static inline int64_t divide(RangeWork work, const void *task, int64_t items, int64_t threads) {
     if (!calls_enter()) return CLOSED;
-    if (threads > 1 && items > 1 && GOMP_parallel && omp_get_thread_num && omp_get_num_threads)
-        GOMP_parallel(own_part, &division, (unsigned)threads, 0);
-    else
+    if (threads > 1 && items > 1 && GOMP_parallel && omp_get_thread_num) {
+        Division d;
+        d.work = work, d.task = task, d.items = items, d.parts = threads < MOST_PARTS ? threads : MOST_PARTS;
+        d.chunk = items / (d.parts * CHUNKS_OF_A_PART) + 1;
+        for (int64_t part = 0; part < d.parts; part++) atomic_init(&d.part[part].next, items * part / d.parts);
+        GOMP_parallel(take_chunks, &d, (unsigned)d.parts, 0);
+    } else {
         work(task, 0, items);
+    }
     calls_leave();
     return DONE;
 }

@@ -1,8 +1,9 @@
-"""The element-wise kernels of a training step, with checked arguments, and the twin of each in torch.
+"""The element-wise kernels of a training step, with checked arguments.
 
 `kernels` returns an immutable handle on one variant's kernels. Every method checks shapes, dtypes and layout
 before memory reaches C. Elements are float32 or bfloat16, arithmetic is float32, and a result does not depend on
-the number of threads. `TorchElementwise` is the readable twin, with the same methods.
+the number of threads. Where no kernels were compiled, `model.backend` computes the same in torch; the tests have a
+readable twin of each method.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from headwater.native.dispatch import chosen, extension, failure
 
@@ -162,7 +162,8 @@ class Kernels:
         rows = out.transpose(1, 2)
         _require("out", rows, (_HALF,), (texts, time, heads, size))
         _require("sums", sums, (_FLOAT,), (texts, heads, time))
-        _require("gradient", gradient.contiguous(), (_HALF,), tuple(query.shape))
+        if gradient.shape != query.shape:
+            raise ValueError(f"gradient is {_said(gradient)}, expected the shape {tuple(query.shape)}")
         strides = torch.tensor([*query.stride()[:3], *gradient.stride()[:3]])
         grads = [torch.empty_like(rows) for _ in range(3)]
         self._call("attend", query, key, value, gradient, rows, sums, *grads, strides, texts, heads, time, size)
@@ -226,100 +227,6 @@ def kernels(variant: str | None = None) -> Kernels | None:
     name = chosen(variant)
     library = extension(name) if name else None
     return Kernels(library, name) if library is not None and name is not None else None
-
-
-class TorchElementwise:
-    """The same methods in torch: what each kernel means."""
-
-    def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
-        """See Kernels."""
-        if gradient is None:
-            return functional.gelu(x, approximate="tanh")
-        return torch.ops.aten.gelu_backward(gradient, x, approximate="tanh")
-
-    def norm(
-        self, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """See Kernels."""
-        variance, mean = torch.var_mean(x.flatten(0, -2), dim=-1, correction=0)
-        return (
-            functional.layer_norm(x, weight.shape, weight, bias, epsilon).to(dtype),
-            mean,
-            (variance + epsilon).rsqrt(),
-        )
-
-    def norm_gradient(
-        self, gradient: Tensor, x: Tensor, weight: Tensor, means: Tensor, deviations: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """See Kernels."""
-        flat = gradient.float().flatten(0, -2)
-        y = (x.flatten(0, -2) - means[:, None]) * deviations[:, None]
-        weighted = flat * weight
-        along = weighted - weighted.mean(-1, keepdim=True) - y * (weighted * y).mean(-1, keepdim=True)
-        return (deviations[:, None] * along).view(x.shape), (flat * y).sum(0), flat.sum(0)
-
-    def sum_to(self, total: Tensor, part: Tensor, out: Tensor) -> Tensor:
-        """See Kernels."""
-        return out.copy_((total.flatten() + part.flatten()).view(out.shape))
-
-    def softmax_(self, scores: Tensor, scale: float) -> None:
-        """See Kernels."""
-        queries, keys = scores.shape[-2:]
-        hidden = torch.ones(queries, keys, dtype=torch.bool).triu(keys - queries + 1)
-        scores.copy_((scale * scores.float()).masked_fill(hidden, float("-inf")).softmax(-1))
-
-    def softmax_gradient_(self, gradient: Tensor, weights: Tensor, scale: float) -> None:
-        """See Kernels."""
-        mean = (gradient.float() * weights.float()).sum(-1, keepdim=True)
-        gradient.copy_(scale * weights.float() * (gradient.float() - mean))
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """See Kernels."""
-        scores = query.float() @ key.float().transpose(2, 3) / query.shape[-1] ** 0.5
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(hidden, float("-inf"))
-        return (scores.softmax(-1) @ value.float()).to(value.dtype), scores.logsumexp(-1)
-
-    def attend_gradient(
-        self, gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, sums: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """See Kernels."""
-        q, k, v, upstream = (x.float() for x in (query, key, value, gradient))
-        scale = query.shape[-1] ** -0.5
-        weights = (scale * q @ k.transpose(2, 3) - sums[..., None]).exp().tril()
-        slopes = scale * weights * (upstream @ v.transpose(2, 3) - (upstream * out.float()).sum(-1, keepdim=True))
-        grads = (slopes @ k, slopes.transpose(2, 3) @ q, weights.transpose(2, 3) @ upstream)
-        first, second, third = (grad.to(query.dtype) for grad in grads)
-        return first, second, third
-
-    def loss_gradient_(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """See Kernels."""
-        probabilities = logits.float().log_softmax(-1)
-        loss = -(probabilities.gather(1, targets[:, None])[:, 0] * weights).sum()
-        one_hot = functional.one_hot(targets, logits.shape[1])
-        logits.copy_(weights[:, None] * (probabilities.exp() - one_hot))
-        return loss
-
-    def log_sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """See Kernels."""
-        return logits.logsumexp(1), logits.amax(1)
-
-    def sum_of_squares(self, x: Tensor) -> Tensor:
-        """See Kernels."""
-        return x.double().square().sum()
-
-    def adam_(
-        self, weight: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], copy: Tensor | None, step: AdamStep
-    ) -> None:
-        """See Kernels."""
-        first, second = moments
-        scaled = step.scale * gradient.float()
-        first.lerp_(scaled, 1 - step.betas[0])
-        second.mul_(step.betas[1]).addcmul_(scaled, scaled, value=1 - step.betas[1])
-        denominator = second.sqrt() * step.correction + step.epsilon
-        weight.mul_(step.keep).addcdiv_(first, denominator, value=-step.rate)
-        if copy is not None:
-            copy.copy_(weight)
 
 
 def _is_half(tensor: Tensor) -> bool:

@@ -14,7 +14,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_SLEEP = 20000, SLICE_OF_A_THREAD = 4 };
+enum { SPINS_BEFORE_YIELD = 2000, SPINS_BEFORE_REST = 2500, SPINS_BEFORE_SLEEP = 20000, SLICE_OF_A_THREAD = 4 };
 
 static struct {
     _Atomic uint64_t state;
@@ -25,14 +25,14 @@ static struct {
     int helpers;
     pthread_t helper[MOST_THREADS];
     _Atomic int64_t numbers, serving; /* each call takes a number; the call that is served has the pool */
-    _Atomic int64_t items;            /* that have run, of all calls */
-    int64_t longest_wait;             /* the most items that ran while a call waited */
+    _Atomic int resting;              /* whether the call sleeps until its slice is done */
     pthread_mutex_t call, sleep;
-    pthread_cond_t turn, wake;
+    pthread_cond_t turn, wake, finished;
 } pool = {.call = PTHREAD_MUTEX_INITIALIZER,
           .sleep = PTHREAD_MUTEX_INITIALIZER,
           .turn = PTHREAD_COND_INITIALIZER,
-          .wake = PTHREAD_COND_INITIALIZER};
+          .wake = PTHREAD_COND_INITIALIZER,
+          .finished = PTHREAD_COND_INITIALIZER};
 
 static _Thread_local int gives_way;
 
@@ -44,6 +44,12 @@ static void relax(void) {
 #endif
 }
 
+static void wake_all(pthread_cond_t *condition) {
+    pthread_mutex_lock(&pool.sleep);
+    pthread_cond_broadcast(condition);
+    pthread_mutex_unlock(&pool.sleep);
+}
+
 static int take_item(int thread) {
     uint64_t state = atomic_load_explicit(&pool.state, memory_order_acquire);
     while ((uint32_t)state != 0) {
@@ -52,7 +58,8 @@ static int take_item(int thread) {
         const Work work = atomic_load_explicit(&pool.work, memory_order_relaxed);
         const int64_t end = atomic_load_explicit(&pool.end, memory_order_relaxed);
         work(atomic_load_explicit(&pool.task, memory_order_relaxed), end - (int64_t)(uint32_t)state, thread);
-        atomic_fetch_add_explicit(&pool.done, 1, memory_order_release);
+        atomic_fetch_add(&pool.done, 1);
+        if (atomic_load(&pool.resting)) wake_all(&pool.finished);
         return 1;
     }
     return 0;
@@ -78,18 +85,10 @@ static void *help(void *number) {
     return NULL;
 }
 
-static void wake_all(void) {
-    pthread_mutex_lock(&pool.sleep);
-    pthread_cond_broadcast(&pool.wake);
-    pthread_mutex_unlock(&pool.sleep);
-}
-
 static void take_turn(int helpers) {
     pthread_mutex_lock(&pool.call);
-    const int64_t number = atomic_fetch_add(&pool.numbers, 1), before = atomic_load(&pool.items);
+    const int64_t number = atomic_fetch_add(&pool.numbers, 1);
     while (atomic_load(&pool.serving) != number) pthread_cond_wait(&pool.turn, &pool.call);
-    const int64_t waited = atomic_load(&pool.items) - before;
-    if (waited > pool.longest_wait) pool.longest_wait = waited;
     pthread_mutex_unlock(&pool.call);
     pool.limit = helpers;
 }
@@ -99,6 +98,15 @@ static void end_turn(void) {
     atomic_fetch_add(&pool.serving, 1);
     pthread_cond_broadcast(&pool.turn);
     pthread_mutex_unlock(&pool.call);
+}
+
+/* Leave this thread's core to the helper that the system has suspended within an item. */
+static void rest(int64_t items) {
+    pthread_mutex_lock(&pool.sleep);
+    atomic_store(&pool.resting, 1);
+    while (atomic_load(&pool.done) < items) pthread_cond_wait(&pool.finished, &pool.sleep);
+    atomic_store(&pool.resting, 0);
+    pthread_mutex_unlock(&pool.sleep);
 }
 
 static void run_slice(Work work, const void *task, int64_t first, int64_t items) {
@@ -112,11 +120,12 @@ static void run_slice(Work work, const void *task, int64_t first, int64_t items)
     atomic_store(&pool.done, 0);
     const uint64_t serial = (atomic_load(&pool.state) >> 32) + 1;
     atomic_store(&pool.state, serial << 32 | (uint64_t)items);
-    if (atomic_load(&pool.sleeping)) wake_all();
+    if (atomic_load(&pool.sleeping)) wake_all(&pool.wake);
     while (take_item(0)) {}
     for (int spins = 0; atomic_load_explicit(&pool.done, memory_order_acquire) < items; spins++) {
         if (spins < SPINS_BEFORE_YIELD) relax();
-        else sched_yield();
+        else if (spins < SPINS_BEFORE_REST) sched_yield();
+        else rest(items);
     }
 }
 
@@ -128,16 +137,14 @@ void pool_run(Work work, const void *task, int64_t items) {
             end_turn();
             take_turn(helpers);
         }
-        const int64_t count = items - first < slice ? items - first : slice;
-        run_slice(work, task, first, count);
-        atomic_fetch_add(&pool.items, count);
+        run_slice(work, task, first, items - first < slice ? items - first : slice);
     }
 }
 
 /* Called when the last call is over and no other can begin. */
 static void stop(void) {
     atomic_store(&pool.stopping, 1);
-    wake_all();
+    wake_all(&pool.wake);
     for (int i = 0; i < pool.helpers; i++) pthread_join(pool.helper[i], NULL);
     pool.helpers = 0;
 }
@@ -146,12 +153,14 @@ static void after_fork(void) { /* a child has none of its parent's threads */
     pool.helpers = pool.limit = 0;
     atomic_store(&pool.state, 0);
     atomic_store(&pool.sleeping, 0);
+    atomic_store(&pool.resting, 0);
     atomic_store(&pool.numbers, 0);
     atomic_store(&pool.serving, 0);
     pthread_mutex_init(&pool.call, NULL);
     pthread_mutex_init(&pool.sleep, NULL);
     pthread_cond_init(&pool.turn, NULL);
     pthread_cond_init(&pool.wake, NULL);
+    pthread_cond_init(&pool.finished, NULL);
 }
 
 __attribute__((constructor)) static void prepare(void) {
@@ -179,12 +188,3 @@ void pool_end(void) {
 
 /* Whether the calls of this thread give way to those of others from now on. */
 EXPORT void headwater_give_way(int64_t does) { gives_way = does != 0; }
-
-/* The most items of other calls that ran while one call waited for the pool, since this was last asked. */
-EXPORT int64_t headwater_longest_wait(void) {
-    pthread_mutex_lock(&pool.call);
-    const int64_t longest = pool.longest_wait;
-    pool.longest_wait = 0;
-    pthread_mutex_unlock(&pool.call);
-    return longest;
-}

@@ -6,8 +6,8 @@
 #include "calls.h"
 #include "transformer.h"
 
-/* STEP: bytes of weights that are multiplied together: 64 outputs by 1 (float32), 2, 4 or 8 (int4) inputs. */
-enum { MOST_ROWS = 6, ROWS_OF_AN_ITEM = 96, STEP = 4 * GROUP, STEPS = 64, AHEAD = 4096, INT4_BYTES = PART * GROUP / 2 + 2 * GROUP };
+/* ADDED_ROWS: the most rows that are added up together. STEP: bytes of weights that are multiplied together: 64 outputs by 1 (float32), 2, 4 or 8 (int4) inputs. */
+enum { ADDED_ROWS = 6, ROWS_OF_AN_ITEM = 96, STEP = 4 * PANEL, STEPS = 64, AHEAD = 4096, INT4_BYTES = PART * PANEL / 2 + 2 * PANEL };
 
 /* ---- outputs ---- */
 
@@ -43,15 +43,15 @@ static void deliver_head(const Target *to, int64_t row, int64_t which, int64_t h
 }
 
 /* The 64 outputs of a panel for rows from `row`: each goes to the query, key or value of its head. */
-static void deliver_heads(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]) {
+static void deliver_heads(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][PANEL]) {
     const Model *m = to->model;
-    uint16_t halves[rows][GROUP];
+    uint16_t halves[rows][PANEL];
     for (int64_t r = 0; r < rows && m->kind != FP32; r++)
-        for (int i = 0; i < GROUP; i += LANES) store_halves(halves[r] + i, load_floats(line[r] + i));
-    int64_t which = panel * GROUP / m->width, column = panel * GROUP % m->width;
+        for (int i = 0; i < PANEL; i += LANES) store_halves(halves[r] + i, load_floats(line[r] + i));
+    int64_t which = panel * PANEL / m->width, column = panel * PANEL % m->width;
     int64_t head = column / m->head, first = column % m->head;
-    for (int64_t i = 0; i < GROUP && which < 3;) { /* the rest is padding */
-        const int64_t left = m->head - first, count = left < GROUP - i ? left : GROUP - i;
+    for (int64_t i = 0; i < PANEL && which < 3;) { /* the rest is padding */
+        const int64_t left = m->head - first, count = left < PANEL - i ? left : PANEL - i;
         for (int64_t r = 0; r < rows; r++)
             deliver_head(to, row + r, which, head, first, count, line[r] + i, halves[r] + i);
         i += count, first = 0;
@@ -59,16 +59,16 @@ static void deliver_heads(const Target *to, int64_t row, int64_t rows, int64_t p
     }
 }
 
-void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]) {
+void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][PANEL]) {
     const Model *m = to->model;
     const Matrix *a = to->matrix;
-    for (int i = 0; i < GROUP; i += LANES) {
-        const Floats scale = a->kind == INT8 ? load_floats(a->scale + panel * GROUP + i) : all(1.0f);
-        const Floats bias = a->bias ? load_floats(a->bias + panel * GROUP + i) : (Floats){0};
+    for (int i = 0; i < PANEL; i += LANES) {
+        const Floats scale = a->kind == INT8 ? load_floats(a->scale + panel * PANEL + i) : all(1.0f);
+        const Floats bias = a->bias ? load_floats(a->bias + panel * PANEL + i) : (Floats){0};
         for (int64_t r = 0; r < rows; r++) {
             Floats y = load_floats(line[r] + i) * scale + bias;
             if (to->purpose == RESIDUAL) {
-                float *x = m->residual + (row + r) * m->padded + panel * GROUP + i;
+                float *x = m->residual + (row + r) * m->padded + panel * PANEL + i;
                 store_floats(x, load_floats(x) + y);
             } else {
                 if (to->purpose == GELU) y = y * gelu_gate(y);
@@ -77,11 +77,11 @@ void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float l
         }
     }
     if (to->purpose == QUERY_KEY_VALUE) deliver_heads(to, row, rows, panel, line);
-    const int64_t columns = to->columns - panel * GROUP; /* the rest is padding */
+    const int64_t columns = to->columns - panel * PANEL; /* the rest is padding */
     for (int64_t r = 0; r < rows; r++) {
         if (to->purpose == LOGITS && columns > 0)
-            memcpy(to->logits + (row + r) * to->stride + panel * GROUP, line[r],
-                   (size_t)(columns < GROUP ? columns : GROUP) * sizeof **line);
+            memcpy(to->logits + (row + r) * to->stride + panel * PANEL, line[r],
+                   (size_t)(columns < PANEL ? columns : PANEL) * sizeof **line);
         if (to->purpose == GELU) {
             Row64 y;
             memcpy(&y, line[r], sizeof y);
@@ -99,7 +99,7 @@ typedef struct {
     int64_t row, input, steps;
     const char *ahead; /* what a pass over the block prefetches, and how many bytes further at each step */
     int64_t advance;
-    float (*line)[GROUP];
+    float (*line)[PANEL];
 } Block;
 
 /* Vectors of a panel that R rows add up at once: as many as there are registers for. */
@@ -113,7 +113,7 @@ ALWAYS int strip(int R) {
 #endif
 }
 
-ALWAYS void prefetch(const int lines, const char **ahead, int64_t advance) {
+ALWAYS void prefetch_lines(const int lines, const char **ahead, int64_t advance) {
     for (int line = 0; line < lines; line++) __builtin_prefetch(*ahead + 64 * line, 0, 3);
     *ahead += advance;
 }
@@ -122,15 +122,15 @@ ALWAYS void prefetch(const int lines, const char **ahead, int64_t advance) {
 ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int lines, int first) {
     const int64_t inputs = b->x->inputs, row = b->row, advance = b->advance;
     const char *ahead = b->ahead + first / C * b->steps * advance;
-    float(*line)[GROUP] = b->line;
+    float(*line)[PANEL] = b->line;
     if (kind == FP32 || kind == BF16) {
         const char *w = b->weight + 4 * first * LANES;
-        Floats sum[MOST_ROWS][PARTS];
+        Floats sum[ADDED_ROWS][PARTS];
         for (int r = 0; r < R; r++)
             for (int c = 0; c < C; c++) sum[r][c] = load_floats(line[r] + (first + c) * LANES);
         int64_t i = 0;
         do { /* there is a step: a loop that might have none makes GCC copy the sums */
-            prefetch(lines, &ahead, advance);
+            prefetch_lines(lines, &ahead, advance);
             if (kind == BF16 && BF16_PRODUCTS) {
                 const uint16_t *in = (const uint16_t *)b->x->values + row * inputs + b->input + 2 * i;
                 Ints v[PARTS];
@@ -160,18 +160,18 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
     }
     /* The registers hold a group's whole numbers; what they add up to stays in the first cache. */
     const int8_t *in = (const int8_t *)b->x->values + row * inputs;
-    const int64_t groups = inputs / GROUP, size = kind == INT8 ? GROUP : PART;
+    const int64_t groups = inputs / SCALE_GROUP, size = kind == INT8 ? SCALE_GROUP : PART;
     const char *w = b->weight;
     for (int64_t i = b->input; i < b->input + b->steps * (kind == INT8 ? 4 : 8); i += size) {
-        Ints whole[MOST_ROWS][PARTS];
+        Ints whole[ADDED_ROWS][PARTS];
         for (int r = 0; r < R; r++) {
             const int32_t *sums = b->x->sums + 2 * (row + r) * groups + i / PART;
             const int32_t start = kind == INT8 ? -WEIGHT_ZERO * (sums[0] + sums[1]) : -8 * sums[0];
             for (int c = 0; c < C; c++) whole[r][c] = start - (Ints){0};
         }
         if (kind == INT8) {
-            for (int j = 0; j < GROUP; j += 4, w += STEP) {
-                prefetch(lines, &ahead, advance);
+            for (int j = 0; j < SCALE_GROUP; j += 4, w += STEP) {
+                prefetch_lines(lines, &ahead, advance);
                 for (int c = 0; c < C; c++) {
                     const Ints v = load_ints(w + 4 * (first + c) * LANES);
                     for (int r = 0; r < R; r++) add_bytes(&whole[r][c], v, four_bytes(in + r * inputs + i + j));
@@ -180,7 +180,7 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
             }
         } else {
             for (int j = 0; j < PART; j += 8, w += STEP) {
-                prefetch(lines, &ahead, advance);
+                prefetch_lines(lines, &ahead, advance);
                 for (int c = 0; c < C; c++) {
                     const Ints v = load_ints(w + 4 * (first + c) * LANES);
                     const Ints low = v & 0x0f0f0f0f, high = (Ints)((Words)v >> 4) & 0x0f0f0f0f;
@@ -192,7 +192,7 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
             }
         }
         for (int r = 0; r < R; r++) {
-            const Floats scale = all(b->x->scales[(row + r) * groups + i / GROUP]);
+            const Floats scale = all(b->x->scales[(row + r) * groups + i / SCALE_GROUP]);
             for (int c = 0; c < C; c++) {
                 float *place = line[r] + (first + c) * LANES;
                 const Floats value = __builtin_convertvector(whole[r][c], Floats);
@@ -200,7 +200,7 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
                 store_floats(place, multiply_add(value, by, load_floats(place)));
             }
         }
-        if (kind == INT4) w += 2 * GROUP;
+        if (kind == INT4) w += 2 * PANEL;
         __asm__ volatile("" : : "r"(line) : "memory"); /* else they are promoted to registers and spilt */
     }
 }
@@ -232,9 +232,9 @@ EACH_KIND(2)
     { add_up_##KIND##_1_##ROUNDS, add_up_##KIND##_2_##ROUNDS, add_up_##KIND##_3_##ROUNDS,                             \
       add_up_##KIND##_4_##ROUNDS, add_up_##KIND##_5_##ROUNDS, add_up_##KIND##_6_##ROUNDS }
 #if TILES
-static const AddUp ADDERS[3][1][MOST_ROWS] = {{NAMES(FP32, 0)}, {NAMES(FP32, 1)}, {NAMES(FP32, 2)}};
+static const AddUp ADDERS[3][1][ADDED_ROWS] = {{NAMES(FP32, 0)}, {NAMES(FP32, 1)}, {NAMES(FP32, 2)}};
 #else
-static const AddUp ADDERS[3][4][MOST_ROWS] = {
+static const AddUp ADDERS[3][4][ADDED_ROWS] = {
     {NAMES(FP32, 0), NAMES(BF16, 0), NAMES(INT8, 0), NAMES(INT4, 0)},
     {NAMES(FP32, 1), NAMES(BF16, 1), NAMES(INT8, 1), NAMES(INT4, 1)},
     {NAMES(FP32, 2), NAMES(BF16, 2), NAMES(INT8, 2), NAMES(INT4, 2)},
@@ -252,7 +252,7 @@ static void multiply_panel(const Target *to, int64_t panel, int64_t row, int64_t
     const int64_t step = a->kind == INT4 ? INT4_BYTES * together / PART : STEP;
     const int64_t steps = a->inputs / together, strips = PARTS / strip((int)((rows + rounds - 1) / rounds));
     const int64_t longest = rounds > 1 || strips > 1 ? STEPS : steps;
-    float line[ROWS_OF_AN_ITEM][GROUP] __attribute__((aligned(64)));
+    float line[ROWS_OF_AN_ITEM][PANEL] __attribute__((aligned(64)));
     memset(line, 0, (size_t)rows * sizeof *line);
     Block b = {.x = &to->in, .weight = (const char *)a->weight + panel * steps * step};
     b.advance = step / strips / (prefetching > 0 ? prefetching : 1);
@@ -278,7 +278,7 @@ static void multiply_item(const void *task, int64_t item, int thread) {
     const Target *to = task;
     const int64_t parts = row_parts(to->rows), panel = item / parts, part = item % parts;
     const int64_t first = to->rows * part / parts, rows = to->rows * (part + 1) / parts - first;
-    const int64_t rounds = (rows + MOST_ROWS - 1) / MOST_ROWS;
+    const int64_t rounds = (rows + ADDED_ROWS - 1) / ADDED_ROWS;
     if (LANES < 16 || rounds <= 4) {
         multiply_panel(to, panel, first, rows, rounds, rounds <= 4 ? rounds : 1);
         return;
@@ -297,7 +297,7 @@ void multiply(Target *to, int purpose, const Matrix *matrix, const Operand *in, 
         return;
     }
 #endif
-    pool_run(multiply_item, to, matrix->outputs / GROUP * row_parts(rows));
+    pool_run(multiply_item, to, matrix->outputs / PANEL * row_parts(rows));
 }
 
 /* ---- a matrix by itself ---- */
@@ -305,10 +305,10 @@ void multiply(Target *to, int purpose, const Matrix *matrix, const Operand *in, 
 static void round_row(const void *task, int64_t row, int thread) {
     const Target *to = task;
     (void)thread;
-    for (int64_t group = 0; group < to->out.inputs / GROUP; group++) {
+    for (int64_t group = 0; group < to->out.inputs / SCALE_GROUP; group++) {
         Row64 x;
         for (int c = 0; c < PARTS; c++)
-            x.part[c] = load_floats(to->given + row * to->out.inputs + group * GROUP + LANES * c);
+            x.part[c] = load_floats(to->given + row * to->out.inputs + group * SCALE_GROUP + LANES * c);
         store_operand_as(&to->out, to->model->kind, row, group, &x);
     }
 }

@@ -9,10 +9,10 @@
 
 /* BLOCK: inputs of a block, ROUND: rows that pass over it together, LINE: bytes of 64 weights of one input or more,
  * HALF: of 32. */
-enum { ITEM_ROWS = 256, BLOCK = 256, ROUND = 2 * TILE_ROWS, LINE = 4 * GROUP, HALF = LINE / 2 };
-enum { INT4_PART = PART * GROUP / 2 + 2 * GROUP, TILE_PARTS = 16 / LANES };
+enum { ITEM_ROWS = 256, BLOCK = 256, ROUND = 2 * TILE_ROWS, LINE = 4 * PANEL, HALF = LINE / 2 };
+enum { INT4_PART = PART * PANEL / 2 + 2 * PANEL, TILE_PARTS = 16 / LANES };
 
-typedef float Line[GROUP];
+typedef float Line[PANEL];
 
 /* What passes over a block prefetch of the next one: so many lines at each step. */
 typedef struct {
@@ -93,8 +93,8 @@ ALWAYS Floats add_scaled(Floats sum, const int32_t *whole, Floats scale, const u
 }
 
 ALWAYS Group group_at(const Operand *x, int kind, int64_t row, int64_t input, const char *w, const uint16_t *by) {
-    const int64_t groups = x->inputs / GROUP, group = input / GROUP;
-    return (Group){(const char *)x->values + (row / TILE_ROWS * groups + group) * TILE_BYTES + input % GROUP, w,
+    const int64_t groups = x->inputs / SCALE_GROUP, group = input / SCALE_GROUP;
+    return (Group){(const char *)x->values + (row / TILE_ROWS * groups + group) * TILE_BYTES + input % SCALE_GROUP, w,
                    x->scales + row * groups + group, kind == INT4 ? by : NULL, groups};
 }
 
@@ -107,7 +107,7 @@ typedef struct {
 
 /* 16 rows by 64 outputs, with the sums of 16 outputs in registers. */
 ALWAYS void add_sixteen(const Bytes *b, int kind, int64_t row, Line *line, Ahead *ahead) {
-    const int64_t size = kind == INT8 ? GROUP : PART, step = size * GROUP;
+    const int64_t size = kind == INT8 ? SCALE_GROUP : PART, step = size * PANEL;
     for (int tile = 0; tile < 4; tile++) {
         Floats sum[TILE_ROWS][TILE_PARTS];
         for (int r = 0; r < TILE_ROWS; r++)
@@ -133,8 +133,8 @@ ALWAYS void add_sixteen(const Bytes *b, int kind, int64_t row, Line *line, Ahead
 
 /* Fewer rows, with the sums in memory. */
 ALWAYS void add_fewer(const Bytes *b, int kind, int64_t row, int64_t rows, Line *line, Ahead *ahead) {
-    const int64_t size = kind == INT8 ? GROUP : PART, step = size * GROUP;
-    int32_t whole[TILE_ROWS][GROUP] __attribute__((aligned(64)));
+    const int64_t size = kind == INT8 ? SCALE_GROUP : PART, step = size * PANEL;
+    int32_t whole[TILE_ROWS][PANEL] __attribute__((aligned(64)));
     for (int64_t i = 0, n = 0; i < b->inputs; i += size, n++) {
         const Group g = group_at(b->x, kind, row, b->input + i, b->w + n * step, (const uint16_t *)(b->by + n * INT4_PART));
         prefetch(ahead);
@@ -147,7 +147,7 @@ ALWAYS void add_fewer(const Bytes *b, int kind, int64_t row, int64_t rows, Line 
         tile_add_bytes(2, 4, 6); tile_add_bytes(3, 4, 7);
         tile_store(2, whole[0] + 32, LINE); tile_store(3, whole[0] + 48, LINE);
         for (int64_t r = 0; r < rows; r++)
-            for (int c = 0; c < GROUP; c += LANES) {
+            for (int c = 0; c < PANEL; c += LANES) {
                 const Floats sum = load_floats(line[r] + c);
                 store_floats(line[r] + c, add_scaled(sum, whole[r] + c, all(g.scale[r * g.stride]), g.by ? g.by + c : NULL));
             }
@@ -201,19 +201,19 @@ static void bf16_panel(const Target *to, int64_t panel, int64_t row, int64_t row
 
 ALWAYS void bytes_panel(const Target *to, int kind, int64_t panel, int64_t row, int64_t rows) {
     const int64_t inputs = to->matrix->inputs;
-    const int64_t size = kind == INT8 ? inputs * GROUP : inputs / PART * INT4_PART;
+    const int64_t size = kind == INT8 ? inputs * PANEL : inputs / PART * INT4_PART;
     const char *w = (const char *)to->matrix->weight + panel * size;
     Line line[ITEM_ROWS] __attribute__((aligned(64)));
-    char bytes[kind == INT4 ? BLOCK * GROUP : 1] __attribute__((aligned(64)));
+    char bytes[kind == INT4 ? BLOCK * PANEL : 1] __attribute__((aligned(64)));
     memset(line, 0, (size_t)rows * sizeof *line);
     for (int64_t done = 0; done < inputs; done += BLOCK) {
         const int64_t left = inputs - done, count = left < BLOCK ? left : BLOCK;
-        const int64_t block = kind == INT8 ? count * GROUP : count / PART * INT4_PART;
-        const int64_t steps = count / (kind == INT8 ? GROUP : PART), sixteens = (rows + TILE_ROWS - 1) / TILE_ROWS;
+        const int64_t block = kind == INT8 ? count * PANEL : count / PART * INT4_PART;
+        const int64_t steps = count / (kind == INT8 ? SCALE_GROUP : PART), sixteens = (rows + TILE_ROWS - 1) / TILE_ROWS;
         Ahead ahead = ahead_of(w + block + (count == left ? (to->model->threads - 1) * size : 0), block,
                                steps * (rows < TILE_ROWS ? 1 : 4 * sixteens));
         if (kind == INT4) unpack(w, count / PART, bytes);
-        const Bytes b = {&to->in, kind == INT4 ? bytes : w, w + PART * GROUP / 2, done, count};
+        const Bytes b = {&to->in, kind == INT4 ? bytes : w, w + PART * PANEL / 2, done, count};
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
             const int64_t some = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
             if (some == TILE_ROWS) add_sixteen(&b, kind, row + r, line + r, &ahead);
@@ -228,7 +228,7 @@ static void tile_item(const void *task, int64_t item, int thread) {
     (void)thread;
     const Target *to = task;
     /* The panels of one part after the other: its inputs stay in the second cache. */
-    const int64_t parts = row_parts(to->rows), panels = to->matrix->outputs / GROUP;
+    const int64_t parts = row_parts(to->rows), panels = to->matrix->outputs / PANEL;
     const int64_t panel = item % panels, part = item / panels;
     const int64_t each = (to->rows + parts * ROUND - 1) / (parts * ROUND) * ROUND, row = part * each;
     const int64_t rows = to->rows - row < each ? to->rows - row : each;
@@ -243,6 +243,6 @@ static void tile_item(const void *task, int64_t item, int thread) {
     tile_end();
 }
 
-void multiply_on_tiles(Target *to) { pool_run(tile_item, to, to->matrix->outputs / GROUP * row_parts(to->rows)); }
+void multiply_on_tiles(Target *to) { pool_run(tile_item, to, to->matrix->outputs / PANEL * row_parts(to->rows)); }
 
 #endif

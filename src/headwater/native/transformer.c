@@ -41,10 +41,10 @@ static void normalise_row(const void *task, int64_t row, int thread) {
         }
         inverse = all(1.0f / sqrtf(sum_of(squares) / (float)width + (float)m->epsilon));
     }
-    for (int64_t group = 0; group < m->padded / GROUP; group++) {
+    for (int64_t group = 0; group < m->padded / SCALE_GROUP; group++) {
         Row64 y;
         for (int c = 0; c < PARTS; c++) {
-            const int64_t i = group * GROUP + LANES * c;
+            const int64_t i = group * SCALE_GROUP + LANES * c;
             y.part[c] = load_floats(x + i);
             if (to->weight) {
                 const Floats scaled = (y.part[c] - mean) * inverse;

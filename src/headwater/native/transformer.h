@@ -31,7 +31,7 @@
 enum { FP32, BF16, INT8, INT4 };
 enum { QUERY_KEY_VALUE, RESIDUAL, GELU, LOGITS };
 enum { BF16_PANEL = TILES ? 32 : 64 };
-enum { GROUP = 64, PART = 32, PAGE = 16, PARTS = GROUP / LANES, PAGE_PARTS = PAGE / LANES };
+enum { PANEL = 64, SCALE_GROUP = 64, PART = 32, PAGE = 16, PARTS = PANEL / LANES, PAGE_PARTS = PAGE / LANES };
 
 typedef struct {
     const void *weight;
@@ -108,7 +108,7 @@ ALWAYS char *operand_line(const Operand *out, int64_t row, int64_t line, int64_t
 
 /* Columns [64 group, 64 group + 64) of one row of an operand. */
 ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t group, const Row64 *x) {
-    const int64_t at = row * out->inputs + group * GROUP, groups = out->inputs / GROUP;
+    const int64_t at = row * out->inputs + group * SCALE_GROUP, groups = out->inputs / SCALE_GROUP;
     if (is_half(kind)) {
         for (int c = 0; c < PARTS; c++) {
             char *line = operand_line(out, row, 2 * group + 2 * c / PARTS, 2 * groups);
@@ -165,7 +165,7 @@ void round_rows(Target *to, const float *given, int64_t rows);
 void attention(Target *to, int64_t rows);
 
 /* The 64 outputs of a panel for rows from `row`: bias, and what else the purpose asks for. */
-void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][GROUP]);
+void deliver(const Target *to, int64_t row, int64_t rows, int64_t panel, float line[][PANEL]);
 void deliver_attended(const Target *to, int64_t row, int64_t head, const float *y);
 #if TILES
 void multiply_on_tiles(Target *to);
