@@ -260,6 +260,31 @@ def test_robots_txt_is_fetched_again_after_a_failure_or_a_day(
     assert len(asked) == 3, "each link at another time"
 
 
+def test_a_host_with_many_links_does_not_hold_up_the_others(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.corpus.web.fetch._TAKEN", 3)
+    urls = [web.url("giant", f"/story/{i}") for i in range(12)]
+    urls += [web.url(f"h{number}", "/story/1") for number in range(12)]  # behind all of the giant's
+    out = tmp_path / "pages"
+    found = fetch(make_links(tmp_path, urls), out, delay=0.1, hosts=2)
+    assert found["outcomes"] == {"page": 24}
+    order = [host for host, path, *_ in web.visits if path != "/robots.txt"]
+    assert order[0] == "giant", "the host that decides when the crawl ends begins first"
+    assert order.index("h11") < len(order) - 3, "the others are visited in its delays"
+    assert not list(out.glob(".queues*"))
+
+
+def test_rules_beyond_those_in_memory_are_not_requested_again(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.corpus.web.visit._ROBOTS_KEPT", 1)
+    urls = [web.url(host, path) for path in ("/story/1", "/ours/a", "/story/2") for host in ("fenced", "a", "b")]
+    found = fetch(make_links(tmp_path, urls), tmp_path / "pages")
+    assert found["outcomes"] == {"page": 8, "robots.txt forbids it": 1}
+    assert sorted(host for host, path, *_ in web.visits if path == "/robots.txt") == ["a", "b", "fenced"]
+
+
 def test_one_visit_at_a_time_with_a_delay(tmp_path: Path, web: Any) -> None:
     urls = [web.url(host, f"/story/{i}") for host in ("a", "b", "c", "slowly") for i in range(4)]
     found = fetch(make_links(tmp_path, [*urls, web.url("a", "/moved")]), tmp_path / "pages", delay=0.15)

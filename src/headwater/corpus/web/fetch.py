@@ -22,13 +22,15 @@ from typing import Any
 from headwater.corpus.web.crawl_log import JOURNAL, CrawlLog
 from headwater.corpus.web.fetch_config import FetchConfig
 from headwater.corpus.web.links import read_links
+from headwater.corpus.web.queues import HostLinks, HostQueues
 from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.corpus.web.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, resumable
 from headwater.storage import SILENT, Destination, Progress, Stage, folder_lock, storage_errors, write_json
 
 FUNNEL = "funnel.json"
-_AHEAD = 20_000  # links in memory that wait for their hosts
+_BEGUN = 20_000  # hosts that are being visited or wait for their delay
+_TAKEN = 50  # links of one host in memory
 
 
 @resumable()
@@ -64,8 +66,11 @@ def fetch_links(
         log = CrawlLog(out)
         try:
             progress.start("fetch", unit="links")
-            urls = (url for link in read_links(links) if (url := canonical_url(link["url"])))
-            asyncio.run(_Fetch(config, log, progress).run(urls))
+            queues = HostQueues(out, _waiting(links, log))
+            try:
+                asyncio.run(_Fetch(config, log, queues, progress).run())
+            finally:
+                queues.close()
         finally:
             log.close()
         if not log.links:
@@ -79,31 +84,54 @@ def fetch_links(
     return result
 
 
-class _Fetch:
-    """One loop that starts a visit to each host at its time."""
+def _waiting(links: str | Path, log: CrawlLog) -> Iterator[tuple[str, str]]:
+    """Yield (host, link) of each link that is not in the journal; record those that cannot be visited."""
+    for link in read_links(links):
+        if url := canonical_url(link["url"]):
+            if not log.has(url):
+                yield host_of(url), url
+        elif not log.has(link["url"]):
+            log.refuse(link["url"], "no http(s) URL")
 
-    def __init__(self, config: FetchConfig, log: CrawlLog, progress: Progress) -> None:
-        self._config, self._log, self._progress = config, log, progress
-        # Waiting links of each host that is scheduled or visited: (link, previous attempts).
-        self._hosts: dict[str, deque[tuple[str, int]]] = {}
+
+class _Host:
+    """The waiting links of a host that is scheduled or visited: (link, previous attempts)."""
+
+    def __init__(self, links: HostLinks) -> None:
+        self.waiting: deque[tuple[str, int]] = deque()
+        self._next, self._last = links.first, links.last
+
+    def take(self, queues: HostQueues) -> bool:
+        """Read more links if none is in memory; return whether one waits."""
+        if not self.waiting and self._next <= self._last:
+            end = min(self._next + _TAKEN - 1, self._last)
+            self.waiting.extend((url, 0) for url in queues.read(self._next, end))
+            self._next = end + 1
+        return bool(self.waiting)
+
+
+class _Fetch:
+    """Visits hosts in parallel, each in turn: a visit, then the host's delay."""
+
+    def __init__(self, config: FetchConfig, log: CrawlLog, queues: HostQueues, progress: Progress) -> None:
+        self._config, self._log, self._queues, self._progress = config, log, queues, progress
+        self._hosts: dict[str, _Host] = {}  # those begun and not finished
         self._failures: Counter[str] = Counter()  # consecutive links without an answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
-        self._order = self._waiting = self._visits = 0
-        self._exhausted = False
+        self._order = self._visits = 0
 
-    async def run(self, urls: Iterator[str]) -> None:
-        """Visit all `urls` that are not in the journal."""
+    async def run(self) -> None:
+        """Visit all links of the queues."""
         self._changed = asyncio.Event()
         try:
-            async with Visitor(self._config) as visitor, asyncio.TaskGroup() as visits:
+            async with Visitor(self._config, self._queues) as visitor, asyncio.TaskGroup() as visits:
                 while True:
-                    self._refill(urls, visitor)
                     free = self._config.hosts - self._visits
-                    while self._ready and free and self._ready[0][0] <= time.monotonic():
+                    while free and (self._is_due() or self._begin_host(visitor)):
                         visits.create_task(self._visit(visitor, heapq.heappop(self._ready)[2]))
                         self._visits += 1
                         free -= 1
-                    if self._exhausted and not self._ready and not self._visits:
+                    if not self._ready and not self._visits:
                         break
                     self._changed.clear()
                     wait = max(0.001, self._ready[0][0] - time.monotonic()) if self._ready and free else None
@@ -113,11 +141,24 @@ class _Fetch:
         except BaseExceptionGroup as failed:  # visits that raised; the others were cancelled
             raise failed.exceptions[0] from None
 
+    def _is_due(self) -> bool:
+        return bool(self._ready) and self._ready[0][0] <= time.monotonic()
+
+    def _begin_host(self, visitor: Visitor) -> bool:
+        """Schedule the next host of the queues; return whether one is due now."""
+        while len(self._hosts) < _BEGUN and (links := self._queues.next_host()):
+            self._hosts[links.host] = _Host(links)
+            self._schedule(links.host, visitor)
+            if self._is_due():
+                return True
+        return False
+
     async def _visit(self, visitor: Visitor, name: str) -> None:
         """Visit the next link of a host, record the outcome, and schedule the host again."""
-        waiting = self._hosts[name]
+        host = self._hosts[name]
+        host.take(self._queues)
+        waiting = host.waiting
         url, attempts = waiting.popleft()
-        self._waiting -= 1
         if self._failures[name] >= self._config.failures:
             self._log.refuse(url, "host gave no answer")
         else:
@@ -128,12 +169,11 @@ class _Fetch:
             except Refused as refusal:
                 if refusal.temporary and attempts < self._config.retries:
                     # Retry later. If a redirect led to another host, this host's other links need not wait.
-                    if refusal.host == name or not waiting:
+                    if refusal.host == name or not host.take(self._queues):
                         visitor.postpone(name, self._config.back_off * 4**attempts)
                         waiting.appendleft((url, attempts + 1))
                     else:
                         waiting.append((url, attempts + 1))
-                    self._waiting += 1
                 else:
                     if refusal.no_answer:
                         self._failures[name] += 1
@@ -144,7 +184,7 @@ class _Fetch:
                     else:
                         self._log.refuse(url, refusal.outcome)
         self._progress.advance(self._log.links, pages=self._log.pages, hosts=self._visits)
-        if waiting:
+        if host.take(self._queues):
             self._schedule(name, visitor)
         else:
             del self._hosts[name]
@@ -154,20 +194,3 @@ class _Fetch:
     def _schedule(self, name: str, visitor: Visitor) -> None:
         self._order += 1
         heapq.heappush(self._ready, (visitor.free_at(name), self._order, name))
-
-    def _refill(self, urls: Iterator[str], visitor: Visitor) -> None:
-        """Read links until enough are waiting."""
-        if self._exhausted or self._waiting > _AHEAD // 2:
-            return
-        for url in urls:
-            if self._log.has(url):
-                continue
-            name = host_of(url)
-            if name not in self._hosts:
-                self._hosts[name] = deque()
-                self._schedule(name, visitor)
-            self._hosts[name].append((url, 0))
-            self._waiting += 1
-            if self._waiting >= _AHEAD:
-                return
-        self._exhausted = True

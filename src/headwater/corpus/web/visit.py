@@ -23,6 +23,7 @@ from urllib.parse import urljoin, urlsplit
 
 from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
+from headwater.corpus.web.queues import HostQueues, RobotsFile
 from headwater.corpus.web.urls import PORTS, canonical_url, host_of
 from headwater.errors import require_extra
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _HEADER_BYTES = 64 * 1024  # of one header: security policies exceed aiohttp's default of 8 KiB
 _ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 requires at least 500 KiB
-_ROBOTS_KEPT = 20_000  # hosts
+_ROBOTS_KEPT = 4000  # origins whose rules are in memory; `HostQueues` has all on disk
 _ROBOTS_SECONDS = 24 * 3600.0  # how long one is cached (RFC 9309, section 2.4)
 _GATES_KEPT = 100_000  # hosts
 _DNS_SECONDS = 120.0  # for one name; resolvers usually give up sooner
@@ -84,7 +85,7 @@ class _Robots:
     rules: Any  # protego's, or None if everything is allowed
     delay: float
     until: float  # when, by the monotonic clock, robots.txt is requested again
-    failed: int = 0  # consecutive failed requests
+    failed: int  # consecutive failed requests
 
 
 def require_packages() -> None:
@@ -105,13 +106,13 @@ class _Gate:
 class Visitor:
     """Visits pages for a fetch. Use as an asynchronous context manager."""
 
-    def __init__(self, config: FetchConfig) -> None:
+    def __init__(self, config: FetchConfig, queues: HostQueues) -> None:
         import aiohttp
         import protego
 
         self._aiohttp: Any = aiohttp
         self._protego: Any = protego.Protego
-        self._config = config
+        self._config, self._queues = config, queues
         contact = f" (+{config.contact})" if config.contact else ""
         self._agent = f"Headwater/{version('headwater')}{contact}"
         self._robots: OrderedDict[str, _Robots] = OrderedDict()
@@ -194,17 +195,29 @@ class Visitor:
         try:
             async with lock:
                 known = self._robots.get(origin)
+                if known is None and (saved := self._queues.robots(origin)):
+                    known = self._parsed(saved)
                 if known is None or known.until <= time.monotonic():
-                    known = await self._ask_robots(origin, known.failed if known else 0)
-                    self._robots[origin] = known
-                    while len(self._robots) > _ROBOTS_KEPT:
-                        self._robots.popitem(last=False)
+                    fetched = await self._ask_robots(origin, known.failed if known else 0)
+                    self._queues.keep_robots(origin, fetched)
+                    known = self._parsed(fetched)
+                self._robots[origin] = known
+                self._robots.move_to_end(origin)
+                while len(self._robots) > _ROBOTS_KEPT:
+                    self._robots.popitem(last=False)
                 return known
         finally:
             if not lock.locked():
                 self._asking.pop(origin, None)
 
-    async def _ask_robots(self, origin: str, failed: int) -> _Robots:
+    def _parsed(self, file: RobotsFile) -> _Robots:
+        if file.body is None:
+            return _Robots(None, 0.0, file.until, file.failed)
+        rules = self._protego.parse(file.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
+        delay = rules.crawl_delay("Headwater")
+        return _Robots(rules, float(delay) if delay else 0.0, file.until, file.failed)
+
+    async def _ask_robots(self, origin: str, failed: int) -> RobotsFile:
         """Request robots.txt; `failed`: the number of consecutive failures before."""
         url = f"{origin}/robots.txt"
         for _ in range(self._config.redirects + 1):
@@ -217,12 +230,8 @@ class Visitor:
         until = time.monotonic() + _ROBOTS_SECONDS
         if answer.status >= 500 or answer.status == 429:
             # Requested again with each retry of the first link, then not for a day.
-            return _Robots(None, 0.0, until if failed >= self._config.retries else 0.0, failed + 1)
-        if answer.status != 200:
-            return _Robots(None, 0.0, until)
-        rules = self._protego.parse(answer.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
-        delay = rules.crawl_delay("Headwater")
-        return _Robots(rules, float(delay) if delay else 0.0, until)
+            return RobotsFile(until if failed >= self._config.retries else 0.0, failed + 1, None)
+        return RobotsFile(until, 0, answer.body if answer.status == 200 else None)
 
     async def _get(self, url: str, limit: int, *, pages_only: bool) -> Fetched:
         """Request a URL when its host may be visited; other requests to that host wait."""
