@@ -98,6 +98,7 @@ def links(
         ),
     ],
     out: OutOrUrl,
+    workers: Annotated[int, typer.Option(help="Number of worker processes, each for one dump.", min=1)] = 1,
     settings: Settings = None,
     keys: Annotated[bool, LINKS_KEYS] = False,
     as_json: AsJson = False,
@@ -107,7 +108,7 @@ def links(
     from headwater.corpus import LinksConfig, gather_links
 
     config = LinksConfig.build(parse_settings(settings or []), source="--set")
-    counts = gather_links(dumps, out, config, progress=terminal_progress())
+    counts = gather_links(dumps, out, config, workers=workers, progress=terminal_progress())
     removed = ", ".join(f"{rule} {count:,}" for rule, count in counts["removed"].items())
     text = (
         f"{out}: {counts['links']:,} links of {counts['submissions']:,} submissions; removed: {removed or 'none'}"
@@ -209,7 +210,7 @@ def _funnel_text(heading: str, funnel: dict[str, Any]) -> str:
         guessed = {name: count for name, count in funnel.get("encodings", {}).items() if mark in name}
         if guessed:
             lines.append(f"  {what}: {', '.join(f'{count:,} {name}' for name, count in guessed.items())}")
-    for what, entry in funnel.get("left_out", {}).items():
+    for what, entry in sorted(funnel.get("left_out", {}).items(), key=lambda named: -named[1]["count"]):
         first = f" (first: {entry['examples'][0][:80]})" if entry["examples"] else ""
         lines.append(f"  left out: {what}: {entry['count']:,}{first}")
     if replaced := funnel.get("replaced"):

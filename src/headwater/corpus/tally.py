@@ -33,7 +33,5 @@ class Tally:
                 self.add(name, example, 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return {name: {count, examples}}, the largest count first."""
-        return {
-            name: {"count": count, "examples": self.examples[name]} for name, count in self.counts.most_common()
-        }
+        """Return {name: {count, examples}}."""
+        return {name: {"count": count, "examples": self.examples[name]} for name, count in self.counts.items()}

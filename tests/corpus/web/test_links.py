@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from headwater.cli.main import main
 from headwater.corpus import LinksConfig, gather_links
-from headwater.corpus.web.links import apply_rules, read_links
+from headwater.corpus.web import links as links_module
+from headwater.corpus.web.links import LinkRules, read_links
 from headwater.corpus.web.urls import canonical_url, domain_name, page_key
 from headwater.errors import DataError, UsageError
+from headwater.storage import open_folder
 
 GOOD: dict[str, Any] = {
     "url": "http://example.com/story",
@@ -62,13 +64,13 @@ GOOD: dict[str, Any] = {
 )
 def test_each_rule(changes: dict[str, Any], rule: str) -> None:
     config = LinksConfig(blocked_subreddits=("blocked",))
-    assert apply_rules(GOOD | changes, config)[0] == rule
+    assert LinkRules(config).apply(GOOD | changes)[0] == rule
 
 
 def test_blocked_names_may_have_capitals() -> None:
     config = LinksConfig(blocked_hosts=("Example.com",), blocked_suffixes=(".PDF",))
-    assert apply_rules(GOOD, config)[0] == "not outbound"
-    assert apply_rules(GOOD | {"url": "http://example.org/story.pdf"}, config)[0] == "no text"
+    assert LinkRules(config).apply(GOOD)[0] == "not outbound"
+    assert LinkRules(config).apply(GOOD | {"url": "http://example.org/story.pdf"})[0] == "no text"
 
 
 @pytest.mark.parametrize(
@@ -184,6 +186,52 @@ def test_broken_lines_are_counted(tmp_path: Path) -> None:
     dump.write_text("\n".join([json.dumps(GOOD), "{broken", "[]", "3", "", json.dumps({"other": 1})]))
     found = gather_links([dump], tmp_path / "links")
     assert (found["links"], found["broken_lines"]) == (1, 4)
+
+
+def test_dumps_are_tasks_that_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dumps = [
+        write_dump(
+            tmp_path / f"RS-{n}.gz", [GOOD | {"url": f"http://example.com/{(i * n) % 50}"} for i in range(90)]
+        )
+        for n in range(4)
+    ]
+    sort, done = links_module._distribute, []
+
+    def stopping(dump: Path, *arguments: Any) -> None:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        sort(dump, *arguments)
+        done.append(dump)
+
+    monkeypatch.setattr(links_module, "_distribute", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        gather_links(dumps, tmp_path / "links")
+    monkeypatch.setattr(links_module, "_distribute", lambda *given: (done.append(given[0]), sort(*given))[1])
+    gather_links(dumps, tmp_path / "links")
+    assert done == dumps, "each once"
+    gather_links(dumps, tmp_path / "parallel", workers=2)
+    assert open_folder(tmp_path / "links").files == open_folder(tmp_path / "parallel").files
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_dump_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    pytest.importorskip("zstandard")
+    good = write_dump(tmp_path / "RS-1.gz", [GOOD])
+    (tmp_path / "RS-2.zst").write_bytes(b"\x28\xb5\x2f\xfd broken")
+    found = gather_links([good, tmp_path / "RS-2.zst"], tmp_path / "links")
+    assert found["links"] == 1
+    assert found["cut"][0].startswith("Left out: ")
+    assert "RS-2.zst" in found["cut"][0]
+
+
+def test_blocked_hosts_match_at_their_dots() -> None:
+    rules = LinkRules(LinksConfig(blocked_hosts=tuple(f"host{number}.org" for number in range(10_000))))
+    kept = {
+        rule for number in range(3000) if (rule := rules.apply(GOOD | {"url": f"http://a.b{number}.com/x"})[0])
+    }
+    assert kept == set()
+    assert rules.apply(GOOD | {"url": "http://www.host77.org/"})[0] == "not outbound"
+    assert rules.apply(GOOD | {"url": "http://myhost77.org/"})[0] == ""
 
 
 def test_no_partitions_are_refused() -> None:

@@ -6,19 +6,22 @@ threshold.
 
 Dumps differ by year: the score is a number or a text, or `ups` minus `downs`; `over_18` and `is_self` are missing
 or texts; times are numbers or texts. A line that is not JSON is counted and skipped. A dump that was cut short is
-used up to the cut, which is reported. Links are merged by page in partitions on disk, so that memory does not grow
-with the dumps. Their order depends only on the dumps.
+used up to the cut, which is reported. Each dump is a task: its links are sorted into partitions by page, which are
+then merged one after the other, so that memory does not grow with the dumps. The order of links depends only on
+the dumps.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, date, datetime
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic import Field
 
@@ -26,12 +29,25 @@ from headwater.config import Config
 from headwater.corpus.ordering import rank
 from headwater.corpus.tally import Tally
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
-from headwater.errors import DataError
-from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json
-from headwater.storage import SILENT, Destination, Progress, Stage, folder_files, list_source, write_json
+from headwater.corpus.workers import ATTEMPTS, WorkerDied, WorkerPool
+from headwater.errors import DataError, HeadwaterError, StorageError, resumable
+from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json
+from headwater.storage import (
+    SILENT,
+    Destination,
+    Progress,
+    Stage,
+    atomic_path,
+    folder_files,
+    folder_lock,
+    list_source,
+    storage_errors,
+    write_json,
+)
 
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
+_ACCOUNT = "account.json"  # of one dump
 SHARD_LINKS = 1_000_000
 NO_TEXT_SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
@@ -59,87 +75,132 @@ class LinksConfig(Config):
     """Number of partitions in which links are merged; each must fit in memory."""
 
 
+@resumable()
 def gather_links(
-    dumps: Sequence[str | Path], out: str | Path, config: LinksConfig | None = None, *, progress: Progress = SILENT
+    dumps: Sequence[str | Path],
+    out: str | Path,
+    config: LinksConfig | None = None,
+    *,
+    workers: int = 1,
+    progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Write the links folder `out` (Parquet, COLUMNS) unless it exists; return counts.
 
-    A dump may be the URL of a file, of a folder of dumps, or a pattern with `*`; `out` may be a URL.
+    A dump may be the URL of a file, of a folder of dumps, or a pattern with `*`; `out` may be a URL. The links of
+    each dump are kept in a hidden folder next to `out` until all are merged, so that the same command resumes. A
+    dump that cannot be read is left out if there are others.
+
     Keys: submissions, links, removed {rule: submissions}, examples {rule: [url or title, …]}, broken_lines,
-    cut [a sentence for each dump that ends early]. Raises DataError for a dump that cannot be read or contains no
-    submissions.
+    cut [a sentence for each dump that ends early or is left out]. Raises DataError if there are no submissions.
     """
     config = config or LinksConfig()
     destination = Destination(out)
-    inputs = {f"dump-{index}": dump for index, dump in enumerate(dumps)}
+    listings = {index: list_source(dump) for index, dump in enumerate(dumps) if is_remote(dump)}
+    inputs = {f"dump-{i}": listings[i].input if i in listings else dump for i, dump in enumerate(dumps)}
     moves = bool(destination.url)
     stage = Stage(destination.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=moves)
+    parts = stage.out.with_name(f".{stage.out.name}.parts")
     if destination.is_complete(stage, progress):
+        shutil.rmtree(parts, ignore_errors=True)  # of a run killed after its last step
         return destination.read_json(FUNNEL)
-    files: list[AnyFile] = []
-    for dump in dumps:
-        files += list_source(dump).paths() if is_remote(dump) else [Path(dump)]
-    with stage.write() as work:
-        progress.start("links", unit="submissions")
+    files: dict[Path, AnyFile] = {}  # by the folder of its links
+    for index, (dump, entry) in enumerate(zip(dumps, stage.inputs, strict=True)):
+        paths = listings[index].paths() if index in listings else [Path(dump)]
+        for number, path in enumerate(paths):
+            named = json.dumps([stage.config, entry.identity, number])
+            files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
+    progress.start("links", unit="submissions")
+    with storage_errors(stage.out):
+        parts.mkdir(parents=True, exist_ok=True)
+    with storage_errors(stage.out), folder_lock(parts):
+        try:
+            _sort_dumps(files, config, workers, progress)
+        except HeadwaterError:
+            if not any(part.is_dir() for part in files):
+                shutil.rmtree(parts)
+            raise
         funnel = _Funnel()
-        partitions = work / ".partitions"
-        partitions.mkdir()
-        _distribute(files, partitions, config, funnel, progress)
-        kept = _write(_merged(partitions), work)
-        shutil.rmtree(partitions)
-        result = funnel.result(kept)
-        write_json(work / FUNNEL, result)
-        for sentence in funnel.cut:
-            progress.note(sentence)
+        for part in files:
+            funnel.merge(read_json(part / _ACCOUNT))
         if not funnel.submissions:
+            shutil.rmtree(parts)
             raise DataError(
                 f"{', '.join(map(str, dumps))} contains no submissions",
                 expected="JSON lines with url, score and subreddit",
-                repair="Check that these are Reddit submission dumps",
+                repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
             )
-        progress.finish(f"{kept:,} links from {funnel.submissions:,} submissions")
+        with stage.write() as work:
+            kept = _write(_merged(list(files), config.partitions), work)
+            result = funnel.result(kept)
+            write_json(work / FUNNEL, result)
+        shutil.rmtree(parts)
+    for sentence in funnel.cut:
+        progress.note(sentence)
+    progress.finish(f"{kept:,} links from {funnel.submissions:,} submissions")
     destination.publish(progress)
     return result
 
 
-def apply_rules(submission: dict[str, Any], config: LinksConfig) -> tuple[str, dict[str, Any]]:
-    """Return (rule that removes a submission, its link); the rule is empty if the link is kept."""
-    url = canonical_url(str(submission.get("url") or ""))
-    created = _number(submission.get("created_utc"))
-    day = datetime.fromtimestamp(created, UTC).date() if created is not None and 0 < created < 2**33 else None
-    link: dict[str, Any] = {
-        "url": url,
-        "score": _score(submission),
-        "date": day.isoformat() if day else "",
-        "subreddit": str(submission.get("subreddit") or ""),
-    }
-    domain = str(submission.get("domain") or "")
-    is_self = submission.get("is_self")
-    if domain.startswith("self.") if is_self is None else _flag(is_self):
-        return "self post", link
-    if not url:
-        return "no http(s) URL", link
-    host = host_of(url).partition(":")[0]
-    if any(f".{host}".endswith(f".{blocked.lower()}") for blocked in config.blocked_hosts):
-        return "not outbound", link
-    if link["score"] < config.minimum_score:
-        return f"score below {config.minimum_score}", link
-    if not config.over_18 and _flag(submission.get("over_18")):
-        return "over 18", link
-    if link["subreddit"].lower() in {name.lower() for name in config.blocked_subreddits}:
-        return "blocked subreddit", link
-    if day is None or day > config.until:
-        return f"after {config.until}", link
-    if url.partition("?")[0].lower().endswith(tuple(suffix.lower() for suffix in config.blocked_suffixes)):
-        return "no text", link
-    return "", link
+class LinkRules:
+    """Decides which submissions a configuration keeps; a list of hosts costs the same at any length."""
+
+    def __init__(self, config: LinksConfig) -> None:
+        self._config = config
+        self._hosts = frozenset(host.lower() for host in config.blocked_hosts)
+        self._subreddits = frozenset(name.lower() for name in config.blocked_subreddits)
+        self._suffixes = tuple(suffix.lower() for suffix in config.blocked_suffixes)
+
+    def apply(self, submission: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return (rule that removes a submission, its link); the rule is empty if the link is kept."""
+        config = self._config
+        url = canonical_url(str(submission.get("url") or ""))
+        created = _number(submission.get("created_utc"))
+        day = datetime.fromtimestamp(created, UTC).date() if created is not None and 0 < created < 2**33 else None
+        link: dict[str, Any] = {
+            "url": url,
+            "score": _score(submission),
+            "date": day.isoformat() if day else "",
+            "subreddit": str(submission.get("subreddit") or ""),
+        }
+        domain = str(submission.get("domain") or "")
+        is_self = submission.get("is_self")
+        if domain.startswith("self.") if is_self is None else _flag(is_self):
+            return "self post", link
+        if not url:
+            return "no http(s) URL", link
+        labels = host_of(url).partition(":")[0].split(".")
+        if any(".".join(labels[start:]) in self._hosts for start in range(len(labels))):
+            return "not outbound", link
+        if link["score"] < config.minimum_score:
+            return f"score below {config.minimum_score}", link
+        if not config.over_18 and _flag(submission.get("over_18")):
+            return "over 18", link
+        if link["subreddit"].lower() in self._subreddits:
+            return "blocked subreddit", link
+        if day is None or day > config.until:
+            return f"after {config.until}", link
+        if url.partition("?")[0].lower().endswith(self._suffixes):
+            return "no text", link
+        return "", link
 
 
 class _Funnel:
+    """What one dump has, or all."""
+
     def __init__(self) -> None:
         self.submissions = self.broken = 0
         self.removed = Tally()
         self.cut: list[str] = []
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "removed": self.removed.to_dict()}
+
+    def merge(self, described: dict[str, Any]) -> None:
+        """Add what `to_dict` of the next dump returned."""
+        self.submissions += described["submissions"]
+        self.broken += described["broken"]
+        self.cut += described["cut"]
+        self.removed.merge(described["removed"])
 
     def result(self, links: int) -> dict[str, Any]:
         return {
@@ -169,27 +230,79 @@ def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
         funnel.cut.append(file.cut)
 
 
+def _sort_dumps(files: Mapping[Path, AnyFile], config: LinksConfig, workers: int, progress: Progress) -> None:
+    """Sort the links of each dump that is not done into partitions, in its folder."""
+    alone = len(files) == 1
+    missing = [(str(part), file, alone) for part, file in files.items() if not part.is_dir()]
+    total = sum(read_json(part / _ACCOUNT)["submissions"] for part in files if part.is_dir())
+    if workers == 1 or len(missing) <= 1:
+        handle = _dump_handler(json.dumps(config.to_dict()), lambda count: progress.advance(total + count))
+        for request in missing:
+            total += handle(request)
+        return
+    with WorkerPool(workers, "headwater.corpus.web.links:_dump_handler", json.dumps(config.to_dict())) as pool:
+        try:
+            for count in pool.replies(missing):
+                total += count
+                progress.advance(total)
+        except WorkerDied as died:
+            raise StorageError(
+                f"the worker that read {died.request[1]} died {ATTEMPTS} times",
+                repair="See whether memory ran out; what is complete is kept",
+            ) from None
+
+
+def _dump_handler(
+    settings: str, on_count: Callable[[int], None] = lambda count: None
+) -> Callable[[tuple[str, AnyFile, bool]], int]:
+    """Return what does a request (folder to write, dump, whether it is the only one); returns its submissions."""
+    config = LinksConfig.build(json.loads(settings))
+    rules = LinkRules(config)
+
+    def handle(request: tuple[str, AnyFile, bool]) -> int:
+        part, dump, alone = request
+        funnel = _Funnel()
+        with atomic_path(Path(part), folder=True) as work:
+            try:
+                _distribute(dump, work, rules, config.partitions, funnel, on_count)
+            except DataError as error:
+                if alone:
+                    raise
+                funnel.cut.append(f"Left out{' from there on' if funnel.submissions else ''}: {error}")
+            write_json(work / _ACCOUNT, funnel.to_dict())
+        return funnel.submissions
+
+    return handle
+
+
 def _distribute(
-    dumps: Sequence[AnyFile], folder: Path, config: LinksConfig, funnel: _Funnel, progress: Progress
+    dump: AnyFile,
+    folder: Path,
+    rules: LinkRules,
+    partitions: int,
+    funnel: _Funnel,
+    on_count: Callable[[int], None],
 ) -> None:
-    """Append every link that is kept to the partition of its page."""
-    handles = [(folder / f"{index:05d}.jsonl").open("w", encoding="utf-8") for index in range(config.partitions)]
-    try:
-        for dump in dumps:
-            for submission in _submissions(dump, funnel):
-                funnel.submissions += 1
-                if funnel.submissions % 10_000 == 0:
-                    progress.advance(funnel.submissions)
-                rule, link = apply_rules(submission, config)
-                if rule:
-                    shown = str(submission.get("url") or submission.get("title") or "")[:200]
-                    funnel.removed.add(rule, shown)
-                    continue
-                handle = handles[rank(0, page_key(link["url"])) % config.partitions]
-                handle.write(json.dumps(link) + "\n")
-    finally:
-        for handle in handles:
-            handle.close()
+    """Append every link of a dump that is kept to the partition of its page."""
+    with ExitStack() as opened:
+        handles: dict[int, IO[str]] = {}
+        for submission in _submissions(dump, funnel):
+            funnel.submissions += 1
+            if funnel.submissions % 10_000 == 0:
+                on_count(funnel.submissions)
+            rule, link = rules.apply(submission)
+            if rule:
+                funnel.removed.add(rule, str(submission.get("url") or submission.get("title") or "")[:200])
+                continue
+            number = rank(0, page_key(link["url"])) % partitions
+            if number not in handles:
+                path = folder / _partition(number)
+                handles[number] = opened.enter_context(path.open("w", encoding="utf-8"))
+            handles[number].write(json.dumps(link) + "\n")
+
+
+def _partition(number: int) -> str:
+    return f"{number:05d}.jsonl"
 
 
 def _write(links: Iterator[dict[str, Any]], out: Path) -> int:
@@ -210,18 +323,21 @@ def _write(links: Iterator[dict[str, Any]], out: Path) -> int:
     return total
 
 
-def _merged(partitions: Path) -> Iterator[dict[str, Any]]:
+def _merged(parts: Sequence[Path], partitions: int) -> Iterator[dict[str, Any]]:
     """Yield one link a page: its first URL, best and total score, first day."""
-    for path in sorted(partitions.iterdir()):
+    for number in range(partitions):
         pages: dict[str, dict[str, Any]] = {}
-        with path.open(encoding="utf-8") as handle:
-            for line in handle:
-                link = json.loads(line)
-                page = pages.setdefault(page_key(link["url"]), link | {"total_score": 0, "submissions": 0})
-                page["total_score"] += link["score"]
-                page["submissions"] += 1
-                page["score"] = max(page["score"], link["score"])
-                page["date"] = min(page["date"], link["date"])
+        for path in (part / _partition(number) for part in parts):
+            if not path.exists():
+                continue
+            with path.open(encoding="utf-8") as handle:
+                for line in handle:
+                    link = json.loads(line)
+                    page = pages.setdefault(page_key(link["url"]), link | {"total_score": 0, "submissions": 0})
+                    page["total_score"] += link["score"]
+                    page["submissions"] += 1
+                    page["score"] = max(page["score"], link["score"])
+                    page["date"] = min(page["date"], link["date"])
         yield from pages.values()
 
 
