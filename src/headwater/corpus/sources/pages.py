@@ -110,13 +110,11 @@ def _warc_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Pa
         raise DataError(f"{path} is not a WARC file, or empty", repair="Check the file, or fetch it again")
     if cut:
         notes.append(f"{path}: {cut:,} pages were cut short; the rest of them is used")
-    if pages := large.counts["pages"]:
-        first = (
-            f"{large.examples['pages'][0]} and {pages - 1:,} more are"
-            if pages > 1
-            else f"{large.examples['pages'][0]} is"
-        )
-        notes.append(f"{path}: {first} larger than {PAGE_BYTES:,} bytes and left out")
+    if count_large := large.counts["pages"]:
+        first = large.examples["pages"][0]
+        which = f"{first} is" if count_large == 1 else f"{first} and {count_large - 1:,} more are"
+        were = "was" if count_large == 1 else "were"
+        notes.append(f"{path}: {which} larger than {PAGE_BYTES:,} bytes and {were} left out")
     for coding, pages in sorted(packed.items()):
         notes.append(f"{path}: {counted(pages, 'page')} left out, as the encoding {coding} is not supported")
     if not _ends_whole(path, position):
