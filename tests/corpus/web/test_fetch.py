@@ -38,6 +38,7 @@ from headwater.corpus import (
 )
 from headwater.corpus.web.addresses import is_public
 from headwater.corpus.web.crawl_log import JOURNAL
+from headwater.corpus.web.queues import HostQueues, RobotsFile
 from headwater.corpus.web.visit import retry_after
 from headwater.errors import FolderError, UsageError
 from headwater.storage import open_folder
@@ -260,19 +261,29 @@ def test_robots_txt_is_fetched_again_after_a_failure_or_a_day(
     assert len(asked) == 3, "each link at another time"
 
 
-def test_a_host_with_many_links_does_not_hold_up_the_others(
+def test_links_wait_by_host_and_those_with_most_come_first(tmp_path: Path) -> None:
+    links = [("giant", f"g{number}") for number in range(7)]
+    links += [(host, f"{host}{number}") for number in range(2) for host in ("b", "a")]
+    queues = HostQueues(tmp_path, links)
+    found = [(host.host, list(queues.read(host.first, host.last))) for host in iter(queues.next_host, None)]
+    assert found == [("giant", [f"g{number}" for number in range(7)]), ("a", ["a0", "a1"]), ("b", ["b0", "b1"])]
+    assert queues.robots("http://a") is None
+    file = RobotsFile(3.5, 1, b"User-agent: *")
+    queues.keep_robots("http://a", file)
+    assert queues.robots("http://a") == file
+    queues.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_host_reads_its_links_as_it_needs_them(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.corpus.web.fetch._TAKEN", 3)
-    urls = [web.url("giant", f"/story/{i}") for i in range(12)]
-    urls += [web.url(f"h{number}", "/story/1") for number in range(12)]  # behind all of the giant's
-    out = tmp_path / "pages"
-    found = fetch(make_links(tmp_path, urls), out, delay=0.1, hosts=2)
-    assert found["outcomes"] == {"page": 24}
-    order = [host for host, path, *_ in web.visits if path != "/robots.txt"]
-    assert order[0] == "giant", "the host that decides when the crawl ends begins first"
-    assert order.index("h11") < len(order) - 3, "the others are visited in its delays"
-    assert not list(out.glob(".queues*"))
+    monkeypatch.setattr("headwater.corpus.web.fetch._BEGUN", 2)
+    urls = [web.url("giant", f"/story/{i}") for i in range(8)] + [web.url(f"h{i}", "/flaky") for i in range(5)]
+    found = fetch(make_links(tmp_path, urls), tmp_path / "pages")
+    assert found["outcomes"] == {"page": 13}
+    assert not list((tmp_path / "pages").glob(".queues*"))
 
 
 def test_rules_beyond_those_in_memory_are_not_requested_again(
