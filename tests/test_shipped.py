@@ -95,8 +95,8 @@ def test_every_command_describes_its_model_option(
     shelf: Path, arguments: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     expected = (
-        "Error: nope does not exist; expected a model folder (config.json and model.safetensors), gpt2-mini, or a "
-        "hub name (OWNER/NAME). Check the path.\n"
+        "Error: nope does not exist; expected a model folder (config.json and model.safetensors), gpt2-mini, "
+        "minilm, or a hub name (OWNER/NAME). Check the path.\n"
     )
     assert main([*arguments, "--model=nope"]) == 1
     assert capfd.readouterr().err == expected

@@ -13,14 +13,17 @@ from .catalogue import (
     resolve,
     split_name,
 )
+from .encoders import ENCODERS, fetch_encoder
 from .hub import hub_name
 from .model_files import gguf_value, is_gguf, model_file, open_gguf, refuse_pointer
 from .runs import find_checkpoint, list_checkpoints, step_of
 
 __all__ = [
     "DEFAULT",
+    "ENCODERS",
     "STARTS",
     "TRAINED_ON",
+    "fetch_encoder",
     "find",
     "find_checkpoint",
     "folder_of",

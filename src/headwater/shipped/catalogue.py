@@ -9,8 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from headwater.errors import FolderError, nearest
+from headwater.shipped.encoders import ENCODERS, fetch_encoder, find_encoder
 from headwater.shipped.hub import from_hub, is_hub_name
 from headwater.shipped.runs import CONFIG, find_checkpoint
+from headwater.storage import say
 
 FOLDER = Path(__file__).parent
 DEFAULT = "gpt2-mini"  # the model of `generate` and `serve` if none is named
@@ -35,17 +37,19 @@ def folder_of(name: str) -> Path:
 def find(model: str | Path, *, download: bool = False) -> Path:
     """Return the path of a model: what exists under this path, else the model that ships under this name.
 
-    A run folder means the model in it, and a quickstart folder that of its run. A string may also be a hub name.
-    A path that is none of these is returned unchanged. A folder here wins over a shipped model of its name: see
-    `is_shadowed`.
+    A run folder means the model in it, and a quickstart folder that of its run. A string may also be a hub name,
+    or the name of an encoder (`encoders`). A path that is none of these is returned unchanged. A folder here wins
+    over a shipped model of its name: see `is_shadowed`.
 
-    Raises ResourceError for a hub name that is not on this machine, unless `download` is set.
+    Raises ResourceError for a hub name or an encoder that is not on this machine, unless `download` is set.
     """
     if isinstance(model, str) and is_hub_name(model):
         return from_hub(model, download)
     path = Path(model)
     if not path.exists() and str(model) in names():
         return FOLDER / path
+    if not path.exists() and str(model) in ENCODERS:
+        return fetch_encoder(str(model), say) if download else find_encoder(str(model))
     if (path / CONFIG).is_file():
         return path
     for run in (path, path / "run"):  # a quickstart folder means its run
@@ -89,11 +93,12 @@ def split_name(model: str) -> tuple[str | None, str]:
 
 def not_a_model(path: Path) -> FolderError:
     """Return the error about a path that is not a folder, and not the name of a model."""
+    known = [*names(), *ENCODERS]
     return FolderError(
         f"{path} is a file" if path.is_file() else f"{path} does not exist",
-        expected=f"a model folder (config.json and model.safetensors), {', '.join(names())}, or a hub name "
+        expected=f"a model folder (config.json and model.safetensors), {', '.join(known)}, or a hub name "
         "(OWNER/NAME)",
-        repair=nearest(str(path), names()) or "Check the path",
+        repair=nearest(str(path), known) or "Check the path",
     )
 
 
