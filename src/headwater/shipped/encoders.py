@@ -48,6 +48,7 @@ class Encoder:
         return self.wheel.partition("==")[0]
 
 
+# The encoders, by their names.
 ENCODERS = {
     "minilm": Encoder(
         title="all-MiniLM-L6-v2, an English encoder of 6 layers × 384",
