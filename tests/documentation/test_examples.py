@@ -98,7 +98,7 @@ JOURNEYS = {
     "own-labels": Journey(
         (
             *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "freeze", "predict")),
-            *(f"own-labels/{name}.sh" for name in ("table", "several", "further", "longer")),
+            *(f"own-labels/{name}.sh" for name in ("table", "several", "further")),
             *(f"own-labels/{name}.py" for name in ("classifier", "scikit", "other_inputs")),
         ),
         {

@@ -327,3 +327,33 @@ def test_only_a_regressor_opens_a_regressors_folder(base: Path, tmp_path: Path) 
 def test_columns_of_other_libraries_become_lists() -> None:
     for column in (pa.array(["a", "b"]), pa.chunked_array([["a"], ["b"]]), np.array(["a", "b"])):
         assert as_list(column) == ["a", "b"]
+
+
+def test_a_folder_with_other_class_names_is_not_taken_for_the_same(
+    base: Path, sentences: Any, tmp_path: Path
+) -> None:
+    texts, labels = sentences(30)
+    misspelled = ["god" if label == "good" else label for label in labels]
+    settings: dict[str, Any] = {**FAST, "epochs": 0.1}
+    Classifier(base, **settings).fit(texts, misspelled).save(tmp_path / "saved")
+    corrected = Classifier(base, **settings).fit(texts, labels)
+    with pytest.raises(FolderError, match="something else"):  # the weights are equal
+        corrected.save(tmp_path / "saved")
+    corrected.save(tmp_path / "corrected")
+    corrected.compare()
+    with pytest.raises(FolderError, match="comparison"):
+        corrected.save(tmp_path / "corrected")
+
+
+def test_a_choice_that_is_continued_counts_answers_from_0(base: Path, tmp_path: Path) -> None:
+    table = tmp_path / "choices.jsonl"
+    answers = ["the film", "the plot", "a story"]
+    rows = [{"context": f"film {n}", "question": "q", "answers": answers, "label": n % 3 + 1} for n in range(12)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    finetune(FinetuneConfig(task="choice", epochs=0.1), tmp_path / "from-1", model=base, train=table)
+    loaded = MultipleChoice.load(tmp_path / "from-1").set_params(warm_start=True, epochs=0.1)
+    assert loaded.fine_tuned_.labels.first_answer == 1
+    X = [(row["context"], row["question"], answers) for row in rows]
+    fitted = loaded.fit(X, [n % 3 for n in range(12)])
+    assert fitted.fine_tuned_.labels.first_answer == 0
+    assert fitted.classes_.tolist() == [0, 1, 2]

@@ -9,7 +9,7 @@ import torch
 
 from headwater.cli.main import main
 from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, TaskName
-from headwater.finetuning.learning.train import prepare_base
+from headwater.finetuning.learning.prepare import prepare_base
 from headwater.finetuning.model.fine_tuned import build_task_model
 from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer

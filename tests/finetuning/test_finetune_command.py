@@ -13,12 +13,11 @@ import torch
 from headwater.cli.main import main
 from headwater.config import Layer
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetuning import FinetuneConfig, FineTuned, Labels, Raw, finetune, predict_file
+from headwater.finetuning import FinetuneConfig, FineTuned, Raw, finetune, predict_file
 from headwater.finetuning import stage as run
-from headwater.finetuning.learning.train import prepare_base, train_task
-from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.learning.prepare import load_tokenizer, prepare, prepare_base
+from headwater.finetuning.learning.train import train_task
 from headwater.finetuning.rows.read import read_table
-from headwater.finetuning.stage import load_tokenizer
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.storage import lineage
 from headwater.tokenizer import Tokenizer
@@ -204,18 +203,11 @@ def test_ablations_keep_their_weights(base: Path, settings: dict[str, Any], kept
 
 def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: Tokenizer) -> None:
     config = FinetuneConfig(task="entail", from_scratch=True, steps=1, precision="fp32")
-    model, extended = prepare_base(config, load_model(base), tokenizer)
-    labels = Labels(target="class", names=["a", "b", "c"])
-    encoded = encode(
-        [Raw(("a", "b"), name) for name in labels.names],
-        "entail",
-        extended,
-        48,
-        targets=labels.targets([Raw((), name) for name in labels.names], ""),
-    )
-    rows = model.tokens.weight.detach().clone()
-    outcome = train_task(config, model, extended, encoded, encoded, labels)  # its one update has rate 0
-    drawn = torch.cat([rows[:3], rows[-3:], outcome.fine_tuned.model.head.weight.detach()])
+    rows = [Raw((f"a{n}", "b"), "abc"[n % 3], n) for n in range(30)]
+    prepared = prepare(config, {"train": ("rows", rows)}, lambda: (load_model(base), tokenizer))
+    before = prepared.base.tokens.weight.detach().clone()
+    outcome = train_task(prepared)  # its one update has rate 0
+    drawn = torch.cat([before[:3], before[-3:], outcome.fine_tuned.model.head.weight.detach()])
     likeness = torch.corrcoef(drawn) - torch.eye(9)
     assert likeness.abs().max() < 0.7  # of 32 numbers drawn at random
 

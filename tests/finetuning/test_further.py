@@ -1,10 +1,9 @@
-"""Training a fine-tuned model further: its head is kept with new rows, and a finished training gets longer."""
+"""Training a fine-tuned model further: its head is kept with new rows."""
 
 from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from headwater.finetuning import FinetuneConfig, FineTuned, finetune
 from headwater.finetuning.results.explanation import Piece
 from headwater.finetuning.results.page import around
 from headwater.report import report
-from headwater.storage import SILENT, Progress, open_folder, read_manifest
 
 FAST = ["--set=batch_size=8", "--set=precision=fp32", "--set=checkpoint_every=2", "--set=learning_rate=1e-3"]
 
@@ -27,19 +25,6 @@ def write(path: Path, texts: list[str], labels: list[str]) -> Path:
     with path.open("w", newline="") as handle:
         csv.writer(handle).writerows([("text", "label"), *zip(texts, labels, strict=True)])
     return path
-
-
-class Stop(Exception):
-    """What ends a process in a test."""
-
-
-class StopAfter(Progress):
-    def __init__(self, updates: int) -> None:
-        self.updates = updates
-
-    def advance(self, done: float, **figures: float) -> None:
-        if done == self.updates:
-            raise Stop
 
 
 @pytest.fixture(scope="module")
@@ -131,93 +116,6 @@ def test_a_base_has_no_head_to_keep(base: Path, week: tuple[Path, Path], tmp_pat
         FineTuned.keys_of(base)
     estimator = hw.Classifier.load(week[0])
     assert estimator.get_params()["base"] == base
-
-
-def tuned(base: Path, table: Path, out: Path, progress: Progress = SILENT, **changes: Any) -> dict[str, Any]:
-    keys = {"batch_size": 8, "precision": "fp32", "checkpoint_every": 2, "learning_rate": 5e-3}
-    config = FinetuneConfig.build({**keys, "epochs": 2, **changes})
-    return finetune(config, out, model=base, train=table, progress=progress)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    names = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in {".lock"}]
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in names if p.name != "metrics.jsonl"}
-
-
-@pytest.fixture(scope="module")
-def longer(base: Path, week: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return a training of two epochs, and the same one with four."""
-    folder = tmp_path_factory.mktemp("longer")
-    tuned(base, week[1], folder / "short")
-    shutil.copytree(folder / "short", folder / "long")
-    tuned(base, week[1], folder / "long", epochs=4)
-    return folder / "short", folder / "long"
-
-
-def test_more_epochs_continue_from_the_best_state(longer: tuple[Path, Path]) -> None:
-    short, long = longer
-    before, after = (json.loads((folder / "metrics.json").read_text()) for folder in longer)
-    assert after["steps"] == 2 * before["steps"]
-    kept = [entry for entry in before["curve"] if entry["step"] <= before["best_step"]]
-    assert after["curve"][: len(kept)] == kept
-    assert after["value"] >= before["value"]
-    assert read_manifest(long).config["changes"] == [
-        {"at": before["best_step"], "epochs": 2.0, "model": f"model-{before['steps']}"}
-    ]
-    kept_model = long / f"model-{before['steps']}"
-    assert read_manifest(kept_model).identity == read_manifest(short).identity
-    open_folder(kept_model)
-    open_folder(long)
-    assert [entry.path_from(kept_model).exists() for entry in read_manifest(kept_model).inputs]
-    assert not (long / "checkpoints").exists()
-
-
-@pytest.mark.parametrize("updates", [0, 21])
-def test_a_stopped_lengthening_resumes_bit_for_bit(
-    updates: int, base: Path, week: tuple[Path, Path], longer: tuple[Path, Path], tmp_path: Path
-) -> None:
-    short, long = longer
-    out = tmp_path / "long"
-    shutil.copytree(short, out)
-    best = json.loads((short / "metrics.json").read_text())["best_step"]
-    with pytest.raises(Stop):
-        tuned(base, week[1], out, StopAfter(max(best, updates)), epochs=4)
-    with pytest.raises(HeadwaterError, match="is not complete"):
-        FineTuned.load(out)
-    tuned(base, week[1], out, epochs=4)
-    assert files(out) == files(long)
-
-
-def test_fewer_epochs_than_done_are_one_message(
-    base: Path, week: tuple[Path, Path], longer: tuple[Path, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(longer[0], out)
-    before = files(out)
-    with pytest.raises(UsageError, match=r"has done 14 updates, 2 epochs, and 7 are asked for"):
-        tuned(base, week[1], out, epochs=1)
-    assert files(out) == before
-    assert tuned(base, week[1], out, epochs=None, steps=14)["steps"] == 14  # as it is
-    assert files(out) == before
-    with pytest.raises(HeadwaterError, match=r"made with learning_rate.*--from"):
-        tuned(base, week[1], out, learning_rate=1e-4)
-    assert files(out) == before
-
-
-def test_a_deleted_start_is_one_message(
-    base: Path, week: tuple[Path, Path], longer: tuple[Path, Path], tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(longer[0], out)
-    with pytest.raises(Stop):
-        tuned(base, week[1], out, StopAfter(16), epochs=4)
-    shutil.rmtree(out / "checkpoints")
-    shutil.move(out / "model-14", tmp_path / "elsewhere")
-    with pytest.raises(HeadwaterError, match="and so are the checkpoints"):
-        tuned(base, week[1], out, epochs=4)
-    shutil.move(tmp_path / "elsewhere", out / "model-14")
-    tuned(base, week[1], out, epochs=4)
-    assert files(out) == files(longer[1])
 
 
 def test_a_head_over_a_frozen_base_is_kept_too(base: Path, week: tuple[Path, Path], tmp_path: Path) -> None:

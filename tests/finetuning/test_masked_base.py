@@ -11,7 +11,7 @@ import torch
 
 from headwater import Classifier
 from headwater.finetuning import Encoded, FinetuneConfig, Labels, TaskModel, TaskName
-from headwater.finetuning.learning.train import prepare_base
+from headwater.finetuning.learning.prepare import prepare_base
 from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 

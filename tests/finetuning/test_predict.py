@@ -112,6 +112,7 @@ def test_a_test_part_is_measured_on_its_rows_with_text_and_label(
     assert "on 2 rows" in printed.out.partition("test: ")[2]
     lines = (tmp_path / "out" / "predictions-test.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
+    assert (found[3]["prediction"], found[3]["probabilities"]) == (None, {})  # as `predict` has it
     right = sum(row["label"] == row["prediction"] for row in found[:2])
     measured = json.loads((tmp_path / "out" / "metrics.json").read_text())["tests"]["test"]
     assert (measured["count"], measured["labelled"], measured["accuracy"]["value"]) == (4, 2, right / 2)

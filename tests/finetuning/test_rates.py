@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import headwater as hw
 from headwater import shipped
 from headwater.finetuning import FinetuneConfig, finetune
+from headwater.finetuning.learning import train
 from headwater.finetuning.learning.search import FACTORS
 from headwater.model import load_config, load_model, save_model
+from headwater.storage import Progress
 from headwater.tokenizer import Tokenizer
+from headwater.training import Trainer
 
 transformers = pytest.importorskip("transformers")
 
@@ -57,13 +61,57 @@ def test_a_search_keeps_the_best_rate_and_reports_all(foreign: Path, tmp_path: P
     config = FinetuneConfig.build({"learning_rate": "search", "steps": 2, "device": "cpu"})
     metrics = finetune(config, tmp_path / "out", model=foreign, train=rows)
     used = metrics["learning_rate"]
-    assert [one["learning_rate"] for one in used["tried"]] == pytest.approx(
-        [f * 6.25e-5 for f in FACTORS], rel=1e-2
-    )
+    rates = [one["learning_rate"] for one in used["tried"]]
     best = max(used["tried"], key=lambda one: (one["accuracy"], -one["validation_loss"]))
+    assert {float(f"{factor * 6.25e-5:.3g}") for factor in FACTORS} <= {*rates}
+    # The series continues while its end is the best.
+    assert used["value"] not in (min(rates), max(rates)) or not 0.07 < used["value"] / 6.25e-5 < 60
+    assert rates == sorted(rates)
     assert used["value"] == best["learning_rate"]
     assert metrics["accuracy"] == best["accuracy"]
     for page in ("out/report.html", "out/README.md"):
         assert "the best of the search" in (tmp_path / page).read_text()
+    assert not (tmp_path / "out" / "rates").exists()
     fitted = hw.Classifier(foreign, learning_rate="search", epochs=1, device="cpu").fit(TEXTS, LABELS)
     assert fitted.learning_rate_ in [one["learning_rate"] for one in fitted.learning_rates_]
+
+
+class StopAfter(Progress):
+    def __init__(self, trainings: int) -> None:
+        self.left = trainings
+
+    def note(self, text: str) -> None:
+        self.left -= text.startswith("learning rate")
+        if not self.left:
+            raise RuntimeError("stopped")
+
+
+def test_a_stopped_search_trains_no_rate_twice(
+    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(TEXTS, LABELS, strict=True))
+    )
+    config = FinetuneConfig.build({"learning_rate": "search", "steps": 2, "device": "cpu"})
+    whole = finetune(config, tmp_path / "whole", model=foreign, train=rows)
+    with pytest.raises(RuntimeError, match="stopped"):
+        finetune(config, tmp_path / "out", model=foreign, train=rows, progress=StopAfter(3))
+    updates: list[Any] = []
+    update = Trainer.update
+    monkeypatch.setattr(Trainer, "update", lambda *args: [updates.append(1), update(*args)][1])
+    resumed = finetune(config, tmp_path / "out", model=foreign, train=rows)
+    assert len(updates) == 2 * (len(whole["learning_rate"]["tried"]) - 3)
+    assert resumed == whole
+    one, other = (tmp_path / name / "head.safetensors" for name in ("whole", "out"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_search_weighs_rows_as_the_training_does(foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    build = train.build_trainer
+    monkeypatch.setattr(train, "build_trainer", lambda *args: [given.append(args[4]), build(*args)][1])
+    weights = [1.0 + n % 2 for n in range(len(TEXTS))]
+    hw.Classifier(foreign, learning_rate="search", epochs=0.1, device="cpu").fit(TEXTS, LABELS, weights)
+    assert len(given) >= len(FACTORS)
+    assert all(one is not None and {*one.tolist()} == {1.0, 2.0} for one in given)

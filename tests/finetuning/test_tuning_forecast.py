@@ -30,3 +30,20 @@ def test_a_dry_run_counts_as_a_training_and_writes_nothing(
     metrics = json.loads(capsys.readouterr().out)
     assert cost["updates"] == metrics["steps"]
     assert cost["rows"] == metrics["counts"]
+
+
+def test_a_dry_run_forecasts_every_training_and_the_test(
+    base: Path, sentences: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "reviews.csv"
+    with table.open("w", newline="") as handle:
+        csv.writer(handle).writerows([("text", "label"), *zip(*sentences(40), strict=True)])
+    command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--json"]
+    command += ["--set", "precision=fp32", "--epochs", "1", "--dry-run", "--test", str(table)]
+    assert main(command) == 0
+    cost = json.loads(capsys.readouterr().out)
+    assert cost["updates"] == 2  # of 32 rows and of the others
+    assert (cost["epochs"], cost["trainings"]) == (1.0, 1)
+    assert cost["rows"]["test"] == 40
+    assert main([*command, "--find-lr"]) == 0
+    assert json.loads(capsys.readouterr().out)["trainings"] == 4

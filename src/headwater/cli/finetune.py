@@ -190,6 +190,7 @@ def finetune(
             model=model,
             train=train,
             validation=validation,
+            test=test,
             tokenizer=tokenizer,
             progress=terminal_progress(),
         )

@@ -22,18 +22,19 @@ from pydantic import Field
 from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
-from headwater.errors import DataError, MismatchError, UsageError, counted
+from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning.conventions import Conventions, NotFitted
 from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.learning.further import METRICS_FILE, check_start
+from headwater.finetuning.learning.continued import check_start
+from headwater.finetuning.learning.prepare import load_tokenizer, prepare
 from headwater.finetuning.learning.search import search_rate
-from headwater.finetuning.learning.train import prepare_base, train_task
+from headwater.finetuning.learning.train import train_task
 from headwater.finetuning.model.fine_tuned import FineTuned, parse_part
-from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.results import baseline
 from headwater.finetuning.results.baseline import ClassWeight
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import pearson
+from headwater.finetuning.results.summary import METRICS_FILE
 from headwater.finetuning.rows.arrays import (
     as_labels,
     as_list,
@@ -43,10 +44,8 @@ from headwater.finetuning.rows.arrays import (
     training_weights,
 )
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name, usable
+from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name
 from headwater.finetuning.rows.seen import Seen, original_base
-from headwater.finetuning.rows.split import split
-from headwater.finetuning.stage import load_tokenizer
 from headwater.model import fingerprint, load_model
 from headwater.reading import compose, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, write_json
@@ -119,74 +118,49 @@ class Estimator(Conventions):
         if len(rows) == 1:
             raise DataError("there is only one sample", expected="rows to train on and rows to measure on")
         labelled = [replace(row, label=name) for row, name in zip(rows, names, strict=True)]
-        labelled = [row.composed() for row in labelled] if self.compose else labelled
-        checked = usable(labelled, self.task, "X")
-        kept, self.n_without_text_ = checked.rows, checked.empty
-        if checked.empty:
-            progress.note(f"left out: {counted(checked.empty, 'row')} without text")
         start: FineTuned | None = getattr(self, "fine_tuned_", None) if self.warm_start else None
         if start is not None:
             check_start(start, config, f"this {type(self).__name__}")
-        labels, classes = self._learn_labels(kept, y, start)
-        targets = labels.targets(kept, "X")
+        classes: npt.NDArray[Any] | None = None
+
+        def learn(kept: list[Raw]) -> Labels:
+            nonlocal classes
+            labels, classes = self._learn_labels(kept, y, start)
+            return labels
+
         seen = start.seen if start else None if self.from_scratch else Seen.of_base(self.base)
-        sides = split(
-            kept,
-            targets,
-            labels,
-            share=config.validation_share,
-            seed=config.training.seed,
-            name="X",
-            kept=seen.split_of(kept) if seen else None,
-        )
-
-        def fresh() -> tuple[Any, Any]:
-            return prepare_base(config, *(start.model.model, start.tokenizer) if start else self._base())
-
-        model, tokenizer = fresh()
-        tables = [[kept[index] for index in side] for side in sides]
-        parts = [
-            encode(part, self.task, tokenizer, model.config.context, targets=targets[side], name="X")
-            for part, side in zip(tables, sides, strict=True)
-        ]
-        self.learning_rates_: list[dict[str, Any]] = []
-        reason = config.rate_reason(model.config)
-        if config.learning_rate == "search":
-            config, self.learning_rates_ = search_rate(
-                config,
-                lambda: fresh()[0],
-                tokenizer,
-                parts[0],
-                parts[1],
-                labels,
-                progress,
-                start,
-            )
-        outcome = train_task(
+        prepared = prepare(
             config,
-            model,
-            tokenizer,
-            parts[0],
-            parts[1],
-            labels,
-            progress,
+            {"train": ("X", map(Raw.composed, labelled) if self.compose else labelled)},
+            lambda: (start.model.model, start.tokenizer) if start else self._base(),
             start=start,
-            sample_weight=training_weights(sample_weight, len(rows), tables[0]),
-            on_update=on_update,
+            seen=seen,
+            learn=learn,
+            progress=progress,
         )
-        outcome.end_training()
+        parts = prepared.parts
+        prepared.weights = training_weights(sample_weight, len(rows), parts.train.rows)
+        self.learning_rates_: list[dict[str, Any]] = []
+        if config.learning_rate == "search":
+            outcome, self.learning_rates_ = search_rate(prepared, progress, on_update=on_update)
+        else:
+            outcome = train_task(prepared, progress, on_update=on_update)
         self._comparison: dict[str, Any] | None = None
         self._compared = (
             outcome.metric,
             outcome.best_entry()[outcome.metric],
-            [([row.segments for row in part], one.targets) for part, one in zip(tables, parts, strict=True)],
+            [
+                ([row.segments for row in parts.rows[part]], parts.targets[part])
+                for part in ("train", "validation")
+            ],
         )
+        self.n_without_text_ = parts.train.empty
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
         self.fine_tuned_.compose = self.compose
-        self.fine_tuned_.seen = (seen or Seen()).extended(*tables)
-        self.learning_rate_ = config.peak_rate(model.config)
-        self.learning_rate_reason_ = reason
+        self.fine_tuned_.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
+        self.learning_rate_ = outcome.learning_rate
+        self.learning_rate_reason_ = config.rate_reason(prepared.base.config)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self
@@ -289,10 +263,19 @@ class Estimator(Conventions):
         values = zip(self.get_params(deep=False), as_list(self.get_params(deep=False).values()), strict=True)
         parameters = {name: plain.get(name, value) for name, value in values if name != "base"}
         base = shipped.find(self.base) if isinstance(self.base, str | Path) else None
+        known = {"comparison": vars(self).get("_comparison"), "indicator": vars(self).get("indicator_")}
+        learned = {"classes": [] if self.classes_ is None else self.classes_.tolist()}
+        learned |= {key: value for key, value in known.items() if value}
         stage = Stage(
             Path(folder),
             kind="model",
-            config={"task": self.task, **parameters, "weights": fingerprint(fine_tuned.model).hex()},
+            config={
+                "task": self.task,
+                **parameters,
+                **learned,
+                "meaning": fine_tuned.describe(),
+                "weights": fingerprint(fine_tuned.model).hex(),
+            },
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
             defaults={"task_model": "pooling", "compose": False, "warm_start": False, "multi_label": False},
@@ -301,10 +284,7 @@ class Estimator(Conventions):
             return
         with stage.write() as work:
             fine_tuned.save(work)
-            classes = [] if self.classes_ is None else self.classes_.tolist()
-            known = {"comparison": vars(self).get("_comparison"), "indicator": vars(self).get("indicator_")}
-            known = {key: value for key, value in known.items() if value}
-            write_json(work / ESTIMATOR_FILE, {"parameters": parameters, "classes": classes, **known})
+            write_json(work / ESTIMATOR_FILE, {"parameters": parameters, **learned})
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -360,7 +340,7 @@ class Estimator(Conventions):
         """
         target = self._target()
         if target == "answer":
-            return start.labels if start else Labels(target="answer"), np.arange(max(y) + 1)
+            return Labels(target="answer"), np.arange(max(y) + 1)  # y counts from 0, whatever `start` read
         labels = start.labels.extended(rows, "y") if start else learn_labels(rows, self.task, target, "y")
         if target == "score":
             return labels, None

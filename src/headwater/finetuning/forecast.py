@@ -5,8 +5,9 @@ The time follows from a few micro-batches of the real rows, the optimizer's step
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,12 @@ from headwater import shipped
 from headwater.device import choose_device
 from headwater.errors import duration
 from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.learning.further import load_start
-from headwater.finetuning.learning.parts import arrange_parts
-from headwater.finetuning.learning.train import build_trainer, prepare_base
+from headwater.finetuning.learning.prepare import prepare_folder, read_tables
+from headwater.finetuning.learning.search import FACTORS
+from headwater.finetuning.learning.train import build_trainer
 from headwater.finetuning.model.features import FrozenTaskModel
-from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
-from headwater.finetuning.model.inputs import encode
-from headwater.finetuning.rows.read import read_table
-from headwater.finetuning.rows.row import Raw
-from headwater.finetuning.rows.seen import Seen
-from headwater.finetuning.stage import load_tokenizer
-from headwater.model import load_model
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.inputs import Encoded
 from headwater.storage import SILENT, Progress
 from headwater.training import resolve_precision
 
@@ -36,10 +32,14 @@ _FROZEN_ROWS = 64  # whose outputs are timed
 
 @dataclass(frozen=True, slots=True)
 class TuningForecast:
-    """The cost of a fine-tuning; seconds without those of the linear baseline. rows: by part."""
+    """The cost of a fine-tuning; seconds without those of the linear baseline.
+
+    rows: by part. epochs, updates, tokens: of each of the `trainings`, one for each learning rate that is tried.
+    """
 
     parameters: int
     rows: dict[str, int]
+    trainings: int
     epochs: float
     updates: int
     tokens: int
@@ -48,10 +48,11 @@ class TuningForecast:
 
     def as_text(self) -> str:
         """Return a table to print."""
+        times = f"{self.trainings} times " if self.trainings > 1 else ""
         rows = [
             ("model", f"{self.parameters:,} parameters"),
             ("rows", ", ".join(f"{count:,} for {part}" for part, count in self.rows.items())),
-            ("training", f"{self.updates:,} updates, {self.epochs:g} epochs, {self.tokens:,} tokens"),
+            ("training", f"{times}{self.updates:,} updates, {self.epochs:g} epochs, {self.tokens:,} tokens"),
             ("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"),
             ("time", f"{duration(self.seconds)}, without the linear baseline"),
         ]
@@ -64,80 +65,64 @@ def forecast(
     model: Path,
     train: Path,
     validation: Path | None = None,
+    test: Path | None = None,
     tokenizer: str | Path | None = None,
     progress: Progress = SILENT,
 ) -> TuningForecast:
-    """Return the cost of `finetune` with these arguments.
+    """Return the cost of `finetune` with these arguments; of a search of the learning rate, of its first rates.
 
     Raises what `finetune` raises before it trains.
     """
-
-    def rows_of(path: Path, **options: Any) -> tuple[Any, tuple[str, Iterable[Raw]]]:
-        columns, rows = read_table(
-            path, config.task, config.columns, limit=config.limit, encoding=config.encoding, **options
-        )
-        return columns, (str(path), map(Raw.composed, rows) if config.compose else rows)
-
     progress.start("reading the rows")
     model = shipped.resolve(model)
-    columns, table = rows_of(train, trained=FineTuned.columns_of(model) if config.keep_head else None)
-    tables = {"train": table}
-    if validation is not None:
-        _, tables["validation"] = rows_of(validation, trained=columns)
-    seen = Seen.load(model) if not config.from_scratch else None
+    trained = FineTuned.columns_of(model) if config.keep_head else None
+    files = {"train": train, "validation": validation, "test": test}
+    _, tables = read_tables(config, files, trained=trained, progress=progress)
     device = choose_device(config.training.device)
-    start = load_start(config, model, device)
-    parts = arrange_parts(config, tables, seen, start.labels if start else None)
     training = resolve_precision(config.training, None, device)
-    config = config.model_copy(update={"training": training})
-    base, extended = prepare_base(config, load_model(model, device=device), load_tokenizer(model, tokenizer))
-    context = base.config.context
-    encoded = {
-        part: encode(
-            parts.rows[part], config.task, extended, context, targets=parts.targets[part], name=parts.names[part]
-        )
-        for part in ("train", "validation")
-    }
-    rows = len(encoded["train"])
-    config = config.resolve(base.config, examples=rows)
-    progress.finish(f"{rows:,} to train on")
+    prepared = prepare_folder(
+        config.model_copy(update={"training": training}), tables, model, tokenizer, device, progress
+    )
+    encoded, labels = prepared.encoded, prepared.parts.labels
+    tokens = {part: len(one.ids) for part, one in encoded.items()}
+    progress.finish(f"{len(encoded['train']):,} to train on")
     progress.start("measuring speed", unit="s")
-    frozen = config.task_model if config.freeze else None
-    task_model = build_task_model(
-        base,
-        extended,
-        config.task,
-        parts.labels.outputs,
-        dropout=config.classifier_dropout,
-        frozen=frozen,
-        seed=config.training.seed,
-    ).to(device)
-    if not base.config.is_causal:
-        config = config.model_copy(update={"lambda_lm": 0.0})
-    once, timed = 0.0, encoded["train"]
+    task_model, once, timed = prepared.task_model(), 0.0, encoded["train"]
+    frozen = isinstance(task_model, FrozenTaskModel)
     if isinstance(task_model, FrozenTaskModel):
-        some = parts.train.rows[:_FROZEN_ROWS]
-        timed = encode(some, config.task, extended, context, targets=parts.targets["train"][: len(some)])
-        seconds = _clock(lambda: task_model.with_outputs(timed))
-        every = sum(len(part.ids) for part in encoded.values())
-        once, timed = seconds * every / len(timed.ids), task_model.with_outputs(timed)
-    trainer, source = build_trainer(config, task_model, timed, parts.labels)
+        timed = _first(timed, _FROZEN_ROWS)
+        started = time.perf_counter()
+        timed = task_model.with_outputs(timed)
+        once = (time.perf_counter() - started) * (tokens["train"] + tokens["validation"]) / len(timed.ids)
+    if not prepared.base.config.is_causal:
+        prepared.config = prepared.config.model_copy(update={"lambda_lm": 0.0})
+    trainer, source = build_trainer(prepared.config, task_model, timed, labels)
     per_token, step = _time(trainer, source, progress)
-    updates, batch = config.training.steps, config.training.batch_size
-    epochs = updates * batch / max(1, rows)
-    tokens = len(encoded["train"].ids) * epochs
-    measured = max(3.0, epochs) * len(encoded["validation"].ids)  # at least three measurements
-    seconds = once + updates * step + per_token * (tokens + measured * (0.0 if frozen else 1 / 3))
+    trainings = len(FACTORS) if config.learning_rate == "search" else 1
+    updates = prepared.config.training.steps
+    epochs = updates / math.ceil(len(encoded["train"]) / prepared.config.training.batch_size)
+    measured = max(3.0, epochs) * tokens["validation"]  # at least three measurements
+    each = updates * step + per_token * (tokens["train"] * epochs + (0.0 if frozen else measured / 3))
+    tests = per_token / 3 * sum(tokens[part] for part in prepared.parts.tests)
     progress.finish(f"{1 / per_token:,.0f} tokens/s")
     return TuningForecast(
-        parameters=base.config.parameter_count,
+        parameters=prepared.base.config.parameter_count,
         rows={part: len(one) for part, one in encoded.items()},
+        trainings=trainings,
         epochs=round(epochs, 2),
         updates=updates,
-        tokens=round(tokens),
+        tokens=round(tokens["train"] * epochs),
         tokens_per_second=1 / per_token,
-        seconds=seconds,
+        seconds=once + trainings * each + tests,
     )
+
+
+def _first(encoded: Encoded, count: int) -> Encoded:
+    """Return the first examples."""
+    first = encoded.first[: count + 1]
+    starts = encoded.starts[: first[-1] + 1]
+    targets, cut = encoded.targets[:count], encoded.cut[:count]
+    return Encoded(encoded.ids[: starts[-1]], starts, first, targets, cut)
 
 
 def _clock(work: Callable[[], Any]) -> float:

@@ -20,7 +20,6 @@ from headwater.finetuning.rows.read import open_task_table, task_rows
 from headwater.finetuning.rows.row import Raw
 from headwater.reading import OpenTable, text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
-from headwater.training import choose_precision
 
 # The name of standard input and output.
 STREAM = Path("-")
@@ -75,7 +74,7 @@ def predict_file(
     if bom and form not in {".csv", ".tsv"}:
         raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
     chosen_device = choose_device(device, training=False)
-    fine_tuned = FineTuned.load(model, dtype=choose_precision("auto", chosen_device), device=chosen_device)
+    fine_tuned = FineTuned.load(model, device=chosen_device)
     if fine_tuned.labels.target == "labels" and isinstance(several := (columns or {}).get("label"), str):
         names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
         columns = {**(columns or {}), "label": names if len(names) > 1 else several}

@@ -8,10 +8,10 @@ from typing import Any
 
 from headwater import shipped
 from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.prepare import load_tokenizer
 from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.rows.row import Raw
-from headwater.finetuning.stage import load_tokenizer
 from headwater.model import load_config
 
 

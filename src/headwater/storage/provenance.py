@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
-from headwater.reading import check_name, is_remote, read_json, sha256_of
+from headwater.reading import check_name, read_json, sha256_of
 
 MANIFEST = "headwater.json"
 FORMAT_VERSION = 1
@@ -241,12 +241,6 @@ def describe_input(role: str, path: Path, out: Path | None) -> Input:
     check_name(path)
     kind, identity = identity_of(path)
     return Input(role=role, path=_recorded(path, out), kind=kind, identity=identity)
-
-
-def relocated(entry: Input, folder: Path, other: Path) -> Input:
-    """Return the entry of an input of `folder` for the manifest of `other`."""
-    path = entry.path if is_remote(entry.path) else _recorded(entry.path_from(folder), other)
-    return entry.model_copy(update={"path": path})
 
 
 def _recorded(path: Path, out: Path | None) -> str:

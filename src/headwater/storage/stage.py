@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,10 +38,8 @@ from headwater.storage.provenance import (
     content_identity,
     describe_input,
     has_manifest,
-    open_folder,
     read_manifest,
     record_files,
-    relocated,
 )
 from headwater.storage.remote import list_source
 
@@ -226,27 +223,6 @@ class Stage:
         manifest = self.manifest(files, complete=True)
         write_json(self.out / MANIFEST, manifest.to_dict())
         check_files(self.out, manifest, hashes=False)
-
-    def copy(self, destination: Path) -> None:
-        """Copy the complete folder at `out` with its manifest, whose inputs keep their places.
-
-        A folder that is the copy already stays. Raises FolderError if `destination` is anything else, or if `out`
-        is damaged or not complete.
-        """
-        manifest = open_folder(self.out)
-        if has_manifest(destination) and read_manifest(destination).identity == manifest.identity:
-            return
-        if destination.exists():
-            raise FolderError(f"{destination} is not a copy of {self.out}", repair="Move it to another place")
-        inputs = [relocated(entry, self.out, destination) for entry in manifest.inputs]
-        with storage_errors(destination), new_part(destination, folder=True) as work:
-            for name in manifest.files:
-                (work / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.out / name, work / name)
-            flush(work)
-            write_json(work / MANIFEST, manifest.model_copy(update={"inputs": inputs}).sealed().to_dict())
-            work.rename(destination)
-            flush(destination.parent, deep=False)
 
     def manifest(self, files: dict[str, FileRecord], *, complete: bool) -> Manifest:
         """Return the manifest of this stage with `files`."""

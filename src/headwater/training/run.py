@@ -65,8 +65,6 @@ class Run:
     follow: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
     describe: Callable[[Path], None] | None = None
-    # The record of a state that the trainer's weights are already in, as that of a checkpoint.
-    begins_with: dict[str, Any] | None = None
     state: TrainingState = field(init=False, default_factory=TrainingState)
     checkpoints: Checkpoints | None = field(init=False, default=None)
 
@@ -312,18 +310,14 @@ class Run:
             return
         ranks, optimizer = self.trainer.ranks, self.trainer.optimizer
         newest = ranks.broadcast(self.checkpoints.newest() if ranks.is_first else None)
-        path, record = newest or (None, self.begins_with)
-        if record is None:
+        if newest is None:
             return
-        if path is not None:
-            self.checkpoints.load(path, optimizer.state())
+        path, record = newest
+        self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
         self.state = TrainingState(**record)
         self.checkpoints.pinned = set(self.state.pinned)
         step = self.state.step
-        if path is None:
-            self._checkpoint()  # the best state so far
-            self._require_kept(step)
         if self.state.best and not self._has_best(self.state.best["step"], step):
             self._forget_best(step)
         self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")

@@ -170,11 +170,12 @@ class FineTuned:
         save_model(self.model.model, folder, tokenizer=self.tokenizer)
         head = {k: v.detach().float().cpu().contiguous() for k, v in self.model.head.state_dict().items()}
         save_file(head, folder / HEAD_FILE)
-        write_json(folder / TASK_FILE, self._description())
+        write_json(folder / TASK_FILE, self.describe())
         if self.seen is not None:
             self.seen.save(folder)
 
-    def _description(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
+        """Return the content of `task.json`: what the outputs and the columns mean."""
         return {
             "task": self.task,
             # Without keys at their defaults, which earlier versions do not know.

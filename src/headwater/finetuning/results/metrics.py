@@ -97,10 +97,12 @@ METRICS: Mapping[str, Callable[..., Floats]] = {**OF_CONFUSION, **OF_SCORES}
 
 
 def measure_classes(
-    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int
+    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int, intervals: bool = True
 ) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
     confusion = confusion_matrix(truth, chosen, classes)
+    if not intervals:
+        return {name: {"value": float(metric(confusion))} for name, metric in OF_CONFUSION.items()}
     value, interval = float(accuracy(confusion)), list(wilson(int(np.trace(confusion)), len(truth)))
     measured: dict[str, dict[str, Any]] = {"accuracy": {"value": value, "interval": interval}}
     shares = (confusion / confusion.sum()).ravel()
@@ -176,13 +178,15 @@ def label_metric(name: str, truth: Floats, chosen: Floats) -> float:
     return float(_OF_COUNTS[name](label_counts(truth, chosen).sum(axis=0)))
 
 
-def measure_labels(truth: Floats, chosen: Floats) -> dict[str, dict[str, Any]]:
+def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval}} for micro_f1, macro_f1 and accuracy: (rows, labels) of 0 and 1.
 
     accuracy is the share of rows whose labels are all right. Rows are resampled. Where every resample has the same
     value, the interval is Wilson's of the share J of right labels among those that are true or predicted, by
     F1 = 2 J / (1 + J).
     """
+    if not intervals:
+        return {name: {"value": label_metric(name, truth, chosen)} for name in ("accuracy", *_OF_COUNTS)}
     counts, random = label_counts(truth, chosen), np.random.default_rng(0)
     right = (truth == chosen).all(axis=1)
     measured: dict[str, dict[str, Any]] = {}
@@ -225,8 +229,10 @@ def _class_entry(name: str, right: float, true: float, predicted: float, f1_of: 
     }
 
 
-def measure_scores(truth: Floats, predicted: Floats) -> dict[str, dict[str, Any]]:
+def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval}} for pearson and spearman."""
+    if not intervals:
+        return {name: {"value": float(metric(truth, predicted))} for name, metric in OF_SCORES.items()}
     random = np.random.default_rng(0)
     resampled = np.empty((RESAMPLES, len(OF_SCORES)))
     for number in range(RESAMPLES):

@@ -215,6 +215,8 @@ def write_predictions(
         for row, share in zip(rows, probabilities, strict=True):
             answers = len(row.segments) - 2 if fine_tuned.task == "choice" else len(share)
             prediction = fine_tuned.prediction(row.row, share[:answers])
+            if row.is_empty(fine_tuned.task):
+                prediction = Prediction(row.row, None, {})
             yield {
                 "row": row.row,
                 "texts": list(row.segments),

@@ -75,7 +75,7 @@ def split(
     return sorted(train), sorted(validation)
 
 
-def report(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
+def describe(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
     """Return what to tell the user before training: figures for metrics.json, and sentences."""
     texts = {row.segments for row in train.rows}
     repeated = [row.row for row in validation.rows if row.segments in texts]
