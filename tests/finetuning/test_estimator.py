@@ -329,9 +329,7 @@ def test_columns_of_other_libraries_become_lists() -> None:
         assert as_list(column) == ["a", "b"]
 
 
-def test_a_folder_with_other_class_names_is_not_taken_for_the_same(
-    base: Path, sentences: Any, tmp_path: Path
-) -> None:
+def test_a_folder_with_other_class_names_differs(base: Path, sentences: Any, tmp_path: Path) -> None:
     texts, labels = sentences(30)
     misspelled = ["god" if label == "good" else label for label in labels]
     settings: dict[str, Any] = {**FAST, "epochs": 0.1}
