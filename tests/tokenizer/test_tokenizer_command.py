@@ -44,6 +44,9 @@ def test_show_marks_every_border(folder: Path, capsys: pytest.CaptureFixture[str
     tokenizer = Tokenizer.load(folder)
     assert out.count("|") == len(tokenizer.encode("the the\n안")) - 1
     assert "⏎" in out
+    # A text cannot control the terminal.
+    assert main(["tokenizer", "encode", "\x1b]0;title\x07 \u202e", "--tokenizer", str(folder), "--show"]) == 0
+    assert not set("\x1b\x07\u202e") & set(capsys.readouterr().out)
 
 
 def test_show_and_json_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def return_memory() -> None:
     )
 
 
-def settle() -> None:
+def freeze_heap_and_set_switch_interval() -> None:
     """Prepare a server's threads for their first request, after its models are open."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     # Without this a full collection visits every object of the imported packages while all requests wait.

@@ -85,7 +85,7 @@ def serve(
     Ctrl-C finishes the running requests and stops; a second Ctrl-C stops at once. SIGHUP opens the models again
     whose folders have changed. The file of keys is read again when it changes.
     """
-    from headwater.cli.process import return_memory, settle
+    from headwater.cli.process import freeze_heap_and_set_switch_interval, return_memory
     from headwater.config import parse_settings
     from headwater.serve import Limits
     from headwater.serve import serve as run
@@ -113,5 +113,5 @@ def serve(
         compose=compose,
         limits=limits,
         progress=terminal_progress(),
-        ready=lambda _: settle(),
+        ready=lambda _: freeze_heap_and_set_switch_interval(),
     )

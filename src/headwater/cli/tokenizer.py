@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headwater.cli.console import AsJson, Out, TokenizerDownload, emit, read_stdin, terminal_progress
-from headwater.errors import counted
+from headwater.errors import counted, printable
 from headwater.storage import say
 
 if TYPE_CHECKING:
@@ -143,7 +143,10 @@ def _show(tokenizer: Tokenizer, ids: list[int]) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     shown = Text("" if console.is_terminal else "|").join(
-        Text(_visible(tokenizer.token_bytes(token)), style=f"black on {_COLOURS[position % len(_COLOURS)]}")
+        Text(
+            printable(_visible(tokenizer.token_bytes(token)), keep="\n\t"),
+            style=f"black on {_COLOURS[position % len(_COLOURS)]}",
+        )
         for position, token in enumerate(ids)
     )
     console.print(shown)

@@ -186,7 +186,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
         """Fill each `[MASK]` of a text with a masked model."""
         return ComputedResponse(server, body.model, lambda request: tasks.fill(request, body), "input")
 
-    @app.post("/inspect", response_model=responses.Inspection, tags=["Headwater"])
+    @app.post("/inspect", tags=["Headwater"])
     async def inspect(body: requests.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
         return ComputedResponse(server, body.model, lambda request: inside.inspect(request, body), "prompt")
@@ -201,7 +201,7 @@ def _add_own(app: FastAPI, server: Server) -> None:
         """Join tokens into a text."""
         return ComputedResponse(server, body.model, lambda request: tasks.detokenize(request, body), "tokens")
 
-    @app.get("/run", response_model=responses.RunState, tags=["Headwater"])
+    @app.get("/run", tags=["Headwater"])
     async def run(model: str | None = None) -> Any:
         """Return the losses and the newest samples of the run whose model is served."""
         return ComputedResponse(server, model, run_state, "model")

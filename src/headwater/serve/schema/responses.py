@@ -136,115 +136,6 @@ class Blanks(BaseModel):
     data: list[Blank]
 
 
-class Followed(BaseModel):
-    """One token in the predictions of all states: its rank, from 1, and its probability."""
-
-    token: int
-    text: str
-    ranks: list[int]
-    probabilities: list[float]
-
-
-class RecentAttention(BaseModel):
-    """Attention among the tokens from `start` on: (layer, head, size, size) bytes in base64; 255 is all of it."""
-
-    start: int
-    size: int
-    data: str
-
-
-class EmbeddingRows(BaseModel):
-    """The two rows that are added up as the first state."""
-
-    token: list[float]
-    position: list[float]
-
-
-class AttendedToken(BaseModel):
-    """A token that a head attends to: product is q·k, scaled is q·k / √(length of q), weight is its softmax."""
-
-    position: int
-    key: list[float]
-    value: list[float]
-    product: float
-    scaled: float
-    weight: float
-
-
-class HeadInNumbers(BaseModel):
-    """One head at the position: the tokens it attends to most, in their order, and the weight of all others."""
-
-    layer: int
-    head: int
-    query: list[float]
-    attended: list[AttendedToken]
-    others: float
-    output: list[float]
-
-
-class TokenShare(BaseModel):
-    """How much a logit changes."""
-
-    token: int
-    text: str
-    logit: float
-
-
-class HiddenUnit(BaseModel):
-    """A unit before and after its activation, the length of what it adds, and how that changes logits."""
-
-    unit: int
-    input: float
-    activation: float
-    length: float
-    target: float
-    raised: list[TokenShare]
-    lowered: list[TokenShare]
-
-
-class MlpSteps(BaseModel):
-    """The largest units of the head's layer. pre_norm: the norms are before attention and MLP, not after."""
-
-    layer: int
-    hidden: int
-    pre_norm: bool
-    units: list[HiddenUnit]
-
-
-class GreedyContinuation(BaseModel):
-    """The likeliest tokens in turn."""
-
-    token_ids: list[int]
-    text: str
-
-
-class Inspection(BaseModel):
-    """What the model computes at one position.
-
-    attention: by layer and head, the weights on positions 0 to `position`. layers: the next token as each state
-    predicts it, the embeddings first. norms: each state's length; writes: the length of what attention and the
-    MLP of each layer add. logits: of the last state, float32, little-endian, in base64. head, mlp: of the head
-    that was asked for; a unit's share of the logits is that of the logits after its layer.
-    """
-
-    model: str
-    position: int
-    token_ids: list[int]
-    tokens: list[str]
-    attention: list[list[list[float]]]
-    layers: list[list[TokenCandidate]]
-    target: Followed
-    norms: list[float]
-    writes: list[list[float]]
-    recent: RecentAttention | None
-    embeddings: EmbeddingRows | None
-    logits: str | None
-    head: HeadInNumbers | None
-    mlp: MlpSteps | None
-    continuation: GreedyContinuation | None
-    uniform: float | None
-
-
 class ModelCard(BaseModel):
     """One model of this server."""
 
@@ -271,28 +162,6 @@ class ModelList(BaseModel):
 
     object: Literal["list"]
     data: list[ModelCard]
-
-
-class RunSample(BaseModel):
-    """One sample that a run wrote while it trained."""
-
-    step: int
-    prompt: str
-    text: str
-
-
-class RunState(BaseModel):
-    """The answer of /run. training, held_out: pairs of tokens read and loss in nats per token."""
-
-    model: str
-    complete: bool
-    update: int
-    updates: int
-    served_update: int | None
-    tokens_per_second: float | None
-    training: list[list[float]]
-    held_out: list[list[float]]
-    samples: list[RunSample]
 
 
 class Tokens(BaseModel):
@@ -323,8 +192,8 @@ class TokenizerInfo(BaseModel):
 
 
 class Health(BaseModel):
-    """The answer of /health. status: "failed", with status code 503, when a model's thread has ended."""
+    """The answer of /health. With status code 503: "failed", a model's thread has ended, and "draining"."""
 
-    status: Literal["ok", "failed"]
+    status: Literal["ok", "failed", "draining"]
     models: list[str]
     failed: list[str]
