@@ -110,3 +110,12 @@ def test_all_backends_find_the_same_beams(tmp_path: Path) -> None:
     while search.step():
         pass
     assert [beam.tokens for beam in search.best] == [beam.tokens for beam in expected]
+
+
+def test_a_beam_beyond_the_end_of_text_has_the_text_of_an_engine(lm: LanguageModel) -> None:
+    end = lm.tokenizer.end_of_text
+    options: Any = {"ignore_end": True, "max_tokens": 4, "bias": {end: 1e4}, "stop": "<|end"}
+    search = searched(lm, "The river", 2, **options)
+    generation = lm.submit("The river", temperature=0, **options).wait()
+    assert search.best[0].tokens == generation.tokens == [end] * 4
+    assert search.text(search.best[0]) == generation.text == ""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -263,6 +264,49 @@ def test_a_request_without_a_possible_token_ends_alone(engine: Engine, monkeypat
     assert engine.load == (0, 0)
 
 
+def test_an_error_of_one_request_reaches_only_its_owner(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request(prompt=(1, 2), max_tokens=5, min_tokens=5)
+    expected = engine.submit(request).wait().tokens
+    choose, steps = engine._choose, []
+
+    def failing(generation: Generation, output: torch.Tensor, token: int | None) -> int:
+        if generation is broken:
+            raise DataError("the model's largest logit is nan")
+        steps.append(generation)
+        return choose(generation, output, token)
+
+    monkeypatch.setattr(engine, "_choose", failing)
+    good, broken = engine.submit(request), engine.submit(Request(prompt=(3,), max_tokens=5))
+    assert good.wait().tokens == expected
+    assert len(steps) == 5, "nothing is computed twice"
+    with pytest.raises(DataError, match="largest logit is nan"):
+        broken.wait()
+    assert engine.load == (0, 0)
+
+
+def test_a_step_does_not_look_at_every_waiting_request(engine: Engine) -> None:
+    class Counted(deque[Generation]):
+        looked = 0
+
+        def __iter__(self) -> Iterator[Generation]:
+            self.looked += len(self)
+            return super().__iter__()
+
+        def __contains__(self, key: object) -> bool:
+            self.looked += len(self)
+            return super().__contains__(key)
+
+    engine._waiting = waiting = Counted()
+    running = [engine.submit(Request(prompt=(1,), max_tokens=1)) for _ in range(40)]
+    engine.cancel(*running[20:30])
+    assert engine.load == (0, 30)
+    while engine.step():
+        pass
+    assert waiting.looked == 0
+    assert [generation.finished for generation in running].count("cancelled") == 10
+    assert engine.load == (0, 0)
+
+
 def test_minimum_length_bars_the_end_of_text(engine: Engine, tokenizer: Tokenizer) -> None:
     end = tokenizer.end_of_text
     assert end is not None
@@ -292,7 +336,6 @@ def test_beyond_the_context(engine: Engine) -> None:
         ({"prompt": ()}, "no tokens"),
         ({"prompt": (1, 100_000)}, "token id 100000 at position 1"),
         ({"prompt": (1,), "stop": ("",)}, "empty"),
-        ({"prompt": (1,), "top_k": 100_000}, "top_k"),
         ({"prompt": (1,), "max_tokens": 2, "min_tokens": 3}, "min_tokens"),
     ],
 )

@@ -179,9 +179,14 @@ def test_a_module_given_to_a_language_model_is_the_truth(lm: LanguageModel) -> N
 def test_options_are_spelled_out_and_the_default_seed_is_new(
     lm: LanguageModel, call: Callable[..., object]
 ) -> None:
-    parameters = inspect.signature(call).parameters
-    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    assert (parameters["temperature"].default, parameters["top_k"].default) == (0.8, 40)
+    defaults = inspect.signature(lm.generate).parameters
+    assert (defaults["temperature"].default, defaults["top_k"].default) == (0.8, 40)
+    options = {"max_tokens": 30, "min_tokens": 30, "seed": 5}
+    assert "".join(call(lm, "the river", **options)) == lm.generate(
+        "the river", temperature=0.8, top_k=40, **options
+    )
+    with pytest.raises(TypeError if call is LanguageModel.generate else UsageError, match="top_kk"):
+        call(lm, "the river", top_kk=3)
     assert len({"".join(call(lm, "the river", max_tokens=30, min_tokens=30)) for _ in range(3)}) == 3
 
 
@@ -296,3 +301,35 @@ def test_public_names_cost_nothing_until_used() -> None:
     assert {"load", "Tokenizer", "Classifier"} <= set(done.stdout.split())
     with pytest.raises(AttributeError, match="nothing_here"):
         hw.nothing_here  # noqa: B018
+
+
+def test_top_k_beyond_a_small_vocabulary_is_off_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = preset("gpt2-pico", vocabulary=30, context=16)
+    small = LanguageModel(build_model(config, seed=1), None)
+    ids = [1, 2, 3]
+    texts = [
+        small.request(ids, top_k=top_k, temperature=0.7, max_tokens=4).length(16, 30) for top_k in (40, 40, 30, 0)
+    ]
+    assert texts == [4] * 4
+    assert [record.message for record in caplog.records] == ["top_k 40: the model has 30 tokens, so it is off"]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_save_writes_the_weights_that_were_read(folder: Path, tmp_path: Path, precision: str) -> None:
+    lm = hw.load(folder, precision=precision)
+    lm.save(tmp_path / "before")
+    lm.generate("the river", max_tokens=3)
+    lm.save(tmp_path / "after")
+    for name in ("before", "after"):
+        saved, read = ((path / "model.safetensors").read_bytes() for path in (tmp_path / name, folder))
+        assert saved == read
+
+
+def test_a_model_that_does_not_fill_is_refused_before_it_is_read_again(folder: Path) -> None:
+    lm = hw.load(folder)
+    lm.generate("the river", max_tokens=3)
+    with pytest.raises(UsageError, match="does not fill blanks"):
+        lm.fill("the [MASK]")
+    assert lm._model is None

@@ -166,8 +166,15 @@ def test_logits_that_are_not_finite_are_refused(temperature: float) -> None:
         choose(row, Sampling(temperature=temperature), [], 0.5)
 
 
+def test_top_k_beyond_the_vocabulary_is_all_tokens() -> None:
+    row = torch.tensor([1.0, 0.5, 0.2])
+    for number in (0.1, 0.5, 0.99):
+        chosen = {choose(row.numpy(), Sampling(top_k=k), [], number) for k in (0, 3, 40)}
+        chosen |= {int(choose_rows(row[None], [Sampling(top_k=k)], [number])) for k in (0, 3, 40)}
+        mixed = choose_rows(row.repeat(2, 1), [Sampling(top_k=40), Sampling(top_k=2)], [number] * 2)
+        assert {int(mixed[0])} == chosen
+
+
 def test_what_does_not_fit_the_model_is_refused() -> None:
-    with pytest.raises(UsageError, match="top_k 11"):
-        Sampling(top_k=11).check(10)
     with pytest.raises(UsageError, match="token 10"):
         Sampling(bias={10: 1.0}).check(10)

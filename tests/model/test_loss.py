@@ -121,3 +121,16 @@ def test_logits_in_parts_equal_the_whole(positions: int, vocabulary: int, seed: 
     assert logits.dtype == torch.float32
     expected = hidden.bfloat16() @ matrix.T
     torch.testing.assert_close(logits, expected.float(), atol=0.01, rtol=0.02)
+
+
+def test_no_gradient_of_the_bias_is_computed_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, matrix, targets, weights = inputs(9, 20, 4, 1, 0.0)
+    bias = torch.zeros(20, requires_grad=True)
+    wanted = []
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda *size, **more: wanted.append(size) or zeros(*size, **more))
+    with torch.no_grad():
+        cross_entropy(hidden, matrix, targets, weights, bias=bias)
+    assert (20,) not in wanted
+    cross_entropy(hidden, matrix, targets, weights, bias=bias)
+    assert (20,) in wanted

@@ -62,6 +62,7 @@ class BeamSearch:
         self._beams, self._penalty = beams, length_penalty
         self._rules = TokenRules(tokenizer)
         self._ends = self._rules.ends(request)
+        self._silent = self._ends | set(tokenizer.ends)  # tokens without a text
         self._read = 0  # tokens of the prompt whose keys and values are in slot 0
         # Of the beams under way, best first: their tokens, log-probabilities, and slots.
         self._running: list[list[int]] = [[]]
@@ -110,8 +111,9 @@ class BeamSearch:
         known = scores or [None] * len(beam.tokens)
         for count, (token, score) in enumerate(zip(beam.tokens, known, strict=True), 1):
             start, is_last = stream.length, count == len(beam.tokens)
-            ends = is_last and token in self._ends
-            text = "" if ends else stream.push(token, may_stop=count >= self._request.min_tokens)
+            text = ""
+            if token not in self._silent:
+                text = stream.push(token, may_stop=count >= self._request.min_tokens)
             if is_last:
                 text += stream.finish()
             events.append(Event(token, text, score, beam.finished if is_last else None, start))
@@ -121,7 +123,8 @@ class BeamSearch:
         """Return whether a stop text ends the text of generated tokens."""
         stream = TextStream(self._tokenizer, self._request.stop, before=self._request.prompt[-1])
         for count, token in enumerate(tokens, 1):
-            stream.push(token, may_stop=count >= self._request.min_tokens)
+            if token not in self._silent:
+                stream.push(token, may_stop=count >= self._request.min_tokens)
         return stream.stopped
 
     @torch.inference_mode()

@@ -54,7 +54,8 @@ class Generation:
         self.finished: Reason | None = None
         self._engine, self._listener = engine, listener
         self._events: deque[Event] = deque()
-        self._cancelled = False
+        self._error: HeadwaterError | None = None
+        self._slot: _Slot | None = None
         # The tokens that the model reads: prompt and continuation, without the part dropped by a shift. The first
         # `_prefix` of them are read in blocks, the generated ones one per step, also when they are read again.
         self._visible = _fitting(list(request.prompt), engine.runner.context)
@@ -62,12 +63,14 @@ class Generation:
         self._stream = TextStream(engine.tokenizer, request.stop, before=request.prompt[-1])
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield the events, driving the engine until the next one comes."""
+        """Yield the events, driving the engine until the next one comes; raise the error that ended it."""
         while True:
             finished = self.finished  # read first: another thread may add the last event after the next line
             if self._events:
                 yield self._events.popleft()
             elif finished is not None:
+                if self._error is not None:
+                    raise self._error
                 return
             else:
                 self._engine.advance(self)
@@ -88,7 +91,7 @@ class Generation:
             self.tokens.append(event.token)
         if self._listener is None:
             self._events.append(event)
-        self.finished = event.finished
+        self._error, self.finished = event.error, event.finished
         if self._listener is not None:
             self._listener(event)
 
@@ -117,7 +120,9 @@ class Engine:
         tokenizer.require_rows(runner.vocabulary)
         self._rules = TokenRules(tokenizer)
         self._lock = threading.RLock()
-        self._waiting: deque[Generation] = deque()
+        self._waiting: deque[Generation] = deque()  # and ended ones, until their turn
+        self._ended_waiting = 0
+        self._cancelled: deque[Generation] = deque()  # since the last step
         self._slots = [_Slot(number) for number in range(runner.slots)]
         self._clock = 0
 
@@ -136,8 +141,7 @@ class Engine:
 
     def cancel(self, *generations: Generation) -> None:
         """Cancel generations, at the latest after the current step. A finished one is left as it is."""
-        for generation in generations:
-            generation._cancelled = True
+        self._cancelled.extend(generations)
         if self._lock.acquire(blocking=False):
             try:
                 self._end_cancelled()
@@ -153,12 +157,14 @@ class Engine:
     @property
     def load(self) -> tuple[int, int]:
         """(running, waiting) requests."""
-        return sum(slot.generation is not None for slot in self._slots), len(self._waiting)
+        running = sum(slot.generation is not None for slot in self._slots)
+        return running, len(self._waiting) - self._ended_waiting
 
     def step(self) -> bool:
         """Advance all requests by one step. Returns whether work is left.
 
         After an exception in a step (a listener's, Ctrl-C) the running requests are computed again.
+        An error of one request ends only that request.
         """
         with self._lock:
             try:
@@ -188,25 +194,30 @@ class Engine:
                 if slot.length == len(owner._visible):
                     try:
                         due.append((slot, owner, self._choose(owner, row, token)))
-                    except HeadwaterError:  # no token can be chosen, in this step or in later ones
-                        owner._cancelled = True
-                        raise
-                    outputs.append(row)
+                        outputs.append(row)
+                    except HeadwaterError as error:  # no token can be chosen, in this step or in later ones
+                        slot.filled, slot.length = [], 0
+                        text = owner._stream.finish()
+                        self._finish(owner, Event(None, text, None, "cancelled", error=error))
             for (slot, owner, token), about in zip(due, self._alternatives(due, outputs), strict=True):
                 if owner.finished is None:  # a listener may just have cancelled it
                     self._follow(slot, owner, token, about)
         self._end_cancelled()
-        return bool(self._waiting) or any(slot.generation for slot in self._slots)
+        return any(self.load)
 
     def _end_cancelled(self) -> None:
-        running = [slot.generation for slot in self._slots if slot.generation]
-        for generation in [*running, *self._waiting]:
-            if generation._cancelled and generation.finished is None:
+        while self._cancelled:
+            generation = self._cancelled.popleft()
+            if generation.finished is None:
                 self._finish(generation, Event(None, generation._stream.finish(), None, "cancelled"))
 
     def _admit(self) -> None:
         """Give free slots to waiting requests, to each the slot that has most of its prompt."""
         while self._waiting and any(slot.generation is None for slot in self._slots):
+            if self._waiting[0].finished is not None:
+                self._waiting.popleft()
+                self._ended_waiting -= 1
+                continue
             prompt = self._waiting[0]._visible[:-1]
             source = max(self._slots, key=lambda slot: self._held(slot.filled, prompt))
             most = self._held(source.filled, prompt)
@@ -218,7 +229,8 @@ class Engine:
                 self.runner.copy(source.number, target.number, most)
             self._clock += 1
             target.used = self._clock
-            target.generation = self._waiting.popleft()
+            target.generation = generation = self._waiting.popleft()
+            generation._slot = target
             target.filled, target.length = prompt[:most], most
 
     def _is_coming(self, prompt: list[int], held: int) -> bool:
@@ -331,11 +343,10 @@ class Engine:
             generation._emit(Event(token, text, about, None, start))  # last: a listener may raise
 
     def _finish(self, generation: Generation, event: Event) -> None:
-        if generation in self._waiting:
-            self._waiting.remove(generation)
-        for slot in self._slots:
-            if slot.generation is generation:
-                slot.generation = None
+        if generation._slot is None:
+            self._ended_waiting += 1
+        else:
+            generation._slot.generation = None
         generation._emit(event)
 
 

@@ -5,11 +5,12 @@ The computation is in `inference`; this module has the defaults, and `opening` c
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
 from headwater.errors import FolderError, UsageError, counted
 from headwater.inference import masked
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 
+_LOG = logging.getLogger(__name__)
+
+
 class GenerateOptions(TypedDict, total=False):
     """The keyword arguments of `generate`."""
 
@@ -54,6 +58,9 @@ class GenerateOptions(TypedDict, total=False):
     seed: int | None
     sample: int
     beyond_context: Literal["refuse", "shift"]
+
+
+_DEFAULTS: GenerateOptions = {"temperature": 0.8, "top_k": 40, "seed": None}  # of `generate` and `stream`
 
 
 class Options(GenerateOptions, total=False):
@@ -84,11 +91,14 @@ class LanguageModel:
         *,
         precision: Precision | str = "fp32",
         slots: int = 8,
-        reload: Callable[[], Model] | None = None,
+        reload: Callable[..., Model] | None = None,
         compose: bool = True,
         embedding: EmbeddingRule | None = None,
     ) -> None:
-        """Join both. `reload` reads the same model again; with it, the weights of `model` may be consumed."""
+        """Join both. `reload` reads the same model again, at a dtype if one is given.
+
+        With it, the weights of `model` may be consumed.
+        """
         if slots < 1:
             raise UsageError(f"{slots} slots", expected="at least 1")
         self.config, self._tokenizer, self.slots, self.compose = model.config, tokenizer, slots, compose
@@ -96,6 +106,7 @@ class LanguageModel:
         self._model: Model | None = model
         self._embedding = embedding or EmbeddingRule()
         self._reload = reload
+        self._said_top_k = False
         self._handed_out = reload is None  # whether a caller may have the module, and change it
         self._read: bytes | None = None  # fingerprint of the module when the network read it
         self._lock = threading.RLock()
@@ -191,7 +202,7 @@ class LanguageModel:
         max_tokens: the most tokens to generate; None is 128, or what the context leaves.
         min_tokens: the fewest tokens to generate.
         temperature: lower is safer, higher more varied; 0 always takes the most probable token.
-        top_k: choose among the k most probable tokens; 0 is all.
+        top_k: choose among the k most probable tokens; 0, or more than there are, is all.
         top_p: choose among the most probable tokens whose probabilities add up to p.
         repetition_penalty: above 1 makes tokens that occurred less probable.
         filters: two versions of top-p; see `inference.sampling`.
@@ -205,20 +216,11 @@ class LanguageModel:
         length_penalty: of the search; above 1 prefers longer texts, below 1 shorter ones.
         """
         options: GenerateOptions = {
-            "max_tokens": max_tokens,
-            "min_tokens": min_tokens,
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "repetition_penalty": repetition_penalty,
-            "filters": filters,
-            "stop": stop,
-            "seed": seed,
-            "sample": sample,
-            "beyond_context": beyond_context,
+            **{"max_tokens": max_tokens, "min_tokens": min_tokens, "temperature": temperature, "top_k": top_k},
+            **{"top_p": top_p, "repetition_penalty": repetition_penalty, "filters": filters, "stop": stop},
+            **{"seed": seed, "sample": sample, "beyond_context": beyond_context},
         }
-        prompts = check_prompts(prompt)
-        requests = [self.request(text, **options) for text in prompts]
+        requests = [self.request(text, **options) for text in check_prompts(prompt)]
         if num_beams != 1:
             texts = [self._search(request, num_beams, length_penalty) for request in requests]
             return texts[0] if isinstance(prompt, str) else texts
@@ -245,40 +247,12 @@ class LanguageModel:
             pass
         return search.text(search.best[request.sample])
 
-    def stream(
-        self,
-        prompt: str,
-        *,
-        max_tokens: int | None = None,
-        min_tokens: int = 0,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 1.0,
-        repetition_penalty: float = 1.0,
-        filters: Literal["usual", "original"] = "usual",
-        stop: str | Sequence[str] = (),
-        seed: int | None = None,
-        sample: int = 0,
-        beyond_context: Literal["refuse", "shift"] = "refuse",
-    ) -> Iterator[str]:
-        """Yield the text of `generate` in pieces of whole characters. Leaving the loop cancels it.
+    def stream(self, prompt: str, **options: Unpack[GenerateOptions]) -> Iterator[str]:
+        """Yield the text of `generate` with the same options, in pieces of whole characters.
 
-        The continuation is queued by this call. Deleting the iterator cancels it too.
+        The continuation is queued by this call. Leaving the loop, or deleting the iterator, cancels it.
         """
-        generation = self.submit(
-            prompt,
-            max_tokens=max_tokens,
-            min_tokens=min_tokens,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            repetition_penalty=repetition_penalty,
-            filters=filters,
-            stop=stop,
-            seed=seed,
-            sample=sample,
-            beyond_context=beyond_context,
-        )
+        generation = self.submit(prompt, **cast(GenerateOptions, {**_DEFAULTS, **options}))
         pieces = text_pieces(generation)
         next(pieces)  # enter its `try`: closing a generator that was never started runs no `finally`
         return pieces
@@ -300,7 +274,11 @@ class LanguageModel:
         stop = [options.get("stop")] if isinstance(options.get("stop"), str) else options.get("stop")
         if isinstance(stop, list | tuple):
             options["stop"] = tuple(self.as_read(text) if isinstance(text, str) else text for text in stop)
-        return Request.build({"prompt": tuple(ids), **options}, source="the request")
+        request = Request.build({"prompt": tuple(ids), **options}, source="the request")
+        if request.top_k > self.config.vocabulary and not self._said_top_k:
+            self._said_top_k = True
+            _LOG.warning("top_k %d: the model has %d tokens, so it is off", request.top_k, self.config.vocabulary)
+        return request
 
     def as_read(self, text: str) -> str:
         """Return a text as the model reads it: in composed form, unless `compose` is off."""
@@ -321,12 +299,14 @@ class LanguageModel:
         For masked models, as BERT. Raises UsageError for any other model and for a text without `[MASK]`.
         """
         check_text(text)
+        masked.require_masked(self.config)
         with self._lock, masked.evaluated(self._whole_model()) as model:
             blanks = masked.fill(model, self.tokenizer, self.as_read(text), top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in blanks]
 
     def hidden_scores(self, asked: Sequence[tuple[list[int], Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:
         """Return the scores of hidden tokens by a masked model; see `inference.masked.hidden_scores`."""
+        masked.require_masked(self.config)
         with self._lock, masked.evaluated(self._whole_model()) as model:
             return masked.hidden_scores(model, self.tokenizer, asked)
 
@@ -375,16 +355,21 @@ class LanguageModel:
     def save(self, folder: str | Path) -> None:
         """Write model and tokenizer as a new model folder, which transformers can open too.
 
-        Raises FolderError if the folder is not empty.
+        The weights are those of the folder that `load` opened, at any `precision`, or those of `model` if it was
+        handed out. Raises FolderError if the folder is not empty.
         """
         stage = Stage(Path(folder), kind="model", config=self.config.to_dict(), inputs={})
         if stage.find() is not None:
             raise FolderError(f"{folder} already contains a model", repair="Choose another folder")
         with stage.write() as work, self._lock:
-            save_model(self._whole_model(), work, tokenizer=self._tokenizer)
+            import torch
+
+            # The open module may be rounded to bfloat16.
+            model = (
+                self._whole_model() if self._reload is None or self._handed_out else self._reload(torch.float32)
+            )
+            save_model(model, work, tokenizer=self._tokenizer)
             self._embedding.copy_files(work)
-            if self._network is not None and not self._handed_out:
-                self._model = None
 
     def __repr__(self) -> str:
         config = self.config

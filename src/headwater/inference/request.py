@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from headwater.errors import ContextError, UsageError, counted
+from headwater.errors import ContextError, HeadwaterError, UsageError, counted
 from headwater.inference.sampling import Alternatives, Sampling
 from headwater.tokenizer import TASK_TOKENS, Tokenizer
 
@@ -84,6 +84,7 @@ class Event(NamedTuple):
     alternatives: Alternatives | None  # if asked for
     finished: Reason | None  # why this is the last event, or None
     start: int = 0  # where the token's text begins in the continuation, in characters
+    error: HeadwaterError | None = None  # what ended a cancelled continuation, if it was not the caller
 
 
 class TokenRules:

@@ -63,12 +63,6 @@ class Sampling(Config):
 
     def check(self, vocabulary: int) -> None:
         """Raise UsageError for a setting that does not fit a model of `vocabulary` rows."""
-        if self.top_k > vocabulary:
-            raise UsageError(
-                f"top_k {self.top_k} is more than the model's {vocabulary} tokens",
-                expected=f"0 to {vocabulary}",
-                param="top_k",
-            )
         for token in self.bias:
             if not 0 <= token < vocabulary:
                 raise UsageError(
@@ -159,7 +153,7 @@ def choose_rows(logits: Tensor, samplings: Sequence[Sampling], uniforms: Sequenc
     largest, likeliest = logits.max(dim=1, keepdim=True)
     weights = ((logits - largest) / scale.float()).exp()
     if any(0 < s.top_k < logits.shape[1] for s in samplings):
-        most = max(s.top_k for s in samplings)
+        most = min(max(s.top_k for s in samplings), logits.shape[1])
         kth = logits.topk(most).values.gather(1, k.long().clamp(max=most) - 1)
         weights = weights.where((logits >= kth) | (k > most), 0.0)
     if any(s.min_p for s in samplings):

@@ -10,9 +10,10 @@ from torch import nn
 
 @torch.no_grad()
 def fingerprint(model: nn.Module) -> bytes:
-    """Return 16 bytes that differ if a parameter's name, shape, dtype or any of its bits differ.
+    """Return 16 bytes that differ if a parameter's name, shape, dtype or one of its entries differs.
 
-    A matrix is hashed by the sums of its rows and columns as integers: one changed entry always changes two sums.
+    A matrix is hashed by the sums of its rows and columns as integers: a change of one entry changes two sums, and
+    so does a training. Only changes that cancel in every row and column are not detected.
     Version counters do not detect writes to `parameter.data`.
     """
     digest = hashlib.blake2b(digest_size=16)

@@ -163,7 +163,9 @@ class Worker:
         self._thread.join()
 
     def _listen(self, group: GenerationGroup, number: int, event: Event) -> None:
-        self._outbox.append((group, number, event))
+        if event.error is not None:
+            logger.error("a continuation failed: %s", event.error)
+        self._outbox.append((group, number, event if event.error is None else _failed()))
 
     def _drive(self) -> None:
         try:
