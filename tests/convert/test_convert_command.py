@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from headwater.cli.main import main
 from headwater.model import build_model, load_config, load_model, preset, save_model
@@ -122,3 +123,19 @@ def test_wrong_use_is_one_readable_paragraph(
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_conversion_leaves_out_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = build_model(preset("gpt2-pico", vocabulary=60), seed=1).eval()
+    source = tmp_path / "source"
+    source.mkdir()
+    save_model(model, source)
+    assert main(["convert", str(source), str(tmp_path / "plain"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == []
+    tensors = load_file(source / "model.safetensors") | {"score.weight": torch.zeros(2, model.config.width)}
+    save_file(tensors, source / "model.safetensors")
+    (source / "chat_template.jinja").write_text("{{ messages }}")
+    (source / "generation_config.json").write_text('{"temperature": 0.6, "eos_token_id": 3}')
+    assert main(["convert", str(source), str(tmp_path / "out")]) == 0
+    seen = "".join(capsys.readouterr())
+    assert "Left out: chat_template.jinja, score.weight, temperature of generation_config.json" in seen

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint import HuggingFaceStorageWriter
 
+from headwater.convert import convert
 from headwater.errors import DataError, FolderError, HeadwaterError, MismatchError
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.model.io import huggingface
@@ -214,3 +219,61 @@ def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:
     model = build_model(preset("gpt2-pico", vocabulary=50), seed=1)
     with pytest.raises(MismatchError, match="ids and the model 50 rows"):
         save_model(model, tmp_path, tokenizer=larger)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"quantization_config": "4bit"}, "quantized weights (4bit)"),
+        ({"quantization_config": True}, "quantized weights (True)"),
+        ({"architectures": [5]}, ""),
+        ({"architectures": 5}, ""),
+        ({"architectures": [["GPT2LMHeadModel"]]}, ""),
+    ],
+)
+def test_a_value_of_another_type_is_named_or_ignored(folder: Path, changes: dict[str, Any], named: str) -> None:
+    change_config(folder, **changes)
+    if named:
+        assert named in str(refusal(folder))
+    else:
+        convert(folder, folder / "out")
+        assert load_model(folder / "out").config == load_model(folder).config
+
+
+def checkpoint(folder: Path, *, sharded: bool) -> Path:
+    """A checkpoint of a training as its ranks write it, without a manifest."""
+    state = {f"weight.{name}": value for name, value in load_model(folder).state_dict().items()}
+    path = folder / "step"
+    path.mkdir()
+    (path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    (path / "state.json").write_text("{}")
+    if sharded:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.distributed.checkpoint.save(
+                state, storage_writer=HuggingFaceStorageWriter(str(path)), no_dist=True
+            )
+    else:
+        save_file(state, path / "state.safetensors")
+    assert torch.equal(load_model(path).tokens.weight, load_model(folder).tokens.weight)
+    return path
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+@pytest.mark.parametrize("damage", ["nan", "cut", "lost", "shape"])
+def test_damage_to_a_checkpoint_is_named(folder: Path, sharded: bool, damage: str) -> None:
+    path = checkpoint(folder, sharded=sharded)
+    (file,) = path.glob("*.safetensors")
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-100])
+    elif damage == "shape":
+        change_config(path, n_positions=7)
+    else:
+        tensors = load_file(file)
+        name = "weight.blocks.0.mlp.expand.weight"
+        tensors = tensors | {name: with_nan(tensors[name])} if damage == "nan" else tensors
+        kept = {key: value for key, value in tensors.items() if damage == "nan" or key != name}
+        with safe_open(file, "pt") as handle:
+            save_file(kept, file, handle.metadata())
+    with pytest.raises(HeadwaterError, match={"nan": "NaN", "cut": "step"}.get(damage, "not there|shape|shards")):
+        load_model(path)

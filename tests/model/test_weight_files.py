@@ -88,6 +88,13 @@ def test_a_checkpoint_of_nanogpt_opens(bias: bool, tmp_path: Path) -> None:
     state = {"model": weights, "model_args": arguments, "optimizer": {}, "iter_num": 5, "config": {"eval": True}}
     torch.save(state, tmp_path / "ckpt.pt")
     assert difference(theirs, tmp_path / "ckpt.pt") <= 1e-4
+    characters = {chr(0x4E00 + number): number for number in range(300)}
+    meta = {"vocab_size": 300, "stoi": characters, "itos": {number: c for c, number in characters.items()}}
+    (tmp_path / "meta.pkl").write_bytes(pickle.dumps(meta))
+    for number, source in enumerate((tmp_path / "ckpt.pt", tmp_path)):
+        result = convert(source, tmp_path / str(number))
+        assert (result["tokenizer"], result["left_out"]) == ("foreign", ["the optimizer's state"])
+        assert Tokenizer.load(tmp_path / str(number)).encode("\u4e05\u4e00") == [5, 0]
     convert(tmp_path, tmp_path / "converted")
     assert difference(theirs, tmp_path / "converted") <= 1e-4
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "converted").eval()
@@ -172,6 +179,9 @@ def test_gguf_of_every_kind_opens(kind: str, tolerance: float, tokenizer: Tokeni
         torch.from_numpy(gguf.dequantize(stored["token_embd.weight"], types[kind])).float(),
     )
     assert difference(theirs, path) <= tolerance
+    with pytest.MonkeyPatch.context() as patch:  # a configuration is read without the weights
+        patch.setattr(gguf, "dequantize", None)
+        assert load_config(path) == model.config
     lm = hw.load(path)
     assert lm.tokenizer.encode("the mill's <|endoftext|>") == tokenizer.encode("the mill's <|endoftext|>")
     assert lm.tokenizer.end_of_text == tokenizer.end_of_text

@@ -15,7 +15,7 @@ import torch
 from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
-from headwater.model import Faithful, load_model, save_model
+from headwater.model import Faithful, load_model, save_model, unused_tensors
 from headwater.reading import read_object
 from headwater.storage import SILENT, Progress, Stage
 from headwater.tokenizer import Tokenizer
@@ -29,6 +29,15 @@ _GGUF = ("f32", "f16", "q8_0")
 _VOCABULARIES = ("vocab.json", "encoder.json", "encoder_bpe_40000.json")
 # What other programs write models to; Headwater writes a folder or GGUF.
 _FILES = (".bin", ".ckpt", ".h5", ".npz", ".onnx", ".pt", ".pth", ".safetensors", ".zip")
+# Files of a Hugging Face folder that are read, besides its weights, and keys of one of them.
+_CARRIED = {
+    *("config.json", "generation_config.json", "headwater.json", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "vocab.txt", "meta.pkl", "pytorch_model.bin", "pytorch_model.bin.index.json"),
+}
+_GENERATION = {
+    *("bos_token_id", "eos_token_id", "pad_token_id", "transformers_version", "_from_model_config"),
+}
 _ORIGINAL_ROWS = {40_478: "gpt1", 50_257: "gpt2"}
 
 
@@ -43,7 +52,8 @@ def convert(
     download: bool = False,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Convert the model in `source`; return what was written: source kind, destination, parameters, tokenizer.
+    """Convert the model in `source`; return what was written (source kind, destination, parameters, tokenizer) and
+    what was left out.
 
     `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release with another head size than
     64. `faithful` decides how a GPT-1 release is trained further: as its code, or as the paper; see
@@ -94,6 +104,9 @@ def convert(
         if not stage.is_complete():
             with stage.write() as work:
                 save_model(model, work, tokenizer=its_tokenizer, dtype=_FOLDER_DTYPES[precision])
+    left_out = [] if kind.startswith("openai") else _left_out(kind, weights_folder, its_tokenizer)
+    if left_out:
+        progress.note(f"Left out: {', '.join(left_out)}")
     count = sum(parameter.numel() for parameter in model.parameters())
     progress.finish(f"{destination}, {count:,} parameters in {precision}")
     return {
@@ -102,6 +115,7 @@ def convert(
         "parameters": count,
         "precision": precision,
         "tokenizer": its_tokenizer.kind if its_tokenizer else None,
+        "left_out": left_out,
     }
 
 
@@ -118,8 +132,8 @@ def _recognise(source: Path) -> tuple[str, Path]:
             return "openai-gpt1", folder
         if (folder / openai_gpt2.HPARAMS).is_file():
             return "openai-gpt2", folder
-    classes = read_object(source / "config.json").get("architectures") or []
-    if (source / "task.json").is_file() or any("ForSequenceClassification" in name for name in classes):
+    classes = read_object(source / "config.json").get("architectures")
+    if (source / "task.json").is_file() or "ForSequenceClassification" in str(classes):
         raise UsageError(
             f"{source} is a fine-tuned model, whose head would be lost",
             expected="a language model",
@@ -140,6 +154,29 @@ def _read(kind: str, source: Path, folder: Path, heads: int | None, faithful: Fa
     if kind == "openai-gpt2":
         return openai_gpt2.read_release(folder, source.with_suffix("") if source.is_file() else None)
     return load_model(folder)
+
+
+def _left_out(kind: str, source: Path, tokenizer: Tokenizer | None) -> list[str]:
+    """Return what a model's file or folder has that the converted one does not, by name."""
+    if kind == "gguf":
+        template = shipped.gguf_value(shipped.open_gguf(source), "tokenizer.chat_template")
+        return ["tokenizer.chat_template"] if template else []
+    if kind == "nanogpt":
+        return ["the optimizer's state"]
+    left = [
+        path.name
+        for path in sorted(source.iterdir())
+        if path.name not in _CARRIED and path.suffix != ".safetensors" and not path.name.startswith(".")
+    ]
+    left += unused_tensors(source)
+    generation = read_object(source / "generation_config.json").keys() - _GENERATION
+    left += [f"{key} of generation_config.json" for key in sorted(generation)]
+    if read_object(source / "tokenizer_config.json").get("chat_template"):
+        left.append("chat_template of tokenizer_config.json")
+    step = read_object(source / "tokenizer.json").get("post_processor")
+    if isinstance(step, dict) and step.get("type") != "ByteLevel" and tokenizer and tokenizer.kind != "wordpiece":
+        left.append("post_processor of tokenizer.json")
+    return left
 
 
 def _find_tokenizer(

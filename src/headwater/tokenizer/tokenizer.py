@@ -109,6 +109,8 @@ class Tokenizer:
         rows: of the model's token embedding. Raises MismatchError for a given one that differs from the
         folder's, or whose size is not the model's.
         """
+        if shipped.model_file(folder.parent) == folder:  # nanoGPT's tokenizer is next to it
+            folder = folder.parent
         own = cls.load(folder) if shipped.is_gguf(folder) or holds_tokenizer(folder) else None
         if given is None:
             return own

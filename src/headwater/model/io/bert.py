@@ -104,10 +104,16 @@ def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
     }
 
 
+def architectures(content: Mapping[str, Any]) -> list[str]:
+    """Return the classes that a `config.json` names."""
+    named = content.get("architectures")
+    return [str(name) for name in named] if isinstance(named, list) else []
+
+
 def read_config(content: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the fields of `ModelConfig`; raise DataError for another variant than BERT's, KeyError for a gap."""
     plain = {"position_embedding_type": "absolute", "is_decoder": False}
-    classes = content.get("architectures") or [CLASS]
+    classes = architectures(content) or [CLASS]
     predicts = any(name in PREDICTING for name in classes)
     for name, value in plain.items():
         if content.get(name, value) != value:

@@ -24,7 +24,7 @@ from headwater.model.build import build_model
 from headwater.model.config import ModelConfig
 from headwater.model.io import bert, huggingface
 from headwater.model.io.checkpoint import is_checkpoint, read_checkpoint
-from headwater.model.io.single import read_file
+from headwater.model.io.single import read_file, read_file_config
 from headwater.model.io.weights import (
     WEIGHTS,
     Place,
@@ -48,7 +48,7 @@ _READERS = 2  # threads: a third is hardly faster
 def load_config(folder: Path) -> ModelConfig:
     """Return the configuration of the model in `folder`, without reading or checking its weights."""
     single = shipped.model_file(folder)
-    return _read_config(folder)[1] if single is None else read_file(single)[0]
+    return _read_config(folder)[1] if single is None else read_file_config(single)
 
 
 def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Model:
@@ -81,16 +81,28 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
     return model.eval()
 
 
+def unused_tensors(folder: Path) -> list[str]:
+    """Return the names of the tensors in a model folder that no model here has: heads for tasks."""
+    if is_checkpoint(folder):
+        return []
+    kind, config = _read_config(folder)
+    prefix = huggingface.PREFIXES.get(kind, "")
+    read = {part.removeprefix(prefix) for n in huggingface.tensor_names(kind, config, []) for part in n.theirs}
+    names = {name: huggingface.plain_name(name) for name in find_tensors(folder)}
+    heads = (name for name, plain in names.items() if huggingface.is_head(kind, plain))
+    return sorted(name for name in heads if names[name].removeprefix(prefix) not in read)
+
+
 def model_reader(
     folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-) -> Callable[[], Model]:
+) -> Callable[..., Model]:
     """Return a function that calls `load_model`, and can be called again after the first module was consumed.
 
-    It raises FolderError if the folder no longer has the weight files that it has now.
+    Another dtype may be given to it. It raises FolderError if the folder no longer has its present weight files.
     """
     expected = _weight_stamps(folder)
 
-    def read() -> Model:
+    def read(dtype: torch.dtype = dtype) -> Model:
         model = load_model(folder, dtype=dtype, device=device)
         if _weight_stamps(folder) != expected:
             raise FolderError(
@@ -186,7 +198,7 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
     content = read_json(folder / CONFIG)
     if not isinstance(content, dict):
         raise DataError(f"{folder / CONFIG} is a JSON {type(content).__name__}", expected="an object")
-    if content.get("model_type") == "bert" and not content.get("architectures"):
+    if content.get("model_type") == "bert" and not bert.architectures(content):
         predicts = any(huggingface.plain_name(name).startswith(bert.OUTPUT) for name in find_tensors(folder))
         content["architectures"] = [bert.CLASS if predicts else bert.ENCODER]
     return huggingface.read_config(content, str(folder / CONFIG))

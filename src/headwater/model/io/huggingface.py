@@ -101,8 +101,13 @@ def plain_name(name: str) -> str:
 
 def is_unused(kind: str, name: str) -> bool:
     """Return True for a tensor the model does not need: a causal mask, position numbers, heads for tasks."""
-    unused = _TASK_HEADS + (bert.UNUSED if kind == "bert" else ())
-    return _BUFFERS.search(name) is not None or name.startswith(unused)
+    return _BUFFERS.search(name) is not None or is_head(kind, name)
+
+
+def is_head(kind: str, name: str) -> bool:
+    """Return True for a tensor of a head for a task, which a language model does not have."""
+    heads = _TASK_HEADS + (bert.UNUSED if kind == "bert" else ())
+    return name.startswith(heads) and _BUFFERS.search(name) is None
 
 
 def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +179,6 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
         _refuse_others(content, path)
         content = {ours: content[alias] for alias, ours in _ALIASES.items() if alias in content} | dict(content)
-        classes = content.get("architectures") or ()
         fields = {
             "vocabulary": content["vocab_size"],
             "context": content.get("n_positions", content.get("n_ctx")),
@@ -189,7 +193,8 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
             "residual_scaling": kind == "gpt2",
             "activation": read_activation(kind, content, path),
             # A classifier has no output matrix, so its token embedding serves.
-            "tied": bool(content.get("tie_word_embeddings", True)) or _CLASSIFIERS[kind] in classes,
+            "tied": bool(content.get("tie_word_embeddings", True))
+            or _CLASSIFIERS[kind] in bert.architectures(content),
         }
         if kind == "gpt2":
             fields |= {
@@ -231,7 +236,8 @@ def _refuse_others(content: Mapping[str, Any], path: str) -> None:
             expected="a model that reads one text",
         )
     if content.get("quantization_config"):
-        method = str(dict(content["quantization_config"]).get("quant_method", "unnamed"))[:40]
+        settings = content["quantization_config"]
+        method = str(settings.get("quant_method", "unnamed") if isinstance(settings, dict) else settings)[:40]
         raise DataError(
             f"{path} has quantization_config: the model computes with quantized weights ({method})",
             expected="weights in float32, float16 or bfloat16",

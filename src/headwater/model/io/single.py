@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,28 +47,42 @@ def read_file(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     return _read_gguf(path) if is_gguf(path) else _read_nanogpt(path)
 
 
+def read_file_config(path: Path) -> ModelConfig:
+    """Return the configuration in a model file; the weights of a GGUF file are not dequantised for it."""
+    return _gguf_config(open_gguf(path), path) if is_gguf(path) else _read_nanogpt(path)[0]
+
+
 def _read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     reader = open_gguf(path)
     import gguf
 
-    architecture = gguf_value(reader, "general.architecture")
-    if architecture != "gpt2":
-        raise DataError(f"{path} has the architecture {architecture!r}", expected="gpt2")
-    state = {}
+    config, state = _gguf_config(reader, path), {}
     for tensor in reader.tensors:
         name, _, part = tensor.name.rpartition(".")
         block, _, inner = name.rpartition(".")
         ours = _GGUF_NAMES.get(inner or name)
         if ours is None:
             raise DataError(f"{path} has the tensor {tensor.name}, which a GPT-2 does not have")
+        if ours == "output" and config.tied:
+            continue
         prefix = block.replace("blk.", "blocks.") + "." if block else ""
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
         state[f"{prefix}{ours}.{part}"] = torch.from_numpy(values.astype("float32"))  # a copy, with its own memory
-    if "tokens.weight" not in state:
+    return config, state
+
+
+def _gguf_config(reader: Any, path: Path) -> ModelConfig:
+    architecture = gguf_value(reader, "general.architecture")
+    if architecture != "gpt2":
+        raise DataError(f"{path} has the architecture {architecture!r}", expected="gpt2")
+    matrices = {tensor.name: tensor for tensor in reader.tensors}
+    tokens, output = matrices.get("token_embd.weight"), matrices.get("output.weight")
+    if tokens is None:
         raise DataError(f"{path} lacks token_embd.weight", expected="the tensors of a GPT-2")
     # llama.cpp's converter writes the tied matrix a second time.
-    if "output.weight" in state and torch.equal(state["output.weight"], state["tokens.weight"]):
-        del state["output.weight"]
+    tied = output is None or (
+        output.tensor_type == tokens.tensor_type and np.array_equal(output.data, tokens.data)
+    )
     shape = {
         ours: gguf_value(reader, f"gpt2.{theirs}")
         for theirs, ours in {
@@ -81,8 +96,7 @@ def _read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     }
     if shape["inner"] == 4 * (shape["width"] or 0):
         shape["inner"] = None
-    tied = "output.weight" not in state
-    return _config(shape | {"vocabulary": len(state["tokens.weight"]), "tied": tied}, path), state
+    return _config(shape | {"vocabulary": int(tokens.shape[-1]), "tied": tied}, path)
 
 
 def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
