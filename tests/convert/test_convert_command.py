@@ -138,4 +138,4 @@ def test_what_a_conversion_leaves_out_is_named(tmp_path: Path, capsys: pytest.Ca
     (source / "generation_config.json").write_text('{"temperature": 0.6, "eos_token_id": 3}')
     assert main(["convert", str(source), str(tmp_path / "out")]) == 0
     seen = "".join(capsys.readouterr())
-    assert "Left out: chat_template.jinja, score.weight, temperature of generation_config.json" in seen
+    assert "Left out: chat_template.jinja, temperature of generation_config.json, score.weight" in seen

@@ -15,7 +15,7 @@ import torch
 from headwater import shipped
 from headwater.convert import openai_gpt1, openai_gpt2
 from headwater.errors import FolderError, ResourceError, UsageError
-from headwater.model import Faithful, load_model, save_model, unused_tensors
+from headwater.model import Faithful, load_model, save_model
 from headwater.reading import read_object
 from headwater.storage import SILENT, Progress, Stage
 from headwater.tokenizer import Tokenizer
@@ -81,7 +81,8 @@ def convert(
     if faithful != "code" and kind != "openai-gpt1":
         raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
     progress.start(f"Reading {source}")
-    model = _read(kind, source, weights_folder, heads, faithful)
+    heads_for_tasks: list[str] = []
+    model = _read(kind, source, weights_folder, heads, faithful, heads_for_tasks)
     its_tokenizer = _find_tokenizer(tokenizer, weights_folder, model, progress, download=download)
     if gguf:
         from headwater.convert.gguf import write_gguf
@@ -105,6 +106,7 @@ def convert(
             with stage.write() as work:
                 save_model(model, work, tokenizer=its_tokenizer, dtype=_FOLDER_DTYPES[precision])
     left_out = [] if kind.startswith("openai") else _left_out(kind, weights_folder, its_tokenizer)
+    left_out += heads_for_tasks
     if left_out:
         progress.note(f"Left out: {', '.join(left_out)}")
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -148,12 +150,14 @@ def _recognise(source: Path) -> tuple[str, Path]:
     )
 
 
-def _read(kind: str, source: Path, folder: Path, heads: int | None, faithful: Faithful) -> Model:
+def _read(
+    kind: str, source: Path, folder: Path, heads: int | None, faithful: Faithful, unused: list[str]
+) -> Model:
     if kind == "openai-gpt1":
         return openai_gpt1.read_release(folder, heads, faithful)
     if kind == "openai-gpt2":
         return openai_gpt2.read_release(folder, source.with_suffix("") if source.is_file() else None)
-    return load_model(folder)
+    return load_model(folder, unused=unused)
 
 
 def _left_out(kind: str, source: Path, tokenizer: Tokenizer | None) -> list[str]:
@@ -168,7 +172,6 @@ def _left_out(kind: str, source: Path, tokenizer: Tokenizer | None) -> list[str]
         for path in sorted(source.iterdir())
         if path.name not in _CARRIED and path.suffix != ".safetensors" and not path.name.startswith(".")
     ]
-    left += unused_tensors(source)
     generation = read_object(source / "generation_config.json").keys() - _GENERATION
     left += [f"{key} of generation_config.json" for key in sorted(generation)]
     if read_object(source / "tokenizer_config.json").get("chat_template"):

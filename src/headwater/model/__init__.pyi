@@ -3,7 +3,7 @@ from .backend import Backend, default_backend
 from .build import Model, build_model
 from .config import PRESETS, Faithful, ModelConfig, preset, register_architecture
 from .digest import fingerprint
-from .io.folder import load_config, load_model, model_reader, save_description, save_model, unused_tensors
+from .io.folder import load_config, load_model, model_reader, save_description, save_model
 from .io.weights import read_tensors, require_cast, stored_bytes
 from .loss import IGNORE, cross_entropy, workspace_bytes
 from .lstm import LSTM, Recurrent
@@ -39,6 +39,5 @@ __all__ = [
     "save_description",
     "save_model",
     "stored_bytes",
-    "unused_tensors",
     "workspace_bytes",
 ]

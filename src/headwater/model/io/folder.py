@@ -51,10 +51,17 @@ def load_config(folder: Path) -> ModelConfig:
     return _read_config(folder)[1] if single is None else read_file_config(single)
 
 
-def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Model:
+def load_model(
+    folder: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    unused: list[str] | None = None,
+) -> Model:
     """Return the model in `folder`, in evaluation mode.
 
-    Matrices and their biases get `dtype`; LayerNorms stay float32. Raises FolderError for a folder that is not a
+    Matrices and their biases get `dtype`; LayerNorms stay float32. unused: a list to append the names of the tensors
+    to that the model does not have, as of heads for tasks. Raises FolderError for a folder that is not a
     model, is damaged, or was altered since Headwater wrote it, DataError for weights that do not fit `config.json`
     or are not finite.
     """
@@ -77,20 +84,10 @@ def load_model(folder: Path, *, dtype: torch.dtype = torch.float32, device: torc
             loaded = read_checkpoint(folder, parameters, device)
         else:
             loaded = _read_weights(folder, kind, config, parameters, device)
+            if unused is not None:
+                unused += _heads(folder, kind, config)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
-
-
-def unused_tensors(folder: Path) -> list[str]:
-    """Return the names of the tensors in a model folder that no model here has: heads for tasks."""
-    if is_checkpoint(folder):
-        return []
-    kind, config = _read_config(folder)
-    prefix = huggingface.PREFIXES.get(kind, "")
-    read = {part.removeprefix(prefix) for n in huggingface.tensor_names(kind, config, []) for part in n.theirs}
-    names = {name: huggingface.plain_name(name) for name in find_tensors(folder)}
-    heads = (name for name, plain in names.items() if huggingface.is_head(kind, plain))
-    return sorted(name for name in heads if names[name].removeprefix(prefix) not in read)
 
 
 def model_reader(
@@ -309,6 +306,14 @@ def _read_weights(
             if copy in places and stored[ours] != (copy,):
                 _check_tied(copy, places[copy], stored[ours][0], places[stored[ours][0]])
     return loaded
+
+
+def _heads(folder: Path, kind: str, config: ModelConfig) -> list[str]:
+    prefix = huggingface.PREFIXES.get(kind, "")
+    read = {part.removeprefix(prefix) for n in huggingface.tensor_names(kind, config, []) for part in n.theirs}
+    names = {name: huggingface.plain_name(name) for name in find_tensors(folder)}
+    heads = (name for name, plain in names.items() if huggingface.is_head(kind, plain))
+    return sorted(name for name in heads if names[name].removeprefix(prefix) not in read)
 
 
 def _stored_names(
