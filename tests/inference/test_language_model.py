@@ -303,7 +303,7 @@ def test_public_names_cost_nothing_until_used() -> None:
         hw.nothing_here  # noqa: B018
 
 
-def test_top_k_beyond_a_small_vocabulary_is_off_and_said_once(
+def test_top_k_beyond_a_small_vocabulary_warns_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = preset("gpt2-pico", vocabulary=30, context=16)
@@ -327,7 +327,7 @@ def test_save_writes_the_weights_that_were_read(folder: Path, tmp_path: Path, pr
         assert saved == read
 
 
-def test_a_model_that_does_not_fill_is_refused_before_it_is_read_again(folder: Path) -> None:
+def test_fill_refuses_before_the_model_is_read_again(folder: Path) -> None:
     lm = hw.load(folder)
     lm.generate("the river", max_tokens=3)
     with pytest.raises(UsageError, match="does not fill blanks"):

@@ -123,7 +123,7 @@ def test_logits_in_parts_equal_the_whole(positions: int, vocabulary: int, seed: 
     torch.testing.assert_close(logits, expected.float(), atol=0.01, rtol=0.02)
 
 
-def test_no_gradient_of_the_bias_is_computed_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gradients_none_of_the_bias_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, matrix, targets, weights = inputs(9, 20, 4, 1, 0.0)
     bias = torch.zeros(20, requires_grad=True)
     wanted = []
