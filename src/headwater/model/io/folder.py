@@ -60,10 +60,10 @@ def load_model(
 ) -> Model:
     """Return the model in `folder`, in evaluation mode.
 
-    Matrices and their biases get `dtype`; LayerNorms stay float32. unused: a list to append the names of tensors to
-    that the model does not have, as of heads for tasks. Raises FolderError for a folder that is not a model, is
-    damaged, or was altered since Headwater wrote it, DataError for weights that do not fit `config.json` or are not
-    finite.
+    Matrices and their biases get `dtype`; LayerNorms stay float32. unused: a list to append the names of tensors
+    to that the model does not have, as of heads for tasks. Raises FolderError for a folder that is not a model, is
+    damaged, or was altered since Headwater wrote it, DataError for weights that do not fit `config.json` or are
+    not finite.
     """
     single = shipped.model_file(folder)
     state: dict[str, Tensor] = {}
