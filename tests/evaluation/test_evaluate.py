@@ -590,5 +590,5 @@ def test_a_task_without_files_is_not_listed_as_missing(here: Path, capsys: pytes
 def test_an_own_task_cannot_take_the_name_of_a_protocol(here: Path) -> None:
     (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"heldout.bits-per-byte"'))
     import_from_here(["own_verbs:TASKS"])
-    with pytest.raises(UsageError, match=r"'heldout.bits-per-byte' exists already"):
+    with pytest.raises(UsageError, match=r"protocol name 'heldout.bits-per-byte'"):
         select(["own_verbs:TASKS"])

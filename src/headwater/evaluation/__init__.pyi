@@ -1,7 +1,7 @@
 from .comparison import compare
 from .data_files import DataFiles, Source
 from .detokenize import DETOKENIZERS
-from .evaluation import EvaluateConfig, evaluate, run_task, select
+from .evaluation import EvaluateConfig, evaluate, select
 from .figures import Figure
 from .function_words import FUNCTION_WORDS
 from .json_lines import json_lines, text_of
@@ -18,6 +18,7 @@ from .protocols import (
 from .questions import read_questions
 from .reader import ContinuationRequest, Reader
 from .results import Result, Results, read_examples
+from .run import run_task
 from .tab_lines import tab_separated
 from .tasks import TASKS, VERSION
 

@@ -119,15 +119,21 @@ class FileChoice(ChoiceTask):
         ]
         if self.reading == "gain":
             # The same tokens as after the prompt, so that a cut answer is compared with itself.
-            asked += [reader.after_start(request.continuation) for request in asked]
+            least = 2 if reader.start is None else 1  # without a start the first token has no score
+            alone = [request.continuation for request in asked if len(request.continuation) >= least]
+            asked += [reader.after_start(ids) for ids in alone]
         return asked
 
     def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
         """Return the value of each answer; see `_READINGS`."""
         texts = example.content["answers"]
         if self.reading == "gain":
-            pairs = zip(answers[: len(texts)], answers[len(texts) :], strict=True)
-            return [with_.total - alone.total for with_, alone in pairs]
+            after, alone = answers[: len(texts)], list(answers[len(texts) :])
+            least = 1 if len(alone) == len(texts) else 2  # an answer of one token was not asked for by itself
+            return [
+                answer.total - (alone.pop(0).total if len(answer.log_probabilities) >= least else 0.0)
+                for answer in after
+            ]
         values = super().values(example, answers)
         if self.reading == "per-character":
             return [value / len(text) for value, text in zip(values, texts, strict=True)]

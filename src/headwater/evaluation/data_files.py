@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.errors import HeadwaterError, ResourceError
-from headwater.storage import has_manifest, read_manifest
+from headwater.storage import has_manifest, open_folder, read_manifest
 
 if TYPE_CHECKING:
     from headwater.evaluation.protocols import Task
@@ -34,20 +34,24 @@ class Source:
 
 
 class DataFiles:
-    """The files below some folders, listed once in a stable order. Raises ResourceError for a missing folder."""
+    """The files below some folders, listed once in a stable order. Raises ResourceError for a missing folder.
 
-    def __init__(self, data: Sequence[Path]) -> None:
+    suits: whether the model can be asked about a Headwater folder; it chooses among several.
+    """
+
+    def __init__(self, data: Sequence[Path], suits: Callable[[Path], bool] = lambda folder: True) -> None:
         for folder in data:
             if not folder.exists():
                 raise ResourceError(f"{folder} does not exist", expected="a folder with data")
-        self._data = data
+        self._data, self._suits = data, suits
         self._below = [list(_below(folder, 0)) for folder in data]
         self._paths = [path for paths in self._below for path in paths]
 
     def locate(self, sources: Sequence[Source]) -> dict[str, Path]:
-        """Return the path of each source by role, from the first folder that has it.
+        """Return the path of each source by role: a named Headwater folder, else in the first folder that has it.
 
-        Raises ResourceError if a needed one is missing, or if a folder has several Headwater folders of its kind.
+        Raises ResourceError if a needed one is missing, or if several Headwater folders of its kind suit the
+        model; FolderError if the folder is damaged.
         """
         paths: dict[str, Path] = {}
         for source in sources:
@@ -72,8 +76,12 @@ class DataFiles:
         return located, missing
 
     def _find(self, source: Source) -> Path | None:
-        for paths in self._below if source.kind else []:
-            folders = [path for path in dict.fromkeys(p.parent for p in paths) if _is_kind(path, source)]
+        named = [path for path in self._data if has_manifest(path)]
+        below = (list(dict.fromkeys(p.parent for p in paths)) for paths in self._below)
+        for several in [named, *below] if source.kind else []:
+            folders = [path for path in several if _is_kind(path, source)]
+            if len(folders) > 1:
+                folders = [path for path in folders if self._suits(path)] or folders
             if len(folders) > 1:
                 raise ResourceError(
                     f"{folders[0]} and {folders[1]} are both of kind {source.kind}",
@@ -81,6 +89,7 @@ class DataFiles:
                     repair=f"Name it: --data {shlex.quote(str(folders[0]))}",
                 )
             if folders:
+                open_folder(folders[0], source.kind)  # raises FolderError
                 return folders[0]
         for name in source.names:
             wanted = Path(name).parts

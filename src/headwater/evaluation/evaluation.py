@@ -8,47 +8,46 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from headwater import shipped
 from headwater.config import Config
-from headwater.corpus import TrainingGrams, training_grams
+from headwater.corpus import training_grams
 from headwater.device import choose_device
 from headwater.errors import (
-    MALFORMED,
     DataError,
-    HeadwaterError,
+    FolderError,
     MismatchError,
     ResourceError,
     UsageError,
     nearest,
     resumable,
 )
-from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
+from headwater.evaluation.asker import Asker
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.own_tasks import is_own, is_users, load_tasks, place_of, source_hashes
-from headwater.evaluation.paper_values import published
-from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
-from headwater.evaluation.reader import Reader
+from headwater.evaluation.protocols import Task
 from headwater.evaluation.results import (
     KIND,
     Result,
     Results,
     Skipped,
-    write_examples,
+    examples_writer,
     write_results,
 )
+from headwater.evaluation.run import UnsuitableTask, require_fit, run_task
 from headwater.evaluation.tasks import TASKS, VERSION
-from headwater.inference import LanguageModel, load
-from headwater.model import ModelConfig
+from headwater.inference import load
+from headwater.model import load_config
 from headwater.shipped import hub_name
 from headwater.storage import SILENT, Progress, Stage, identity_of
+from headwater.tokenizer import Tokenizer
 
 # The most reasons in the error that no protocol could be scored.
 _REASONS = 3
@@ -67,19 +66,6 @@ class EvaluateConfig(Config):
     """The most bytes of training text for xz and the n-gram model; 0 omits them."""
 
 
-@dataclass(frozen=True)
-class ProtocolOutcome:
-    """The outcome of one protocol: results, a record for each example, and examples that were left out."""
-
-    results: Sequence[Result]
-    records: Sequence[Mapping[str, Any]]
-    left_out: Skipped | None
-
-
-class UnsuitableTask(DataError):
-    """The protocol cannot be asked of this model: it is of another kind, or no example fits it."""
-
-
 def select(names: Sequence[str]) -> list[Task]:
     """Return the tasks with these names: protocols, prefixes that end before a dot, or the user's own tasks.
 
@@ -90,12 +76,12 @@ def select(names: Sequence[str]) -> list[Task]:
     if not names:
         raise UsageError("no task is named", expected="names that `headwater evaluate --list` prints")
     chosen: dict[str, Task] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         if is_own(name):
             for task in load_tasks(name):
-                if task.protocol in TASKS:
+                if task.protocol in TASKS or task.protocol in chosen:
                     raise UsageError(
-                        f"--tasks {name}: the protocol {task.protocol!r} exists already",
+                        f"--tasks {name}: another task has the protocol name {task.protocol!r}",
                         repair="Give the task a protocol name of its own",
                     )
                 chosen[task.protocol] = task
@@ -145,10 +131,14 @@ def evaluate(
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
-    paths, missing = DataFiles(folders).locate_tasks(chosen)
+    paths, missing = DataFiles(folders, partial(_has_tokenizer_of, model)).locate_tasks(chosen)
     skipped = [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in chosen if t.protocol in missing]
     if not paths and not allow_empty:
         raise _nothing_scored(skipped, tasks, folders)
+    for task in chosen:
+        if task.protocol in paths:
+            for need in task.needs:
+                need()
     files = {path.resolve(): path for roles in paths.values() for path in roles.values()}
     sources = source_hashes(chosen)
     own = {"own_tasks": sources} if sources else {}
@@ -181,10 +171,17 @@ def evaluate(
                 continue
             try:
                 require_fit(task, lm.config)
-                outcome = run_task(
-                    task, paths[task.protocol], asker, training=training, limit=limit, progress=progress
-                )
-            except (DataError, MismatchError, ResourceError) as error:
+                with examples_writer(task.protocol, work) as write:
+                    outcome = run_task(
+                        task,
+                        paths[task.protocol],
+                        asker,
+                        training=training,
+                        limit=limit,
+                        write=write,
+                        progress=progress,
+                    )
+            except (DataError, FolderError, MismatchError, ResourceError) as error:
                 failed = not isinstance(error, UnsuitableTask)
                 skipped.append(Skipped(task.benchmark, task.protocol, str(error), failed=failed))
                 continue
@@ -196,14 +193,24 @@ def evaluate(
                 continue
             results += outcome.results
             skipped += [outcome.left_out] if outcome.left_out else []
-            write_examples(outcome.records, task.protocol, work)
+        failed = any(one.failed for one in skipped)  # its answers are needed again
         if not results and not allow_empty:
-            cache.remove()
+            if not failed:
+                cache.remove()
             raise _nothing_scored(skipped, tasks, folders)
         summary = Results(named, results, skipped)
         write_results(summary, work)
-    cache.remove()
+    if not failed:
+        cache.remove()
     return summary
+
+
+def _has_tokenizer_of(model: Path, folder: Path) -> bool:
+    """Return whether a Headwater folder was made with a model's tokenizer; one without a tokenizer suits all."""
+    if not (folder / "tokenizer").is_dir():
+        return True
+    own = Tokenizer.of_model(model, load_config(model).vocabulary)
+    return own is not None and own.identity == Tokenizer.load(folder / "tokenizer").identity
 
 
 def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequence[Path]) -> ResourceError:
@@ -218,171 +225,6 @@ def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequ
         f"no protocol could be scored: {' '.join(said[:_REASONS])}{more}",
         repair=f"See which protocols have their files: headwater evaluate --list {options}",
     )
-
-
-def require_fit(task: Task, config: ModelConfig) -> None:
-    """Raise UnsuitableTask if the protocol is not for this kind of model."""
-    if task.masked and not config.is_masked:
-        raise UnsuitableTask(
-            "the protocol hides tokens, and this model does not fill blanks", expected="a masked model"
-        )
-    if not task.masked and not config.is_causal:
-        raise UnsuitableTask(
-            "the protocol reads from left to right, and this model does not",
-            expected="a causal model; a masked one has the protocols that end in .pseudo-log-likelihood",
-        )
-
-
-def run_task(
-    task: Task,
-    files: Mapping[str, Path],
-    asker: Asker | LanguageModel,
-    *,
-    training: TrainingGrams | None = None,
-    limit: int | None = None,
-    progress: Progress = SILENT,
-) -> ProtocolOutcome:
-    """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked."""
-    asker = asker if isinstance(asker, Asker) else Asker(asker)
-    reader = asker.reader
-    every = examples_of(task, files, reader)
-    examples = task.limited(every, limit)
-    progress.start(task.protocol, len(examples), "examples")
-    before = asker.seconds
-    records: list[dict[str, Any]] = []
-    reasons: list[str] = []
-    for group in _groups(task, examples, reader, reasons):
-        for example, mine in zip(
-            (example for example, _ in group), _answers(task, group, asker, reader), strict=True
-        ):
-            record = {"id": example.id} | task.score(example, mine, reader)
-            records.append(
-                record | {"answers": [_stored(answer) for answer in mine], "example": _readable(example)}
-            )
-        progress.advance(len(records) + len(reasons))
-    if not records:
-        raise UnsuitableTask(
-            f"no example of {task.protocol} could be asked: {reasons[0] if reasons else 'it has none'}"
-        )
-    figures = task.summarise(records)
-    seconds = asker.seconds - before
-    progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
-    details = task.details(files, examples)
-    if len(examples) < len(every):  # because of the limit
-        details |= {"first": task.count_measured(examples), "available": task.count_measured(every)}
-    without = {} if training is None else _without_overlap(task, examples, records, training)
-    results = [
-        Result(
-            task=task.benchmark,
-            protocol=task.protocol,
-            metric=figure.metric,
-            value=figure.value,
-            stderr=figure.stderr,
-            count=figure.count,
-            seconds=round(seconds, 3),
-            published=published(task.protocol, figure.metric),
-            chance=task.chance(figure.metric, examples),
-            higher_is_better=task.metric(figure.metric).higher_is_better,
-            settings=task.settings(reader),
-            details={**figure.details, **details, **without.get(figure.metric, {})},
-        )
-        for figure in figures
-    ]
-    left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
-    return ProtocolOutcome(results, records, left_out)
-
-
-def _answers(
-    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker, reader: Reader
-) -> list[list[Answer]]:
-    """Return the answers for each example of a group, with the further requests of its protocol."""
-    given: list[list[Answer]] = [[] for _ in group]
-    wanted = [list(requests) for _, requests in group]
-    while any(wanted):
-        answers = asker.ask([request for requests in wanted for request in requests])
-        for number, (example, _) in enumerate(group):
-            if wanted[number]:
-                given[number] += [answers[request] for request in wanted[number]]
-                wanted[number] = list(task.further(example, given[number], reader))
-    return given
-
-
-def examples_of(task: Task, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
-    """Return the examples of a protocol; raise DataError if a file has another format."""
-    try:
-        return task.read(files, reader)
-    except HeadwaterError:
-        raise
-    except MALFORMED as error:
-        raise DataError(
-            f"{', '.join(map(str, files.values()))} has another format: {type(error).__name__}: {error}",
-            expected=f"the official file of {task.benchmark}",
-        ) from None
-
-
-def _readable(example: Example) -> dict[str, Any]:
-    """Return the readable part of an example: its texts, answers and label."""
-
-    def is_readable(value: Any) -> bool:
-        texts = isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
-        return texts or isinstance(value, str | int)
-
-    shown = {key: value for key, value in example.content.items() if is_readable(value)}
-    return shown if any(isinstance(value, str) for value in shown.values()) else {"text": example.text} | shown
-
-
-def _without_overlap(
-    task: Task, examples: Sequence[Example], records: Sequence[dict[str, Any]], training: TrainingGrams
-) -> dict[str, dict[str, Any]]:
-    """Return for each metric the mean overlap, the number of examples with any, and the score without those.
-
-    Examples with `Task.is_measured` false stay in and do not count. Stores the share of overlap in each record: 0
-    for an example shorter than an n-gram.
-    """
-    texts = {example.id: example.text for example in examples}
-    shares = training.shares(texts[record["id"]] for record in records)
-    for record, (shared, count) in zip(records, shares, strict=True):
-        record["overlap"] = shared / count if count else 0.0
-    clean = [record for record in records if not (record["overlap"] and task.is_measured(record))]
-    measured = [record["overlap"] for record in records if task.is_measured(record)]
-    if not any(texts.values()) or not measured:
-        return {}
-    facts = {"mean": sum(measured) / len(measured), "examples": len(records) - len(clean)}
-    try:
-        figures = {figure.metric: figure for figure in task.summarise(clean)} if clean else {}
-    except DataError:  # too few examples are left for a score
-        figures = {}
-    details = {}
-    for metric in task.metrics:
-        without = figures.get(metric.name)
-        rest = {"value without": without.value, "stderr without": without.stderr} if without else {}
-        details[metric.name] = {"overlap": facts | rest}
-    return details
-
-
-def _groups(
-    task: Task, examples: Sequence[Example], reader: Reader, reasons: list[str]
-) -> Iterator[list[tuple[Example, Sequence[TaskRequest]]]]:
-    """Yield examples with their requests in batches; add to `reasons` why others are left out."""
-    group: list[tuple[Example, Sequence[TaskRequest]]] = []
-    for example in examples:
-        try:
-            group.append((example, task.requests(example, reader)))
-        except DataError as error:
-            reasons.append(f"example {example.id}: {error}")
-            continue
-        if sum(len(requests) for _, requests in group) >= REQUESTS_TOGETHER:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _stored(answer: Answer) -> dict[str, Any]:
-    """Return an answer for the examples file; log-probabilities of a scored text have float32's seven digits."""
-    if isinstance(answer, Scored):
-        return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
-    return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}
 
 
 def _roles(paths: Iterable[Path]) -> dict[str, Path]:

@@ -15,9 +15,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import DataError
@@ -57,6 +57,12 @@ class PerplexityFile(Config):
     """Use only the end of the file."""
     from_paper: str = ""
     """The choices that a paper states."""
+
+    @model_validator(mode="after")
+    def _has_a_unit_for_the_detokenizer(self) -> Self:
+        if self.detokenizer is not None and self.unit != "word":
+            raise ValueError(f"detokenizer is for unit = word, and unit is {self.unit}")
+        return self
 
 
 class Perplexity(Task):
@@ -131,13 +137,21 @@ class Perplexity(Task):
         """Return the number of lines that the de-tokenizer cannot invert."""
         if self.detokenizer is None:
             return {}
-        return self.detokenizer.count_exceptions(_lines(decode_text(read_bytes(files["test"]), files["test"])))
+        return self.detokenizer.count_exceptions(_lines(decode_text(self._bytes(files["test"]), files["test"])))
+
+    def _bytes(self, path: Path) -> bytes:
+        """Return the part of the file that is scored; by word and character it begins with a whole character."""
+        raw, last = read_bytes(path), self.described.last_bytes
+        if last is None or last >= len(raw):
+            return raw
+        start = len(raw) - last
+        while self.unit != "byte" and start < len(raw) and raw[start] & 0xC0 == 0x80:  # inside a character
+            start += 1
+        return raw[start:]
 
     def _text(self, path: Path) -> tuple[str, int]:
         """Return the text to score, and the number of its original units."""
-        raw = read_bytes(path)
-        if self.described.last_bytes is not None:
-            raw = raw[-self.described.last_bytes :]
+        raw = self._bytes(path)
         if self.unit != "word":
             # A test part may begin inside a character, whose bytes are counted too.
             text = raw.decode("utf-8", errors="replace") if self.unit == "byte" else decode_text(raw, path)

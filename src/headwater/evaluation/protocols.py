@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,8 @@ class Task(ABC):
 
     summary: one line for a list. scored: what exactly is scored. from_paper: the choices that a paper states.
     inferred: those that it leaves open, or where this protocol differs. masked: whether it is for masked models
-    instead of causal ones. file: the task file that describes it, if it is not written in Python.
+    instead of causal ones. needs: functions that raise ResourceError if a package is missing, called before the
+    model is asked. file: the task file that describes it, if it is not written in Python.
     """
 
     benchmark: str
@@ -101,6 +102,7 @@ class Task(ABC):
     from_paper: str = ""
     inferred: str = ""
     masked: bool = False
+    needs: Sequence[Callable[[], Any]] = ()
     file: Path | None = None
     metrics: Sequence[Metric]
     sources: Sequence[Source]
@@ -110,7 +112,7 @@ class Task(ABC):
         """Return the examples, from the files of `sources` by role.
 
         Raises DataError naming file and line if a file has another format or is cut short, or an error of
-        `errors.MALFORMED`, which `evaluation.examples_of` turns into one.
+        `errors.MALFORMED`, which `run.examples_of` turns into one.
         """
 
     @abstractmethod

@@ -7,14 +7,15 @@ be computed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import FolderError, counted_examples
 from headwater.reading import parse_json, read_json
-from headwater.storage import open_folder, write_json, write_json_lines
+from headwater.storage import open_folder, storage_errors, to_json, write_json
 
 KIND = "results"
 FILE = "results.json"
@@ -102,11 +103,27 @@ def write_results(results: Results, folder: Path) -> None:
     write_json(folder / FILE, results.to_dict())
 
 
-def write_examples(records: Iterable[Mapping[str, Any]], protocol: str, folder: Path) -> None:
-    """Write examples/PROTOCOL.jsonl into an open stage folder."""
+@contextmanager
+def examples_writer(protocol: str, folder: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that appends a record to examples/PROTOCOL.jsonl of an open stage folder.
+
+    An error in the block removes the file.
+    """
     path = examples_path(folder, protocol)
-    path.parent.mkdir(exist_ok=True)
-    write_json_lines(path, records)
+    with storage_errors(path):
+        path.parent.mkdir(exist_ok=True)
+        file = path.open("wb")
+    with file:
+
+        def write(record: Mapping[str, Any]) -> None:
+            with storage_errors(path):
+                file.write(to_json(record))
+
+        try:
+            yield write
+        except BaseException:
+            path.unlink()
+            raise
 
 
 def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:

@@ -141,7 +141,10 @@ class Lambada(Task):
         if self.reading == "whole-word":
             return [asked]
         if self.reading == "whole-word.context-words":
-            return [reader.pair(example.content["context"], f" {word}") for word in context_words(example)]
+            words = context_words(example)
+            if not words:
+                raise DataError(f"{example.text!r} has no word before the last one", expected="a passage")
+            return [reader.pair(example.content["context"], f" {word}") for word in words]
         return [asked, GenerationRequest(asked.context[-reader.context :], 1)]
 
     def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[TaskRequest]:

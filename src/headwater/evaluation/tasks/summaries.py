@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from headwater.evaluation.agreement import rouge
+from headwater.evaluation.agreement import rouge, rouge_scorer
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.json_lines import json_lines, text_of, texts_of
 from headwater.evaluation.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task
@@ -37,6 +37,7 @@ class Summaries(Task):
     """ROUGE of three sentences against the highlights."""
 
     benchmark = "cnndm"
+    needs = (rouge_scorer,)
     metrics = tuple(Metric(name) for name in ("rouge-1", "rouge-2", "rouge-l", "rouge average"))
     sources = (
         Source(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluation.agreement import Bleu, against_people, exact_match, normalise, word_f1
+from headwater.evaluation.agreement import Bleu, against_people, bleu_class, exact_match, normalise, word_f1
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.json_lines import json_lines, text_of, texts_of
@@ -188,6 +188,7 @@ class Translation(Task):
     """WMT-14, newstest2014, between English and French."""
 
     benchmark = "wmt14"
+    needs = (bleu_class,)
     scored = "the first sentence written after the pairs and the source sentence, by BLEU"
     from_paper = "`english sentence = french sentence` pairs; greedy; the first sentence"
     inferred = (

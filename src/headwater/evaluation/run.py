@@ -1,0 +1,213 @@
+"""Run one protocol: ask the model, score each example, and compute the figures over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater.corpus import TrainingGrams
+from headwater.errors import MALFORMED, DataError, HeadwaterError
+from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
+from headwater.evaluation.own_tasks import is_users
+from headwater.evaluation.paper_values import published
+from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
+from headwater.evaluation.reader import Reader
+from headwater.evaluation.results import Result, Skipped
+from headwater.inference import LanguageModel
+from headwater.model import ModelConfig
+from headwater.storage import SILENT, Progress
+
+
+@dataclass(frozen=True)
+class ProtocolOutcome:
+    """The outcome of one protocol: results, a record for each example, and examples that were left out."""
+
+    results: Sequence[Result]
+    records: Sequence[Mapping[str, Any]]
+    left_out: Skipped | None
+
+
+class UnsuitableTask(DataError):
+    """The protocol cannot be asked of this model: it is of another kind, or no example fits it."""
+
+
+def require_fit(task: Task, config: ModelConfig) -> None:
+    """Raise UnsuitableTask if the protocol is not for this kind of model."""
+    if task.masked and not config.is_masked:
+        raise UnsuitableTask(
+            "the protocol hides tokens, and this model does not fill blanks", expected="a masked model"
+        )
+    if not task.masked and not config.is_causal:
+        raise UnsuitableTask(
+            "the protocol reads from left to right, and this model does not",
+            expected="a causal model; a masked one has the protocols that end in .pseudo-log-likelihood",
+        )
+
+
+def run_task(
+    task: Task,
+    files: Mapping[str, Path],
+    asker: Asker | LanguageModel,
+    *,
+    training: TrainingGrams | None = None,
+    limit: int | None = None,
+    write: Callable[[Mapping[str, Any]], None] | None = None,
+    progress: Progress = SILENT,
+) -> ProtocolOutcome:
+    """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked.
+
+    write: takes the whole record of each example, in their order; the outcome then has records without answers and
+    texts, so that the memory does not grow with these.
+    """
+    asker = asker if isinstance(asker, Asker) else Asker(asker)
+    reader = asker.reader
+    every = examples_of(task, files, reader)
+    examples = task.limited(every, limit)
+    progress.start(task.protocol, len(examples), "examples")
+    before = asker.seconds
+    shares = {} if training is None else _shares(examples, training)
+    records: list[dict[str, Any]] = []
+    reasons: list[str] = []
+    for group in _groups(task, examples, reader, reasons):
+        for example, mine in zip(
+            (example for example, _ in group), _answers(task, group, asker, reader), strict=True
+        ):
+            record = {"id": example.id} | task.score(example, mine, reader)
+            shown = {"answers": [_stored(answer) for answer in mine], "example": _readable(example)}
+            share = {"overlap": shares[example.id]} if shares else {}
+            if write is None:
+                records.append(record | shown | share)
+            else:
+                write(record | shown | share)
+                records.append(record | share)
+        progress.advance(len(records) + len(reasons))
+    if not records:
+        raise UnsuitableTask(
+            f"no example of {task.protocol} could be asked: {reasons[0] if reasons else 'it has none'}"
+        )
+    figures = task.summarise(records)
+    seconds = asker.seconds - before
+    progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
+    details = task.details(files, examples)
+    if len(examples) < len(every):  # because of the limit
+        details |= {"first": task.count_measured(examples), "available": task.count_measured(every)}
+    without = _without_overlap(task, records) if any(example.text for example in examples) and shares else {}
+    results = [
+        Result(
+            task=task.benchmark,
+            protocol=task.protocol,
+            metric=figure.metric,
+            value=figure.value,
+            stderr=figure.stderr,
+            count=figure.count,
+            seconds=round(seconds, 3),
+            published=published(task.protocol, figure.metric),
+            chance=task.chance(figure.metric, examples),
+            higher_is_better=task.metric(figure.metric).higher_is_better,
+            settings=task.settings(reader),
+            details={**figure.details, **details, **without.get(figure.metric, {})},
+        )
+        for figure in figures
+    ]
+    left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
+    return ProtocolOutcome(results, records, left_out)
+
+
+def _answers(
+    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker, reader: Reader
+) -> list[list[Answer]]:
+    """Return the answers for each example of a group, with the further requests of its protocol."""
+    given: list[list[Answer]] = [[] for _ in group]
+    wanted = [list(requests) for _, requests in group]
+    while any(wanted):
+        answers = asker.ask([request for requests in wanted for request in requests])
+        for number, (example, _) in enumerate(group):
+            if wanted[number]:
+                given[number] += [answers[request] for request in wanted[number]]
+                wanted[number] = list(task.further(example, given[number], reader))
+    return given
+
+
+def examples_of(task: Task, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    """Return the examples of a protocol; raise DataError if a file has another format."""
+    try:
+        return task.read(files, reader)
+    except HeadwaterError:
+        raise
+    except MALFORMED as error:
+        raise DataError(
+            f"{', '.join(map(str, files.values()))} has another format: {type(error).__name__}: {error}",
+            expected=f"the official file of {task.benchmark}",
+        ) from None
+
+
+def _readable(example: Example) -> dict[str, Any]:
+    """Return the readable part of an example: its texts, answers and label."""
+
+    def is_readable(value: Any) -> bool:
+        texts = isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+        return texts or isinstance(value, str | int)
+
+    shown = {key: value for key, value in example.content.items() if is_readable(value)}
+    return shown if any(isinstance(value, str) for value in shown.values()) else {"text": example.text} | shown
+
+
+def _shares(examples: Sequence[Example], training: TrainingGrams) -> dict[str, float]:
+    """Return the share of each example's n-grams that are in the training text; 0 without an n-gram."""
+    counts = training.shares(example.text for example in examples)
+    pairs = zip(examples, counts, strict=True)
+    return {example.id: shared / count if count else 0.0 for example, (shared, count) in pairs}
+
+
+def _without_overlap(task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return for each metric the mean overlap, the number of examples with any, and the score without those.
+
+    Examples with `Task.is_measured` false stay in and do not count.
+    """
+    clean = [record for record in records if not (record["overlap"] and task.is_measured(record))]
+    measured = [record["overlap"] for record in records if task.is_measured(record)]
+    if not measured:
+        return {}
+    facts = {"mean": sum(measured) / len(measured), "examples": len(records) - len(clean)}
+    try:
+        figures = {figure.metric: figure for figure in task.summarise(clean)} if clean else {}
+    except DataError:  # too few examples are left for a score
+        figures = {}
+    details = {}
+    for metric in task.metrics:
+        without = figures.get(metric.name)
+        rest = {"value without": without.value, "stderr without": without.stderr} if without else {}
+        details[metric.name] = {"overlap": facts | rest}
+    return details
+
+
+def _groups(
+    task: Task, examples: Sequence[Example], reader: Reader, reasons: list[str]
+) -> Iterator[list[tuple[Example, Sequence[TaskRequest]]]]:
+    """Yield examples with their requests in batches; add to `reasons` why others are left out."""
+    group: list[tuple[Example, Sequence[TaskRequest]]] = []
+    size = 0
+    left_out = (DataError,) if is_users(task) else (DataError, *MALFORMED)
+    for example in examples:
+        try:
+            requests = task.requests(example, reader)
+        except left_out as error:
+            what = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
+            reasons.append(f"example {example.id}: {what}")
+            continue
+        group.append((example, requests))
+        size += max(1, len(requests))
+        if size >= REQUESTS_TOGETHER:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _stored(answer: Answer) -> dict[str, Any]:
+    """Return an answer for the examples file; log-probabilities of a scored text have float32's seven digits."""
+    if isinstance(answer, Scored):
+        return {"log_probabilities": [float(f"{value:.7g}") for value in answer.log_probabilities]}
+    return {"text": answer.text, "log_probabilities": list(answer.log_probabilities)}
