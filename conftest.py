@@ -34,6 +34,15 @@ if not Path(os.environ.get("HEADWATER_DATA") or "-").is_dir():
     os.environ["HEADWATER_DATA"] = str(GOLDEN)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what earlier runs left in the user's cache folder out of the tests, and theirs out of it."""
+    with pytest.MonkeyPatch.context() as patched:
+        if "HEADWATER_CACHE" not in os.environ:
+            patched.setenv("HEADWATER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of real data sets; the test is skipped where there is none.

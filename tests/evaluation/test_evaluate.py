@@ -15,9 +15,18 @@ from headwater.cli.main import main
 from headwater.cli.process import import_from_here
 from headwater.corpus import Document, read_documents, write_documents
 from headwater.errors import FolderError, MismatchError, ResourceError, StorageError, UsageError
-from headwater.evaluation import ContinuationRequest, Results, Scored, compare, evaluate, read_examples, select
+from headwater.evaluation import (
+    ContinuationRequest,
+    EvaluateConfig,
+    Results,
+    Scored,
+    compare,
+    evaluate,
+    read_examples,
+    select,
+)
 from headwater.evaluation.cache import AnswerCache
-from headwater.evaluation.comparison import _values
+from headwater.evaluation.comparison import _difference
 from headwater.evaluation.evaluation import _roles
 from headwater.evaluation.held_out import Alphabet, document_ids, read_text
 from headwater.inference import Scorer
@@ -221,10 +230,19 @@ def test_two_evaluations_are_compared_example_by_example(world: Any, tmp_path: P
     gains = right[1] - right[0]
     assert (accuracy.a, accuracy.b, accuracy.count) == (right[0].mean(), right[1].mean(), len(gains))
     assert (accuracy.low, accuracy.high) == of_paired_shares([*zip(*right, strict=True)])
-    # No mean over documents: their log-likelihoods stand for it.
-    held_out = found["heldout.bits-per-byte", "log-likelihood an example"]
-    bits = sum(example["bits"] for example in read_examples(tmp_path / "model", held_out.protocol))
-    assert held_out.a * held_out.count == pytest.approx(-bits * math.log(2), rel=1e-5)
+    held_out = found["heldout.bits-per-byte", "bits per byte"]
+    scores = {name: Results.read(tmp_path / name).results[0] for name in ("model", "wide")}
+    assert (held_out.a, held_out.b) == pytest.approx((scores["model"].value, scores["wide"].value), rel=1e-9)
+    assert held_out.difference == held_out.b - held_out.a
+    # The interval has the width of a bootstrap over documents, and is narrower than for unpaired scores.
+    records = [list(read_examples(tmp_path / name, held_out.protocol)) for name in ("model", "wide")]
+    bits = np.array([[record["bits"] for record in side] for side in records])
+    sizes = np.array([record["bytes"] for record in records[0]])
+    drawn = np.random.default_rng(0).integers(0, len(sizes), (4_000, len(sizes)))
+    rates = bits[:, drawn].sum(axis=2) / sizes[drawn].sum(axis=1)
+    assert held_out.low is not None
+    assert held_out.high is not None
+    assert held_out.high - held_out.low == pytest.approx(2 * 1.96 * np.std(rates[1] - rates[0]), rel=0.15)
     with pytest.raises(MismatchError, match="no protocol in common"):
         compare(tmp_path / "model", one_task(world, tmp_path))
 
@@ -291,10 +309,23 @@ def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) 
     evaluate(world.model, ["heldout"], world.tokens, tmp_path / "a")
     evaluate(model, ["heldout"], tmp_path / "tokens", tmp_path / "b")
     (found,) = compare(tmp_path / "a", tmp_path / "b")
-    bits = [
-        np.mean([example["bits"] for example in read_examples(tmp_path / name, found.protocol)]) for name in "ab"
-    ]
-    assert (found.a, found.b) == pytest.approx([-mean * math.log(2) for mean in bits])
+    scores = [Results.read(tmp_path / name).results[0].value for name in "ab"]
+    assert (found.a, found.b) == pytest.approx(scores)
+
+
+def test_perplexities_are_compared_as_perplexities(world: Any, tmp_path: Path) -> None:
+    (tmp_path / "ptb.test.txt").write_text(" the river flows slowly to the lake of the north \n" * 40)
+    lines = [{"text": "the lake flows to the river and the river"}, {"text": "a stream of the north is a lake"}]
+    (tmp_path / "lambada_test.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tasks = ["ptb.tokens", "lambada.openai.whole-word"]
+    config = EvaluateConfig(window=48)
+    for name in ("model", "wide"):
+        evaluate(getattr(world, name), tasks, tmp_path, tmp_path / name, config=config)
+    found = {(one.protocol, one.metric): one for one in compare(tmp_path / "model", tmp_path / "wide")}
+    for result in Results.read(tmp_path / "wide").results:
+        one = found[result.protocol, result.metric]
+        assert one.b == pytest.approx(result.value, rel=1e-6)
+        assert one.difference == one.b - one.a
 
 
 def test_tokens_of_another_tokenizer_are_skipped(world: Any, tmp_path: Path) -> None:
@@ -308,7 +339,7 @@ def test_tokens_of_another_tokenizer_are_skipped(world: Any, tmp_path: Path) -> 
 def test_matthews_correlation_is_not_compared_by_likelihood(world: Any, tmp_path: Path) -> None:
     write_cola(tmp_path)
     evaluate(world.model, ["cola.mean-log-probability"], tmp_path, tmp_path / "out")
-    with pytest.raises(MismatchError, match="matthews: it is not a mean over examples"):
+    with pytest.raises(MismatchError, match="matthews: it is not a mean or a rate over examples"):
         compare(tmp_path / "out", tmp_path / "out")
 
 
@@ -416,7 +447,7 @@ def test_a_results_folder_of_any_name_leaves_no_answers(world: Any, tmp_path: Pa
 
 def test_written_texts_are_not_compared_by_own_likelihood() -> None:
     record = {"text": "a lake", "answers": [{"text": "a lake", "log_probabilities": [-1.0]}]}
-    assert _values("bleu", [(record, record)]) == ("bleu", [])
+    assert _difference("wmt14.en-fr", "bleu", [(record, record)]) is None
 
 
 def test_folders_of_one_name_are_all_in_the_lineage() -> None:

@@ -14,6 +14,7 @@ from headwater.errors import ResourceError, UsageError
 from headwater.evaluation import (
     TASKS,
     DataFiles,
+    EvaluateConfig,
     Example,
     Metric,
     Reader,
@@ -24,6 +25,7 @@ from headwater.evaluation import (
     select,
 )
 from headwater.evaluation.asker import Asker
+from headwater.evaluation.held_out import Alphabet
 from headwater.inference import Engine, load
 from headwater.intervals import of_score
 from headwater.pretraining.tokens.pack import pack
@@ -207,3 +209,26 @@ def test_named_folders_win_and_the_models_tokenizer_decides(world: Any, tmp_path
         DataFiles([below]).locate(tokens)
     results = evaluate(world.model, ["heldout"], below, tmp_path / "out", limit=2).results
     assert len(results) == 1
+
+
+def test_documents_beyond_the_limit_are_not_decoded(
+    world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+    decode = Alphabet.decode
+    monkeypatch.setattr(Alphabet, "decode", lambda self, ids: decoded.append(len(ids)) or decode(self, ids))
+    config = EvaluateConfig(yardstick_bytes=0)
+    results = evaluate(world.model, ["heldout"], world.tokens, tmp_path / "out", limit=2, config=config).results
+    assert results[0].details["available"] > 4
+    assert len(decoded) <= 4
+
+
+def test_records_are_written_while_examples_are_scored(world: Any, tmp_path: Path) -> None:
+    (task,) = select(["heldout"])
+    written: list[Any] = []
+    outcome = run_task(task, {"tokens": world.tokens}, load(world.model), limit=3, write=written.append)
+    whole = run_task(task, {"tokens": world.tokens}, load(world.model), limit=3)
+    assert written == whole.records
+    assert all("answers" in record and "example" in record for record in written)
+    assert not any("answers" in record or "example" in record for record in outcome.records)
+    assert [result.value for result in outcome.results] == [result.value for result in whole.results]

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
-from headwater.evaluation.ngram import byte_probabilities, windows_of
+from headwater.evaluation import ngram
+from headwater.evaluation.ngram import bits_of, byte_probabilities, windows_of
 from headwater.evaluation.yardsticks import spread, yardsticks
 
 TEXT = st.binary(min_size=9, max_size=300) | st.text("ab \n", min_size=9, max_size=300).map(str.encode)
@@ -72,11 +73,37 @@ def test_yardsticks_learn_from_the_training_text() -> None:
     words = np.random.default_rng(5).choice(["stream ", "river ", "lake ", "a ", "the ", "of "], 20_000)
     text = "".join(words).encode()
     training, held_out = text[:-8_000], text[-8_000:]
-    alone, after, ngram = yardsticks(training, held_out)
+    alone, after, counted = yardsticks(training, held_out)
     assert alone.bits_per_byte == len(lzma.compress(held_out, preset=9)) * 8 / 8_000
     assert after.bits_per_byte < alone.bits_per_byte
     # Six words drawn evenly, 4.5 bytes on average: 0.574 bits a byte is what the source itself holds.
-    assert 0.55 < ngram.bits_per_byte < 0.65
+    assert 0.55 < counted.bits_per_byte < 0.65
+
+
+def test_a_long_held_out_text_is_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b"the river flows to the lake, and the stream to the river. " * 9
+    held_out = b"the lake flows to the stream, as the river to the lake" * 4
+    whole = bits_of(text, held_out)
+    seen: list[int] = []
+    measure = ngram.byte_probabilities
+    monkeypatch.setattr(
+        ngram,
+        "byte_probabilities",
+        lambda text, windows, n: seen.append(len(windows)) or measure(text, windows, n),
+    )
+    monkeypatch.setattr(ngram, "BLOCK", 50)
+    monkeypatch.setattr(ngram, "_SEARCHED", 7)
+    assert bits_of(text, held_out) == pytest.approx(whole, rel=1e-12)
+    assert max(seen) == 50
+
+
+def test_yardsticks_of_the_same_text_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = yardsticks(b"a river and a lake " * 40, b"a lake and a river " * 9)
+    monkeypatch.setattr("headwater.evaluation.yardsticks._measure", lambda *_: pytest.fail("measured again"))
+    assert yardsticks(b"a river and a lake " * 40, b"a lake and a river " * 9) == first
+    for other in ({"limit": 99}, {"bytes_counted": 7}):
+        with pytest.raises(pytest.fail.Exception, match="measured again"):
+            yardsticks(b"a river and a lake " * 40, b"a lake and a river " * 9, **other)
 
 
 def test_a_long_text_is_sampled_evenly() -> None:

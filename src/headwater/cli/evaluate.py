@@ -102,7 +102,7 @@ def evaluate(
     if unscored := results.without_score({one: [task.protocol for task in select([one])] for one in names}):
         raise ResourceError(
             f"{', '.join(unscored)}: no score, for the reason above; {out} has the other scores",
-            repair=f"Evaluate {'it' if len(unscored) == 1 else 'them'} again into another folder",
+            repair=f"Remove {out} and run the same command again: it has the answers that were computed",
         )
 
 

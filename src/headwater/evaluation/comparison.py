@@ -1,9 +1,9 @@
 """Compare two evaluations example by example: the difference between two models, and its interval.
 
 Both models were asked the same examples, so differences are paired, and their error is smaller than that of two
-separate scores (Miller 2024, section 4). For scores of a text that are not a mean over examples (perplexity, bits
-per byte), the log-likelihood of each example is compared. Other scores that are not a mean (BLEU, Matthews'
-correlation) cannot be compared example by example, nor can a text that was split into different windows.
+separate scores (Miller 2024, section 4). A rate over all examples (bits per byte, perplexity) has the error of the
+linearised difference. Other scores that are not a mean (BLEU, Matthews' correlation) cannot be compared example by
+example, nor can a text that was split into different windows.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.errors import MismatchError
-from headwater.evaluation.figures import Figure
+from headwater.evaluation.figures import Figure, perplexity
 from headwater.evaluation.results import Results, read_examples
 from headwater.intervals import around, of_paired_shares
 from headwater.storage import SILENT, Progress
@@ -52,11 +52,11 @@ def compare(a: Path, b: Path, progress: Progress = SILENT) -> list[Difference]:
         if not pairs or not all(_is_same_example(x, y) for x, y in pairs):
             left_out[protocol] = "the examples have different texts"
             continue
-        name, values = _values(metric, pairs)
-        if values:
-            differences[protocol, name] = _difference(protocol, name, values)
+        found = _difference(protocol, metric, pairs)
+        if found is None:
+            left_out[f"{protocol} {metric}"] = "it is not a mean or a rate over examples"
         else:
-            left_out[f"{protocol} {metric}"] = "it is not a mean over examples"
+            differences[protocol, metric] = found
     reasons = [f"{what}: {why}" for what, why in left_out.items()]
     if not differences:
         why = f"; {'; '.join(reasons)}" if reasons else ""
@@ -82,30 +82,53 @@ def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:
     return all(a[key] == b[key] for key in a.keys() & b.keys()) and x.get("bytes") == y.get("bytes")
 
 
-def _values(
-    metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
-) -> tuple[str, list[tuple[float, float]]]:
-    """Return the metric if every example has it, else the log-likelihood of each example's text."""
+def _amounts(metric: str, record: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return what an example adds to both sides of a rate: nats or bits, and words, characters or bytes."""
+    if "bits" in record:  # with GPT-1's tokenizer they include the first token, which the model was not asked for
+        return float(record["bits"]), float(record["bytes"])
+    if "nats" in record:
+        return float(record["nats"]) / (1.0 if metric == "perplexity" else math.log(2)), float(record["units"])
+    if metric == "perplexity" and "log_probability" in record:
+        return -float(record["log_probability"]), 1.0
+    return None
+
+
+def _difference(
+    protocol: str, metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+) -> Difference | None:
+    """Return the difference of a mean or of a rate over the examples; None for another kind of score."""
     if all(metric in record for pair in pairs for record in pair):
-        return metric, [(float(x[metric]), float(y[metric])) for x, y in pairs]
-    records = [record for pair in pairs for record in pair]
-    if any("label" in record or any("text" in one for one in record["answers"]) for record in records):
-        return metric, []
-    return "log-likelihood an example", [(_log_likelihood(x), _log_likelihood(y)) for x, y in pairs]
+        values = [(float(x[metric]), float(y[metric])) for x, y in pairs]
+        return _of_means(protocol, metric, values)
+    rates = [(_amounts(metric, x), _amounts(metric, y)) for x, y in pairs]
+    if any(amount is None for pair in rates for amount in pair):
+        return None
+    sides = [_Rate.of(metric, [pair[side] for pair in rates]) for side in (0, 1)]  # type: ignore[misc]
+    difference = sides[1].value - sides[0].value
+    # The linearised difference: the sum of what each example adds.
+    squares = math.fsum((y - x) ** 2 for x, y in zip(sides[0].residuals, sides[1].residuals, strict=True))
+    count = len(pairs)
+    error = math.sqrt(squares * count / (count - 1)) if count > 1 else 0.0
+    low, high = around(difference, error) if error else (None, None)
+    return Difference(protocol, metric, sides[0].value, sides[1].value, difference, low, high, count)
 
 
-def _log_likelihood(record: Mapping[str, Any]) -> float:
-    """Return the log-likelihood of a record's text in nats.
+class _Rate(NamedTuple):
+    """Σ amounts / Σ units, or e to it for a perplexity, and by how much each example moves it."""
 
-    For a held-out document it is computed from the bits. With GPT-1's tokenizer they include the cost of the first
-    token, which the model was not asked for.
-    """
-    if "bits" in record:
-        return -float(record["bits"]) * math.log(2)
-    return math.fsum(math.fsum(answer["log_probabilities"]) for answer in record["answers"])
+    value: float
+    residuals: list[float]
+
+    @classmethod
+    def of(cls, metric: str, amounts: Sequence[tuple[float, float]]) -> _Rate:
+        total = math.fsum(units for _, units in amounts)
+        rate = math.fsum(amount for amount, _ in amounts) / total
+        value = perplexity(rate) if metric == "perplexity" else rate
+        slope = value if metric == "perplexity" else 1.0
+        return cls(value, [slope * (amount - rate * units) / total for amount, units in amounts])
 
 
-def _difference(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
+def _of_means(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
     count = len(values)
     change = Figure.mean(metric, [y - x for x, y in values])
     # Differences that are all equal have no spread, but the difference of all possible examples is not certain.

@@ -21,14 +21,16 @@ Keys = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
 LONGEST = 7  # context bytes; with the byte predicted, eight, which fill a uint64
+BLOCK = 128 * 1024**2  # bytes of held-out text at a time
+_SEARCHED = 1 << 20  # windows that are searched together
 _BYTE = np.uint64(8)
 
 
 def byte_probabilities(text: bytes, windows: Keys, context: int = LONGEST) -> Floats:
     """Return P(last byte | up to `context` bytes before it), counted on `text`, of each window of `windows_of`.
 
-    (n,) uint64 -> (n,) float64. The peak memory is about 12 bytes a byte of text. Raises DataError if the text is
-    too short for a window.
+    (n,) uint64 -> (n,) float64. The peak memory is about 12 bytes per byte of text and 24 per window. Raises
+    DataError if the text is too short for a window.
     """
     if not 0 <= context <= LONGEST:
         raise ValueError(f"context is {context}, not 0 to {LONGEST}")
@@ -51,12 +53,29 @@ def byte_probabilities(text: bytes, windows: Keys, context: int = LONGEST) -> Fl
         else:
             seen = grams
         del followers
-        keys = _last(windows, length)
-        order = np.argsort(keys)  # sorted searches use the CPU cache
-        own, shared = _look_up(seen, counts, keys[order])
-        known[order] += left[order] * own
-        left[order] *= shared
+        table = _Table(seen, counts)
+        for start in range(0, len(windows), _SEARCHED):
+            part = slice(start, start + _SEARCHED)
+            keys = _last(windows[part], length)
+            order = np.argsort(keys)  # sorted searches use the CPU cache
+            own, shared = table.look_up(keys[order])
+            known[part][order] += left[part][order] * own
+            left[part][order] *= shared
+        del table
     return known + left / 256
+
+
+def bits_of(text: bytes, held_out: bytes, context: int = LONGEST) -> float:
+    """Return −log2 P(held_out), counted on `text`; a long text is counted again for each `BLOCK` bytes.
+
+    The peak memory is that of `byte_probabilities` for `BLOCK` windows, whatever the length of `held_out`.
+    """
+    bits = 0.0
+    for start in range(0, len(held_out), BLOCK):
+        before = min(context, start)
+        windows = windows_of(held_out[start - before : start + BLOCK], context)[before:]
+        bits -= float(np.log2(byte_probabilities(text, windows, context)).sum())
+    return bits
 
 
 def windows_of(text: bytes, context: int) -> Keys:
@@ -83,24 +102,28 @@ def _count(ordered: Keys) -> tuple[Keys, NDArray[np.int32]]:
     return ordered[starts], np.diff(starts, append=len(ordered)).astype(np.int32)
 
 
-def _look_up(grams: Keys, counts: NDArray[np.int32], keys: Keys) -> tuple[Floats, Floats]:
-    """Return the two terms of equation 8 of Chen and Goodman (1998) for sorted keys, from sorted n-grams.
+class _Table:
+    """Counts of sorted n-grams of one length, by context."""
 
-    These are the discounted share of the n-gram, and the factor of the next shorter context's probability: 0 and 1
-    if the context is unseen.
-    """
-    of_context = grams >> _BYTE
-    starts = np.flatnonzero(np.concatenate(([True], of_context[1:] != of_context[:-1])))
-    contexts = of_context[starts]
-    del of_context
-    discounts = _discounts(counts)
-    totals = np.add.reduceat(counts, starts, dtype=np.int64)
-    discounted = np.add.reduceat(discounts[np.minimum(counts, 3)], starts)
-    indices, counted = _find(grams, keys)
-    count = np.where(counted, counts[indices], 0)
-    indices, known = _find(contexts, keys >> _BYTE)
-    own = (count - discounts[np.minimum(count, 3)]) / totals[indices]
-    return np.where(known, own, 0.0), np.where(known, discounted[indices] / totals[indices], 1.0)
+    def __init__(self, grams: Keys, counts: NDArray[np.int32]) -> None:
+        of_context = grams >> _BYTE
+        starts = np.flatnonzero(np.concatenate(([True], of_context[1:] != of_context[:-1])))
+        self.grams, self.counts, self.contexts = grams, counts, of_context[starts]
+        self.discounts = _discounts(counts)
+        self.totals = np.add.reduceat(counts, starts, dtype=np.int64)
+        self.discounted = np.add.reduceat(self.discounts[np.minimum(counts, 3)], starts)
+
+    def look_up(self, keys: Keys) -> tuple[Floats, Floats]:
+        """Return the two terms of equation 8 of Chen and Goodman (1998) for sorted keys.
+
+        These are the discounted share of the n-gram, and the factor of the next shorter context's probability: 0
+        and 1 if the context is unseen.
+        """
+        indices, counted = _find(self.grams, keys)
+        count = np.where(counted, self.counts[indices], 0)
+        indices, known = _find(self.contexts, keys >> _BYTE)
+        own = (count - self.discounts[np.minimum(count, 3)]) / self.totals[indices]
+        return np.where(known, own, 0.0), np.where(known, self.discounted[indices] / self.totals[indices], 1.0)
 
 
 def _discounts(counts: NDArray[np.int32]) -> Floats:

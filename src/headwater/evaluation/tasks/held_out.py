@@ -25,6 +25,36 @@ from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer
 
 
+class Documents(Sequence[Example]):
+    """The held-out documents of a tokens folder, each decoded when it is used."""
+
+    def __init__(self, tokens: Path) -> None:
+        self._tokenizer = Tokenizer.load(tokens / "tokenizer")
+        self._alphabet, self._ids = Alphabet(self._tokenizer), document_ids(tokens, "validation")
+        self._sizes = [
+            int(self._alphabet.lengths[ids].sum()) - int((ids == self._tokenizer.end_of_text).sum())
+            for ids in self._ids
+        ]
+        # Kind gpt1 loses spaces and case; the bytes are those of the packed text.
+        self._scale = counted_bytes(tokens, "validation") / sum(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        ids = self._ids[index]
+        text = self._alphabet.decode(ids).decode("utf-8", errors="ignore")  # without the 0xFF of an end of text
+        content = {
+            "ids": ids,
+            "bytes": self._sizes[index] * self._scale,
+            "tokenizer": self._tokenizer.identity,
+            "text": _digest(text),
+        }
+        return Example(str(index), content, text=text)
+
+
 class HeldOut(Task):
     """Total −log2 probability of the held-out tokens over the UTF-8 bytes of their text."""
 
@@ -52,25 +82,8 @@ class HeldOut(Task):
         return [examples[number * len(examples) // limit] for number in range(limit)]
 
     def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
-        """Return one example a held-out document."""
-        tokens = files["tokens"]
-        tokenizer = Tokenizer.load(tokens / "tokenizer")
-        alphabet = Alphabet(tokenizer)
-        documents = document_ids(tokens, "validation")
-        sizes = [int(alphabet.lengths[d].sum()) - int((d == tokenizer.end_of_text).sum()) for d in documents]
-        # Kind gpt1 loses spaces and case; the bytes are those of the packed text.
-        scale = counted_bytes(tokens, "validation") / sum(sizes)
-        examples = []
-        for number, (document, size) in enumerate(zip(documents, sizes, strict=True)):
-            text = alphabet.decode(document).decode("utf-8", errors="ignore")  # without the 0xFF of an end of text
-            content = {
-                "ids": document,
-                "bytes": size * scale,
-                "tokenizer": tokenizer.identity,
-                "text": _digest(text),
-            }
-            examples.append(Example(str(number), content, text=text))
-        return examples
+        """Return one example per held-out document."""
+        return Documents(files["tokens"])
 
     def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
         """Return the windows of one document."""
