@@ -41,7 +41,7 @@ def write_translations(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["wmt14.en-fr", "cnndm.lead-3"])
-def test_a_missing_package_is_named_before_the_model_is_asked(
+def test_a_missing_package_is_named_before_any_answer(
     protocol: str, world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_translations(tmp_path / "data")
