@@ -188,8 +188,8 @@ JOURNEYS = {
         ),
         {
             "apt-get download": "true",
-            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/korean.toml | sort -u)": "",
-            "$(sed -n 's/^repository = \"\\(.*\\)\"/\\1/p' recipes/texts/english.toml | sort -u)": "",
+            "' recipes/texts/": f"' {ROOT}/recipes/texts/",  # the lists are read; what they name is not fetched
+            "git clone --bare": "true",
             "python tools/gather.py recipes/texts/korean.toml --data data --packages packages-ko --out text-ko": (
                 "mkdir -p text-ko/prose/a text-ko/documentation/b && cp my_texts/* text-ko/prose/a "
                 "&& cp my_texts/0.txt text-ko/documentation/b"

@@ -1,7 +1,7 @@
 """GPT, BERT, ELMo and an LSTM on equal terms: one text, one tokenizer, one loop, as many parameters.
 
 Eight learners on the same rows and seeds: GPT and BERT fine-tuned whole, and without pre-training; GPT, BERT and
-ELMo as frozen features under a task model (`finetune.features`); the LSTM of GPT-1's table 5, fine-tuned. They are
+ELMo as frozen features under a task model; the LSTM of GPT-1's table 5, fine-tuned. They are
 compared twice. At equal updates, every model is pre-trained and fine-tuned with as many updates as GPT. At equal
 seconds, a model gets as many updates as fit into GPT's seconds, by its own time for an update.
 

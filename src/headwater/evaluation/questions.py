@@ -22,7 +22,7 @@ def read_questions(path: Path) -> Iterator[Raw]:
     """Yield the questions of RACE (a folder, JSON Lines, or chat prompts) or of Story Cloze (CSV).
 
     Segments: document, question, answers; label: the right answer's index, None if it is hidden. Raises DataError
-    or one of `storage.MALFORMED` for a file that differs from the release.
+    or one of `errors.MALFORMED` for a file that differs from the release.
     """
     if path.suffix == ".csv":
         return _story_cloze(path)
