@@ -57,3 +57,8 @@ def test_paired_intervals_cover_the_difference(shares: tuple[float, ...]) -> Non
         low, high = of_paired_shares([(x, y) for x, y in pairs.tolist()])
         covered += low <= shares[2] - shares[1] <= high
     assert 0.93 < covered / 2_000 < 0.99
+
+
+def test_a_users_accuracy_in_per_cent_has_an_interval() -> None:
+    assert of_score("accuracy, per cent", 50.0, 2.0, 100) == pytest.approx((46.08, 53.92), abs=0.01)
+    assert of_score("exact match", 101.0, 0.0, 100) == (None, None)

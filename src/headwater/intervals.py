@@ -38,7 +38,7 @@ def of_score(
     """Return the interval of a metric with this standard error over `count` examples; none without an error."""
     if error is None:
         return None, None
-    if metric.startswith(_SHARES) and 0 <= value <= 1:
+    if metric.startswith(_SHARES) and 0 <= value <= 1:  # a metric of a user may be in per cent
         return wilson(round(value * count), count)
     if metric.startswith(_MEANS) and 0 <= value <= 1:
         spread = value * (1 - value)

@@ -248,7 +248,58 @@ def test_two_tasks_of_one_file_are_two_tables(world: Path) -> None:
     fill(world / "scored", "model", {"metrics.json": json.dumps(scores)}, inputs)
     found = read_content([world / "tuned", world / "scored", world / "scratch"])
     rows = {title: [row.model for row in rows] for title, rows in found.fine_tuned}
-    assert rows == {"text.txt (classify)": ["tuned", "scratch", ""], "text.txt (regress)": ["scored"]}
+    assert rows == {
+        "text.txt (classify): accuracy on rows split off by seed 1": ["tuned", "scratch", ""],
+        "text.txt (regress): pearson on rows split off by seed 1": ["scored"],
+    }
+
+
+def test_one_table_has_one_metric_and_one_set_of_rows(world: Path) -> None:
+    metrics = json.loads((world / "tuned" / "metrics.json").read_text())
+    for name in ("first", "second"):
+        (world / f"{name}.csv").write_text(name)
+    train = {"model": world / "run", "train": world / "corpus" / "text.txt"}
+    for name, changed, validation in (
+        ("other-metric", {"metric": "matthews", "value": 0.0}, "first"),
+        ("on-first", {}, "first"),
+        ("on-second", {}, "second"),
+    ):
+        files = {"metrics.json": json.dumps(metrics | changed)}
+        fill(world / name, "model", files, train | {"validation": world / f"{validation}.csv"})
+    tables = read_content([world / name for name in ("tuned", "on-first", "on-second", "other-metric")]).fine_tuned
+    assert [(title.partition(": ")[2], [row.model for row in rows]) for title, rows in tables] == [
+        ("accuracy on rows split off by seed 1", ["tuned", ""]),
+        ("accuracy on first.csv", ["on-first", ""]),
+        ("accuracy on second.csv", ["on-second", ""]),
+        ("matthews on first.csv", ["other-metric", ""]),
+    ]
+    assert all(row.metric == title.split()[2] for title, rows in tables for row in rows)
+
+
+def test_scores_of_other_texts_or_examples_are_not_compared(world: Path) -> None:
+    results = json.loads((world / "zero-shot" / "results.json").read_text())
+    bits, accuracy = results["results"]
+    for name, size, count in (("a", 5_000, 30), ("b", 9_000, 400)):
+        own = [
+            bits | {"value": size / 5_000, "details": {"bytes": size}},
+            accuracy | {"value": 0.9, "count": count},
+        ]
+        content = {"model": f"model-{name}", "results": own, "skipped": []}
+        fill(world / name, "results", {"results.json": json.dumps(content)}, {})
+    content = read_content([world / "zero-shot", world / "a", world / "b"])
+    assert [(bar.text, bar.value) for bar in content.bars if bar.text] == [
+        ("30 documents, 5,000 bytes", 1.0),
+        ("30 documents, 9,000 bytes", 1.8),
+    ]
+    (row,) = compare(content.scores)
+    assert (len(row.scores), row.best) == (3, None)
+
+
+def test_a_sample_without_probabilities_claims_none(world: Path) -> None:
+    line = {"step": 20, "prompt": "Once", "text": " upon"}
+    (world / "run" / "samples.jsonl").write_text(json.dumps(line) + "\n")
+    page = report([world / "run"], world / "page.html").read_text()
+    assert '<span class="t t0"> upon</span>' in page
 
 
 def test_the_interval_of_a_perfect_score_is_shown_with_both_ends(tmp_path: Path) -> None:

@@ -43,15 +43,15 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Token:
-    """One token of a sample: its text and its probability."""
+    """One token of a sample: its text and its probability, None if it was not kept."""
 
     text: str
-    probability: float
+    probability: float | None
 
     @property
     def step(self) -> int:
         """Rarity from 0 to 4: probability at least 1/2, 1/5, 1/20, 1/100, less."""
-        return sum(self.probability < bound for bound in (0.5, 0.2, 0.05, 0.01))
+        return sum(self.probability is not None and self.probability < bound for bound in (0.5, 0.2, 0.05, 0.01))
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:
     """Yield the newest samples that a run wrote while it trained; it keeps no probabilities."""
     file = path / "samples.jsonl"
     for line in list(intact_json_lines(file) if file.exists() else ())[-_NEWEST_SAMPLES:]:
-        yield Sample(str(line["prompt"]), [Token(str(line["text"]), 1.0)], f"{name}, update {line['step']:,}")
+        yield Sample(str(line["prompt"]), [Token(str(line["text"]), None)], f"{name}, update {line['step']:,}")
 
 
 def _shorten_breaks(before: str, tokens: Sequence[Token]) -> list[Token]:

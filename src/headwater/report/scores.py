@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.errors import counted_examples
+from headwater.errors import counted, counted_examples
 from headwater.intervals import of_score
 from headwater.reading import read_json
 from headwater.storage import Input, Manifest, has_manifest, read_manifest
@@ -30,6 +30,7 @@ class Bar:
     is_model: bool
     note: str = ""
     ships: bool = False
+    text: str = ""  # which held-out text: bars of one text are comparable
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,12 @@ def compare(scores: Sequence[ScoreRow]) -> list[MatrixRow]:
 
 
 def _best(row: Mapping[str, ScoreRow]) -> str | None:
-    """Return the model whose interval is better than and apart from every other's; None if there is none."""
-    if len(row) < 2 or any(score.low is None for score in row.values()):
+    """Return the model whose interval is better than and apart from every other's; None if there is none.
+
+    Scores over different numbers of examples, as with another `--limit`, are not compared.
+    """
+    examples = {(score.count, score.examples) for score in row.values()}
+    if len(row) < 2 or len(examples) > 1 or any(score.low is None for score in row.values()):
         return None
     sign = 1 if next(iter(row.values())).higher_is_better else -1
     ends = {model: sorted((sign * (s.low or 0.0), sign * (s.high or 0.0))) for model, s in row.items()}
@@ -110,13 +115,15 @@ def read_scores(
             documents = entry["details"].get("documents", 0)
             part = f"{entry['count']:,} of {documents:,} held-out documents" if documents > entry["count"] else ""
             note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
-            bars.append(Bar(model, entry["value"], error, True, note, ships))
+            size = entry["details"].get("bytes")
+            text = f"{counted(entry['count'], 'document')}, {size:,} bytes" if size else ""
+            bars.append(Bar(model, entry["value"], error, True, note, ships, text))
             for yardstick in entry["details"].get("yardsticks", []):
                 size = yardstick["training_bytes"]
                 whole = entry["details"].get("training text bytes", size)
                 share = f" of {whole / 1e6:.1f}" if whole > size else ""
                 note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
-                bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note))
+                bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note, text=text))
             continue
         low, high = of_score(entry["metric"], entry["value"], error, entry["count"])
         scores.append(
@@ -142,20 +149,25 @@ def read_scores(
 
 
 def order_bars(bars: Sequence[Bar]) -> list[Bar]:
-    """Sort the bars, best first, without repeated yardsticks."""
-    unique = {(bar.name, round(bar.value, 6)): bar for bar in bars}
-    return sorted(unique.values(), key=lambda bar: bar.value)
+    """Sort the bars, best first, without repeated yardsticks; those of one held-out text are together."""
+    unique = {(bar.text, bar.name, round(bar.value, 6)): bar for bar in bars}
+    texts = [*dict.fromkeys(bar.text for bar in bars)]
+    return sorted(unique.values(), key=lambda bar: (texts.index(bar.text), bar.value))
 
 
 def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[ScoreRow]]]:
-    """Return one table of fine-tuned models for each training set and task."""
-    groups: dict[tuple[str, str], list[tuple[str, ScoreRow]]] = {}
+    """Return one table of fine-tuned models for each training set, task, metric and set of validation rows."""
+    groups: dict[tuple[str, ...], list[ScoreRow]] = {}
+    titles: dict[tuple[str, ...], str] = {}
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
         # The metrics of a regression have the task classify, whose input it shares, but no majority class.
         task = "regress" if metrics["task"] == "classify" and "majority" not in metrics else str(metrics["task"])
-        title = _task_title(path, train, task)
+        metric = str(metrics["metric"])
+        measured, identity = _validation_rows(path, manifest)
+        group = (train.identity if train else str(path), task, metric, identity)
+        titles.setdefault(group, f"{_task_title(path, train, task)}: {metric} on {measured}")
         scratch = manifest.config.get("from_scratch")
         low, high = metrics["interval"]
         start = (
@@ -163,33 +175,40 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
         )
         score = ScoreRow(
             name=_SCRATCH if scratch else start,
-            metric=str(metrics["metric"]),
+            metric=metric,
             value=float(metrics["value"]),
             low=low,
             high=high,
             count=int(metrics["count"]),
-            chance=metrics.get("chance") if metrics["metric"] == "accuracy" else None,
-            majority=metrics.get("majority") if metrics["metric"] == "accuracy" else None,
+            chance=metrics.get("chance") if metric == "accuracy" else None,
+            majority=metrics.get("majority") if metric == "accuracy" else None,
             model=path.name,
             is_scratch=bool(scratch),
         )
-        group = groups.setdefault((train.identity if train else str(path), task), [])
-        group.append((title, score))
+        rows = groups.setdefault(group, [])
+        rows.append(score)
         if baseline := metrics.get("baseline"):
             name, (low, high) = f"baseline: {baseline['name']}", baseline["interval"]
             value = float(baseline["value"])
             row = replace(
                 score, name=name, value=value, low=low, high=high, model="", is_scratch=False, is_baseline=True
             )
-            if all(row != other for _, other in group):  # models with the same rows have the same baseline
-                group.append((title, row))
-    tables: list[tuple[str, Sequence[ScoreRow]]] = []
-    for group in groups.values():
-        scores = sorted(
-            (score for _, score in group), key=lambda one: (one.is_baseline, one.is_scratch, one.model)
-        )
-        tables.append((group[0][0], scores))
-    return tables
+            if row not in rows:  # models with the same rows have the same baseline
+                rows.append(row)
+    return [
+        (titles[group], sorted(rows, key=lambda one: (one.is_baseline, one.is_scratch, one.model)))
+        for group, rows in groups.items()
+    ]
+
+
+def _validation_rows(path: Path, manifest: Manifest) -> tuple[str, str]:
+    """Return which rows measured a fine-tuned model, in words and as an identity: a file, or a split by seed."""
+    given = next((entry for entry in manifest.inputs if entry.role == "validation"), None)
+    if given is not None:
+        return given.path_from(path).name, given.identity
+    share = manifest.config.get("validation_share")
+    seed = "" if manifest.seed is None else f" by seed {manifest.seed}"
+    return f"rows split off{seed}", f"{share} {manifest.seed}"
 
 
 def _task_title(path: Path, train: Input | None, task: str) -> str:
