@@ -4,8 +4,8 @@
 the user's own TOML file. A model with the key `like` has the text and the recipe of the earlier model that it
 names; the keys of its own table and recipe replace theirs.
 
-The cost of training is computed before anything starts: floating-point operations as in `headwater.pretraining`, memory of
-weights and optimizer, and the time at this machine's matmul rate.
+The cost of training is computed before anything starts: floating-point operations as in `headwater.pretraining`,
+memory of weights and optimizer, and the time at this machine's matmul rate.
 """
 
 from __future__ import annotations
