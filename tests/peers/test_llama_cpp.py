@@ -132,5 +132,16 @@ def test_embeddings_have_length_1_and_both_encodings(http: httpx.Client) -> None
 def test_routes_of_its_own_are_not_here(http: httpx.Client) -> None:
     for path in ("/completion", "/infill"):
         assert http.post(path, json={"prompt": "the", "n_predict": 4}).status_code == 404
-    refused = http.post("/v1/completions", json={"prompt": "the", "n_predict": 4}).json()["error"]
-    assert (refused["param"], refused["code"]) == ("n_predict", "unknown_parameter")
+    refused = http.post("/v1/completions", json={"prompt": "the", "mirostat": 2}).json()["error"]
+    assert (refused["param"], refused["code"]) == ("mirostat", "unknown_parameter")
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n_predict"])
+def test_the_number_of_tokens_has_three_names(http: httpx.Client, name: str) -> None:
+    asked = {"model": "base", "prompt": "the river", "ignore_eos": True}
+    for value, count in ((4, 4), (-1, None)):
+        used = http.post("/v1/completions", json={**asked, name: value}).json()["usage"]
+        # The context is 64, and the last token need not be read.
+        assert used["completion_tokens"] == (65 - used["prompt_tokens"] if count is None else count)
+    both = http.post("/v1/completions", json={**asked, "max_tokens": 1, "n_predict": 2})
+    assert both.status_code == 400

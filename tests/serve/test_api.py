@@ -364,7 +364,7 @@ def test_metrics_have_path_and_model(http: httpx.Client) -> None:
     http.post("/v1/completions", json={"prompt": "the", "max_tokens": 1})
     text = http.get("/metrics").text
     assert 'headwater_request_seconds_count{path="/v1/completions",model="base"}' in text
-    assert 'headwater_first_token_seconds_bucket{model="base",le="0.005"}' in text
+    assert 'headwater_first_token_seconds_bucket{path="/v1/completions",model="base",le="0.005"}' in text
     assert 'headwater_requests_total{path="/v1/completions",model="base",status="200"}' in text
 
 
