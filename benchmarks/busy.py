@@ -1,4 +1,4 @@
-"""Measure what is left of a machine's speed beside other programs, and under a quota, for Headwater and transformers.
+"""Measure what other programs, and a quota, leave of the speed of Headwater and of transformers.
 
     python benchmarks/busy.py                           # alone, beside one and two busy processes; six minutes
     python benchmarks/busy.py --tasks generate --rounds 5
@@ -155,7 +155,7 @@ def serve(side: str, task: str, seconds: float) -> None:
         from headwater.cli import prepare
 
         prepare()  # as the command line does, before torch is loaded
-    step = (trainer_of if task.startswith("train") else SHORT[side])(side, task)
+    step = (SHORT[side] if task in ("score", "generate") else trainer_of)(side, task)
     for _ in range(2):
         step()
     print("ready", flush=True)
@@ -168,52 +168,46 @@ def serve(side: str, task: str, seconds: float) -> None:
 
 
 def trainer_of(side: str, task: str) -> Callable[[], Any]:
-    """Return an update of pre-training, as benchmarks/pretrain.py has it."""
+    """Return an update, as benchmarks/pretrain.py and benchmarks/finetune.py have it."""
+    if task == "finetune":
+        import finetune
+
+        shape = argparse.Namespace(layers=5, width=320, vocabulary=8192, faithful="code", data=None)
+        shape.batch, shape.updates, shape.precision = 16, 1, "bf16"
+        return {"headwater": finetune.headwater_side, "transformers": finetune.transformers_side}[side](
+            shape, "train-0.5"
+        )
     import pretrain
 
     case = {
         "train-pico": pretrain.Case(2, 128, 2, 256, 16, 8192),
         "train-mini": pretrain.Case(5, 320, 5, 256, 16, 8192),
     }[task]
-    return {"headwater": pretrain.headwater_step, "transformers": pretrain.transformers_step}[side](case, "bf16", "")
+    return {"headwater": pretrain.headwater_step, "transformers": pretrain.transformers_step}[side](
+        case, "bf16", ""
+    )
 
 
 def headwater_side(_: str, task: str) -> Callable[[], Any]:
-    """Return a step with the shipped gpt2-mini: 16 rows of an update, 8 pairs scored, or 24 tokens generated."""
+    """Return a step with the shipped gpt2-mini: 8 pairs scored, or 24 tokens generated."""
     import headwater as hw
 
     lm = hw.load("gpt2-mini")
     if task == "score":
         return lambda: lm.score([(TEXT, f" It was {i} o'clock.") for i in range(8)])
-    if task == "generate":
-        return lambda: lm.generate(TEXT, max_tokens=24, temperature=0)
-    texts, labels = [f"{TEXT} {i}" for i in range(16)], ["a", "b"] * 8
-    return lambda: hw.Classifier(base=lm, epochs=1, head_start="none").fit(texts, labels)
+    return lambda: lm.generate(TEXT, max_tokens=24, temperature=0)
 
 
 def transformers_side(_: str, task: str) -> Callable[[], Any]:
     """Return the same step with transformers, in float32 as `hw.load`."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from headwater import shipped
 
     folder = shipped.resolve(Path("gpt2-mini"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.pad_token = tokenizer.eos_token
-    if task == "finetune":
-        model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
-        model.config.pad_token_id = tokenizer.pad_token_id
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-        rows = tokenizer([f"{TEXT} {i}" for i in range(16)], return_tensors="pt", padding=True)
-        labels = torch.tensor([0, 1] * 8)
-
-        def update() -> None:
-            model(**rows, labels=labels).loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return update
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     if task == "generate":
         prompt = tokenizer(TEXT, return_tensors="pt")

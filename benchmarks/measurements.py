@@ -224,6 +224,20 @@ def _tokenizer(what: str, megabytes: int) -> Measurement:
     return Measurement(f"tokenizer-{what}", command, read, needs=("text",))
 
 
+def _beside_others(output: str) -> dict[str, Row]:
+    """Read busy.py: a row's share is what Headwater keeps of its rate alone."""
+    rows = {}
+    for found in _json_lines(output):
+        alone = found["rates"].pop("alone")
+        for load, rates in found["rates"].items():
+            more = {"limit": "the rate alone", "share_of_limit": rates["headwater"] / alone["headwater"]}
+            kept = {"transformers_share": rates["transformers"] / alone["transformers"]}
+            peers = {"transformers": rates["transformers"]}
+            name = f"{load.replace(' ', '-')}-{found['task']}"
+            rows[name] = row("steps/s", rates["headwater"], peers, **more, **kept)
+    return rows
+
+
 MEASUREMENTS = [
     _logits("bf16"),
     _logits("fp32"),
@@ -237,6 +251,7 @@ MEASUREMENTS = [
     _finetune("train-0.5"),
     _finetune("predict"),
     Measurement("serve", _serve_command, _serving, needs=("llama",)),
+    Measurement("busy", lambda _peers, _threads: ["busy.py", "--json"], _beside_others),
     _tokenizer("encode", 20),
     _tokenizer("train", 40),
 ]

@@ -11,6 +11,19 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 
+# The loads and the tasks of busy.py.
+LOADS = {
+    "beside-1": ("beside one busy process", "바쁜 프로세스 하나 옆에서"),
+    "beside-2": ("beside two busy processes", "바쁜 프로세스 둘 옆에서"),
+    "quota-1.5": ("with a quota of 1.5 cores", "코어 1.5개 할당량에서"),
+}
+TASKS = {
+    "train-pico": ("pre-train gpt2-pico, bf16", "gpt2-pico 사전 학습, bf16"),
+    "train-mini": ("pre-train gpt2-mini, bf16", "gpt2-mini 사전 학습, bf16"),
+    "finetune": ("fine-tune 5 layers × 320, λ = 0.5, bf16", "층 5개 × 320 미세 조정, λ = 0.5, bf16"),
+    "score": ("score 8 pairs, gpt2-mini, fp32", "쌍 8개 채점, gpt2-mini, fp32"),
+    "generate": ("generate 24 tokens, gpt2-mini, fp32", "토큰 24개 생성, gpt2-mini, fp32"),
+}
 # What each row is called in English and in Korean; the tables have this order.
 ROWS = {
     "logits-512-bf16": ("logits of 512 tokens, gpt2-small, bf16", "토큰 512개의 로짓(logit), gpt2-small, bf16"),
@@ -43,6 +56,11 @@ ROWS = {
     "serve-1-bf16": ("serve one client, bf16, streamed", "클라이언트 하나에 서빙, bf16, 스트리밍(streaming)"),
     "serve-8-bf16": ("serve 8 clients, bf16, streamed", "클라이언트 8개에 서빙, bf16, 스트리밍"),
     "serve-32-bf16": ("serve 32 clients, bf16, streamed", "클라이언트 32개에 서빙, bf16, 스트리밍"),
+    **{
+        f"{load}-{task}": (f"{english}: {step}", f"{korean}: {translated}")
+        for load, (english, korean) in LOADS.items()
+        for task, (step, translated) in TASKS.items()
+    },
     "tokenizer-encode-one": (
         "encode 20 MB with GPT-2's vocabulary, one document",
         "GPT-2 어휘(vocabulary)로 20 MB 인코딩(encoding), 문서 하나",
