@@ -5,15 +5,15 @@
     python benchmarks/finetune.py --freeze --layers 5 --width 320 --vocabulary 4096    # frozen, next to whole
 
 A GPT-1-sized model with random weights (`--layers`, `--width` for a smaller one), batches of 32 texts with the
-lengths of SST-2. Both sides learn from the same batches, of texts of similar length, as `group_by_length` of the
-peer's Trainer makes them; both predict the texts of a round sorted by length. The peer is `transformers` in the
-same precision and size: autocast, fused AdamW, dynamic padding to the longest text of a batch, and fused
-attention, which its GPT-1 does not have and its GPT-2 does: `GPT2ForSequenceClassification` for λ = 0 and for
-prediction, `GPT2DoubleHeadsModel` for λ = 0.5. With `--faithful code` Headwater applies dropout to the whole
-embedding matrix, as GPT-1's code does; with `--faithful paper` to the sum of embeddings, as the peer does. Each
-side runs in a process of its own, because peak memory is a process's. The sides take turns, and the median of the
-rounds' ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with a frozen base,
-and an epoch of fine-tuning the whole model.
+lengths of SST-2. Both sides learn in every round from the same batches, of texts of similar length, as
+`group_by_length` of the peer's Trainer makes them; both predict the texts of a round sorted by length. The peer
+is `transformers` in the same precision and size: autocast, fused AdamW, dynamic padding to the longest text of a
+batch, and fused attention, which its GPT-1 does not have and its GPT-2 does: `GPT2ForSequenceClassification` for
+λ = 0 and for prediction, `GPT2DoubleHeadsModel` for λ = 0.5. With `--faithful code` Headwater applies dropout to
+the whole embedding matrix, as GPT-1's code does; with `--faithful paper` to the sum of embeddings, as the peer
+does. Each side runs in a process of its own, because peak memory is a process's. The sides take turns, and the
+median of the rounds' ratios is printed. `--freeze` compares Headwater with itself: an epoch after the first with
+a frozen base, and an epoch of fine-tuning the whole model.
 """
 
 from __future__ import annotations
@@ -215,6 +215,16 @@ def sampler(arguments: argparse.Namespace, encoded: Any) -> Any:
     return ExampleSampler(encoded, targets, batch_size=arguments.batch, seed=1, most_tokens=MICRO_TOKENS)
 
 
+def steps_of_a_round(source: Any, updates: int) -> list[int]:
+    """Return which updates of the sampler's first window every round takes, from short texts to long ones.
+
+    An update of short texts is mostly the optimizer, one of long texts mostly matmuls, and lengths differ five
+    times: rounds of other updates would differ by what they drew.
+    """
+    window = sorted(range(16), key=source.tokens)
+    return [window[(2 * number + 1) * len(window) // (2 * updates)] for number in range(updates)]
+
+
 def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int]:
     import torch
 
@@ -252,8 +262,10 @@ def headwater_side(arguments: argparse.Namespace, case: str) -> Callable[[], int
     config = config.resolve(model.model.config, examples=len(encoded))
     trainer, source = build_trainer(config, model, encoded, labels)
 
+    steps = steps_of_a_round(source, arguments.updates)
+
     def update() -> int:
-        parts = source.micro_batches(trainer.step)
+        parts = source.micro_batches(steps[trainer.step % len(steps)])
         trainer.update(parts)
         return sum(part.examples for part in parts)
 
@@ -308,6 +320,7 @@ def transformers_side(arguments: argparse.Namespace, case: str) -> Callable[[], 
     texts = sequences(arguments)
     source = sampler(arguments, encode(texts))
     window = arguments.batch * arguments.updates
+    steps = steps_of_a_round(source, arguments.updates)
     done = 0
 
     def indices() -> np.ndarray:
@@ -315,7 +328,7 @@ def transformers_side(arguments: argparse.Namespace, case: str) -> Callable[[], 
         nonlocal done
         done += 1
         if case != "predict":
-            return source.examples(done - 1)
+            return source.examples(steps[(done - 1) % len(steps)])
         start, part = divmod(done - 1, arguments.updates)
         chosen = np.arange(start * window, (start + 1) * window) % len(texts)
         chosen = chosen[np.argsort([-len(texts[n]) for n in chosen], kind="stable")]
