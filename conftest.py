@@ -29,6 +29,9 @@ TESTS = Path(__file__).parent / "tests"
 GOLDEN = TESTS / "golden"
 AGREED = tomllib.loads((TESTS / "skips.toml").read_text(encoding="utf-8"))["skip"]
 
+# Commands that tests start speak English, whatever the locale.
+os.environ["LC_ALL"] = "C.UTF-8"
+
 # Golden data lie where real data would: tests, and the commands they start, find the original vocabularies.
 if not Path(os.environ.get("HEADWATER_DATA") or "-").is_dir():
     os.environ["HEADWATER_DATA"] = str(GOLDEN)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 LAYERS = [
-    {"errors", "intervals"},
+    {"errors", "intervals", "language"},
     {"plugins", "reading"},
     {"config", "device", "shipped", "storage"},
     {"native"},

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.errors import UsageError, duration, printable
+from headwater.language import translated
 from headwater.storage import PlainProgress, Progress, say
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
     elif exact and not sys.stdout.isatty():
         print(text)
     else:
-        print(printable(text, keep="\n\t"))
+        print(printable(translated(text), keep="\n\t"))
 
 
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -166,34 +167,36 @@ class LiveProgress(Progress):
             console=Console(stderr=True),
             transient=True,
         )
-        self._task: TaskID = self._display.add_task(stage, total=total, status="")
+        self._task: TaskID = self._display.add_task(translated(stage), total=total, status="")
         self._display.start()
 
     def advance(self, done: float, **figures: float) -> None:
         """See Progress."""
         if self._display is not None:
-            status = ", ".join([f"{done:,.0f} {self._unit}".strip(), *self.figure_texts(figures)])
+            parts = [f"{done:,.0f} {self._unit}".strip(), *self.figure_texts(figures)]
+            status = ", ".join(map(translated, parts))
             self._display.update(self._task, completed=done, status=status)
 
     def note(self, text: str) -> None:
         """See Progress."""
         if self._display is not None:
-            self._display.console.print(f"  {printable(text)}", markup=False, highlight=False)
+            self._display.console.print(f"  {printable(translated(text))}", markup=False, highlight=False)
         else:
             say(f"  {text}")
 
     def finish(self, summary: str = "") -> None:
         """See Progress."""
-        self._end(f"✓ {self._stage}: {summary or 'done'}")
+        self._end("✓", summary or "done")
 
     def stop(self) -> None:
         """See Progress."""
         if self._display is not None:
-            self._end(f"✗ {self._stage}: stopped")
+            self._end("✗", "stopped")
 
-    def _end(self, line: str) -> None:
+    def _end(self, mark: str, summary: str) -> None:
         self._close()
-        say(f"{line} ({duration(time.monotonic() - self._started)})")
+        said = translated(f"{self._stage}: {summary} ({duration(time.monotonic() - self._started)})")
+        say(f"{mark} {said}")
 
     def _close(self) -> None:
         """Remove the display from the terminal."""

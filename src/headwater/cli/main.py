@@ -23,6 +23,7 @@ from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
 from headwater.cli.torchrun import hand_over
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
+from headwater.language import LANGUAGES, language_of_locale, translated, translated_help, use_language
 from headwater.plugins import OPTIONAL, not_installed, plugins
 from headwater.storage import say
 
@@ -84,7 +85,7 @@ class LazyGroup(TyperGroup):
         command = get_command(group)
         command.name = cmd_name
         if ctx is not None:
-            _hide_flag_types(command, ctx)
+            _prepare_help(command, ctx)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -117,29 +118,41 @@ class LazyGroup(TyperGroup):
         print(overview())
 
 
-def _hide_flag_types(command: Any, context: Any) -> None:
-    """Leave the type out of the help of options that take no value: Typer shows `<bool>` next to each."""
+def _prepare_help(command: Any, context: Any) -> None:
+    """Translate the help of a command and its options; leave out the type of options that take no value.
+
+    Typer shows `<bool>` next to each of these.
+    """
+    command.help = translated_help(command.help or "")
     for parameter in [*command.params, command.get_help_option(context)]:
+        parameter.help = translated_help(getattr(parameter, "help", None) or "")
+        for name in ("show_default", "rich_help_panel"):
+            if isinstance(said := getattr(parameter, name, None), str):
+                setattr(parameter, name, translated(said))
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
     for inner in getattr(command, "commands", {}).values():
-        _hide_flag_types(inner, context)
+        _prepare_help(inner, context)
 
 
 def overview() -> str:
     """Return the text of `headwater --help`."""
     texts = {name: plugin.summary for name, plugin in plugins().items()} | COMMANDS
     width = max(map(len, texts))
-    lines = [f"  {name.ljust(width)}  {texts[name]}" for name in COMMANDS | plugins()]
-    return (
+    lines = [f"  {name.ljust(width)}  {translated(texts[name])}" for name in COMMANDS | plugins()]
+    options = {
+        "--version": "Print the version.",
+        "--debug": "Show tracebacks.",
+        "--lang": "Language of messages and help: en or ko; by default that of the locale.",
+        "--install-completion": "Complete commands and options in this shell.",
+    }
+    return translated(
         "Usage: headwater COMMAND [OPTIONS]\n\n"
         "GPT-1 and GPT-2 from raw text to a served model.\n\n"
         "Commands:\n" + "\n".join(lines) + "\n\n"
         "Options:\n"
-        "  --version  Print the version.\n"
-        "  --debug    Show tracebacks.\n"
-        "  --install-completion  Complete commands and options in this shell.\n\n"
-        "Run `headwater COMMAND --help` for the options of a command. Start with: headwater quickstart"
+        + "\n".join(f"  {name.ljust(20)}  {translated(text)}" for name, text in options.items())
+        + "\n\nRun `headwater COMMAND --help` for the options of a command. Start with: headwater quickstart"
     )
 
 
@@ -176,6 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         prepare()
         arguments = sys.argv[1:]
+        use_language(language_of_locale(os.environ))
     try:
         return _run(arguments)
     finally:
@@ -189,6 +203,7 @@ def _run(arguments: list[str]) -> int:
         arguments = ["--debug", *(a for a in arguments if a != "--debug")]
     try:
         try:
+            arguments = _choose_language(arguments)
             outcome: Any = get_command(app).main(arguments, prog_name="headwater", standalone_mode=False)
             with suppress(BrokenPipeError):
                 print(end="", flush=True)  # here an error, such as a full disk, is still shown
@@ -196,7 +211,7 @@ def _run(arguments: list[str]) -> int:
             stop_progress()
         return outcome if isinstance(outcome, int) else 0
     except HeadwaterError as error:
-        return _fail(f"Error: {error}", error.exit_status)
+        return _fail(f"{translated('Error')}: {_in_words(error)}", error.exit_status)
     except typer.Exit as leave:
         return leave.exit_code
     except WrongUse as error:
@@ -222,6 +237,31 @@ def _run(arguments: list[str]) -> int:
             raise
         where = "" if error.filename is None else f"{error.filename}: "
         return _fail(f"Error: {where}{error.strerror}.", 1)
+
+
+def _choose_language(arguments: list[str]) -> list[str]:
+    """Return the arguments without `--lang NAME`, which may be anywhere, and use that language."""
+    rest = list(arguments)
+    for index, argument in enumerate(arguments[: arguments.index("--")] if "--" in arguments else arguments):
+        option, _, value = argument.partition("=")
+        if option == "--lang":
+            value = value or "".join(arguments[index + 1 : index + 2])
+            if value not in LANGUAGES:
+                raise UsageError(f"--lang is {value!r}", expected=" or ".join(LANGUAGES))
+            del rest[index : index + (1 if "=" in argument else 2)]
+            use_language(value)
+            break
+    return rest
+
+
+def _in_words(error: HeadwaterError) -> str:
+    """Return the text of an error in the chosen language, part by part."""
+    parts = [translated(part) for part in (error.seen, error.expected, error.repair)]
+    if parts == [error.seen, error.expected, error.repair]:
+        return str(error)
+    seen, expected, repair = parts
+    needed = f" ({translated('expected')}: {expected.rstrip('.')})" if expected else ""
+    return f"{seen.rstrip('.')}{needed}. {repair}".rstrip()
 
 
 def _is_stdout_broken() -> bool:

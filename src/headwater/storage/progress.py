@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 from headwater.errors import duration, printable
+from headwater.language import translated
 
 
 class Progress:
@@ -93,9 +94,9 @@ class PlainProgress(Progress):
 
 
 def say(text: str) -> None:
-    """Print text on stderr, with control characters escaped except tab and newline.
+    """Print text on stderr, in the command line's language; escape control characters, except tab and newline.
 
     Work continues when nothing reads stderr any more, as in `headwater … 2>&1 | head`.
     """
     with suppress(BrokenPipeError):
-        print(printable(text, keep="\n\t"), file=sys.stderr, flush=True)
+        print(printable(translated(text), keep="\n\t"), file=sys.stderr, flush=True)

@@ -1,0 +1,109 @@
+"""The language of what the command line says: English, or Korean from `locale/ko.toml`.
+
+English is the source: a message is written in English where it is raised, and translated where it is printed.
+The catalogue has one line a message, with `{}` for each value. A message that it lacks is printed in English, and
+names of options, keys and columns stay as they are. The entry point of the command line chooses the language;
+nothing in the library does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+LANGUAGES = ("en", "ko")
+_CATALOGUES = Path(__file__).parent / "locale"
+_VALUE = re.compile(r"\\\{(n?)\\\}")  # as re.escape writes {} and {n}
+
+
+class Catalogue:
+    """The translations of one language, by their English text."""
+
+    def __init__(self, entries: Mapping[str, str]) -> None:
+        self._entries = entries
+        self._patterns = [
+            (re.compile(self._pattern(english), re.S), korean)
+            for english, korean in entries.items()
+            if "{" in english
+        ]
+
+    @staticmethod
+    def _pattern(english: str) -> str:
+        return _VALUE.sub(lambda value: r"([\d.,]+)" if value[1] else "(.+?)", re.escape(english))
+
+    def translate(self, text: str) -> str:
+        """Return the text in this language: a whole message, or the parts of one that are known."""
+        if text in self._entries:
+            return self._entries[text]
+        for pattern, translation in self._patterns:
+            if matched := pattern.fullmatch(text):
+                values = [self._entries.get(value, value) for value in matched.groups()]
+                return re.sub(r"\{(\d*)n?\}", self._filled(values), translation)
+        return self._of_parts(text)
+
+    @staticmethod
+    def _filled(values: Sequence[str]) -> _Filler:
+        return _Filler(values)
+
+    def _of_parts(self, text: str) -> str:
+        """Translate `stage …`, `stage: summary (duration)`, and the parts of a list with commas."""
+        if matched := re.fullmatch(r"(.+) \(([^()]+)\)", text, re.S):
+            return f"{self.translate(matched[1])} ({self.translate(matched[2])})"
+        if text.endswith(" …"):
+            return f"{self.translate(text[:-2])} …"
+        stage, colon, rest = text.partition(": ")
+        if colon and stage in self._entries:
+            return f"{self._entries[stage]}: {self.translate(rest)}"
+        if ", " in text:
+            return ", ".join(map(self.translate, text.split(", ")))
+        return text
+
+
+class _Filler:
+    """Replace `{}` by the values in their order, and `{2}` by the second."""
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self._values, self._next = values, iter(values)
+
+    def __call__(self, match: re.Match[str]) -> str:
+        return self._values[int(match[1]) - 1] if match[1] else next(self._next)
+
+
+_chosen: Catalogue | None = None
+
+
+def use_language(name: str) -> None:
+    """Translate what the command line prints into this language from now on; `name` is one of LANGUAGES."""
+    global _chosen
+    _chosen = None if name == "en" else catalogue(name)
+
+
+def catalogue(name: str) -> Catalogue:
+    """Read the catalogue of a language."""
+    import tomllib
+
+    return Catalogue(tomllib.loads((_CATALOGUES / f"{name}.toml").read_text(encoding="utf-8")))
+
+
+def language_of_locale(environment: Mapping[str, str]) -> str:
+    """Return the language that the locale variables of a process ask for: ko, else en."""
+    for variable in ("LC_ALL", "LC_MESSAGES", "LANG"):
+        if value := environment.get(variable):
+            return "ko" if value.partition("_")[0] == "ko" else "en"
+    return "en"
+
+
+def translated(text: str) -> str:
+    """Return a message in the chosen language, its indentation kept."""
+    if _chosen is None:
+        return text
+    lines = text.split("\n")
+    return "\n".join(line[: len(line) - len(line.lstrip())] + _chosen.translate(line.strip()) for line in lines)
+
+
+def translated_help(text: str) -> str:
+    """Return the help of a command or an option in the chosen language, paragraph by paragraph."""
+    if _chosen is None:
+        return text
+    return "\n\n".join(_chosen.translate(" ".join(paragraph.split())) for paragraph in text.split("\n\n"))

@@ -1,0 +1,108 @@
+"""The command line in Korean: help, stages and errors, by --lang or the locale; English is the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import headwater
+from headwater.cli.main import COMMANDS, app, main
+from headwater.language import Catalogue, catalogue, language_of_locale, use_language
+
+PACKAGE = Path(headwater.__file__).parent
+ENTRIES: dict[str, str] = tomllib.loads((PACKAGE / "locale" / "ko.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def _english_again() -> Any:
+    yield
+    use_language("en")
+
+
+def helps(command: Any, is_outermost: bool = False) -> list[str]:
+    """Return what the help of a command says in whole sentences, and of the commands in it."""
+    said = [] if is_outermost else (command.help or "").split("\n\n")
+    for parameter in command.params:
+        said += [parameter.help or "", *(d for d in [parameter.show_default] if isinstance(d, str))]
+    for inner in getattr(command, "commands", {}).values():
+        said += helps(inner)
+    return [" ".join(one.split()) for one in said]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_all_help_is_in_the_catalogue(name: str) -> None:
+    command = get_command(app).get_command(None, name)  # type: ignore[attr-defined]
+    sentences = [COMMANDS[name], *helps(command)]
+    missing = [
+        one for one in sentences if one and one not in ENTRIES and " " in one and not one.startswith("headwater ")
+    ]
+    assert missing == []
+
+
+def test_a_translation_has_the_values_of_its_message() -> None:
+    for english, korean in ENTRIES.items():
+        assert english.count("{") == korean.count("{"), english
+
+
+def test_a_message_of_the_catalogue_is_one_of_the_source() -> None:
+    """Errors and notes are looked up by their text: one that has changed would silently be English."""
+    texts = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.add(" ".join(node.value.split()))
+            elif isinstance(node, ast.JoinedStr):
+                parts = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
+                texts.add(" ".join("".join(map(str, parts)).split()))
+    everything = "\n".join(texts)
+    text = (PACKAGE / "locale" / "ko.toml").read_text(encoding="utf-8")
+    errors = text.partition("# Errors")[2].partition("\n")[2]
+    system = {"No space left on device", "No such file or directory", "Permission denied"}
+    said = [one for one in tomllib.loads(errors) if one not in system]
+    assert said
+    assert [one for one in said if max(re.split(r"\{n?\}", one), key=len).strip() not in everything] == []
+
+
+def test_parts_of_a_message_are_translated() -> None:
+    korean = Catalogue({"pack": "토큰", "{n} tokens": "토큰 {}개", "{n} s": "{}초", "{} of {}": "{2}의 {1}"})
+    assert korean.translate("pack …") == "토큰 …"
+    assert korean.translate("pack: 1,200 tokens, 3 others (0.3 s)") == "토큰: 토큰 1,200개, 3 others (0.3초)"
+    assert korean.translate("one of two") == "two의 one"
+    assert korean.translate("nothing is known") == "nothing is known"
+
+
+@pytest.mark.parametrize(
+    ("environment", "language"),
+    [
+        ({"LANG": "ko_KR.UTF-8"}, "ko"),
+        ({"LANG": "ko_KR.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
+        ({"LC_MESSAGES": "ko_KR", "LANG": "de_DE"}, "ko"),
+        ({"LANG": "kok_IN"}, "en"),
+        ({}, "en"),
+    ],
+)
+def test_the_locale_chooses_the_language(environment: dict[str, str], language: str) -> None:
+    assert language_of_locale(environment) == language
+
+
+def test_an_error_is_in_korean_and_its_names_stay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ["finetune", "--task", "classify", "--train", str(tmp_path / "none.csv"), "--out", str(tmp_path)]
+    assert main([*arguments, "--lang", "ko"]) == 1
+    assert capsys.readouterr().err.startswith(f"오류: {tmp_path}/none.csv이(가) 없습니다")
+    assert main(["generte", "--lang=ko"]) == 2
+    assert "'generate'인가요?" in capsys.readouterr().err
+
+
+def test_an_unknown_language_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--lang", "fr", "doctor"]) == 2
+    assert "expected en or ko" in capsys.readouterr().err
+
+
+def test_every_korean_entry_is_read() -> None:
+    assert catalogue("ko").translate("Interrupted.") == "중단했습니다."
