@@ -202,7 +202,6 @@ def test_a_typed_line_does_not_grow_into_the_last_word(text: str, line: str, exp
     ("arguments", "status", "said"),
     [
         (["--prompt", "the", "--temperature", "-1"], 2, "temperature"),
-        (["--prompt", "the", "--top-k", "1000"], 2, "top_k 1000"),
         (["the", "--prompt", "a"], 2, "given twice"),
         (["--interactive", "--json"], 2, "--interactive"),
         (["--prompt", "the", "--precision", "fp8"], 2, "fp8"),
