@@ -61,7 +61,7 @@ def read_text_file(
     """
     texts: Iterator[tuple[str | None, Mapping[str, Any]]]
     if is_table(path):
-        texts = _table_texts(path, field, encoding)
+        texts = _table_texts(path, field, encoding, left_out)
     else:
         texts = ((text, _NO_ROW) for text in split_text(path, SEPARATOR, encoding))
     position = -1  # null texts are not counted
@@ -102,11 +102,14 @@ def _longest(row: list[str]) -> int:
 
 
 def _table_texts(
-    path: AnyFile, named: str | None, encoding: str | None
+    path: AnyFile, named: str | None, encoding: str | None, left_out: Tally | None
 ) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
     """Yield the text, which may be null, and the row of each row of a table."""
     field = named or "text"
     table = open_table(path, (field, *_FIELDS), encoding, (field,))
+    if left_out is not None:
+        for note in table.notes:
+            left_out.add("workbooks with other sheets", note)
     if field not in table.columns:  # it may be spelled in the other Unicode form
         field = next((name for name in table.columns if compose(name) == compose(field)), field)
     if table.columns and field not in table.columns:
