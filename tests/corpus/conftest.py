@@ -31,7 +31,7 @@ class Web:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(60)
 
     def url(self, host: str, path: str = "/") -> str:
         return f"http://{host}.test:{self.port}{path}"
