@@ -82,6 +82,7 @@ SHORT = (
     "pretrain-small-1024-bf16",
     "finetune-train-0.5-bf16",
     "serve-32-bf16",
+    "beside-1-train-pico",
     "tokenizer-encode-one",
     "tokenizer-train",
 )
