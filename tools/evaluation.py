@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from headwater_papers.paper_tables import GPT1, GPT1_COLUMNS, SIZES, TABLES, gpt
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/evaluation.md"
+PROTOCOLS = ROOT / "docs/protocols.toml"
 PUBLISHED = ROOT / "docs/published.md"
 VERIFICATION = ROOT / "docs/verification.json"
 PARTS = {"mnli-mm", "race-m", "race-h"}  # of sets that are counted as a whole
@@ -27,8 +29,11 @@ def protocols() -> Iterator[str]:
     """Yield a table of every protocol."""
     yield "| protocol | what exactly is scored | the paper's choice | inferred here |"
     yield "|---|---|---|---|"
-    for name, task in TASKS.items():
-        cells = (text.replace("|", "\\|") or "–" for text in (task.scored, task.from_paper, task.inferred))
+    described = tomllib.loads(PROTOCOLS.read_text(encoding="utf-8"))
+    if described.keys() != TASKS.keys():
+        raise SystemExit(f"{PROTOCOLS} does not describe: {sorted(described.keys() ^ TASKS.keys())}")
+    for name in TASKS:
+        cells = (described[name].get(key, "–").replace("|", "\\|") for key in ("scored", "paper", "inferred"))
         yield f"| `{name}` | {' | '.join(cells)} |"
 
 

@@ -14,11 +14,11 @@ from headwater.evaluation import (
     ContinuationRequest,
     Example,
     Metric,
-    Reader,
+    RequestEncoder,
     Scored,
     Source,
     Task,
-    json_lines,
+    read_json_rows,
     text_of,
 )
 
@@ -32,9 +32,9 @@ class Verbs(Task):
     metrics = (Metric("accuracy", chance=1 / 2),)
     sources = (Source("pairs", names=("verbs.jsonl",), where="Write it: one line {right, wrong} for each pair"),)
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example for each line."""
-        rows = json_lines(
+        rows = read_json_rows(
             files["pairs"],
             lambda row: (text_of(row, "right"), text_of(row, "wrong")),
             "right and wrong in each line",
@@ -44,11 +44,11 @@ class Verbs(Task):
             for number, (right, wrong) in enumerate(rows, start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
         """Return both sentences, each at the start of a text."""
-        return [reader.after_start(reader.encode(example.content[key])) for key in ("right", "wrong")]
+        return [encoder.after_start(encoder.encode(example.content[key])) for key in ("right", "wrong")]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return 1 if the right sentence is more probable, and the difference."""
         right, wrong = (answer.total for answer in answers if isinstance(answer, Scored))
         return {"accuracy": float(right > wrong), "difference": right - wrong}

@@ -28,7 +28,7 @@ from headwater.evaluation import (
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.comparison import _difference
 from headwater.evaluation.evaluation import _roles
-from headwater.evaluation.held_out import Alphabet, document_ids, read_text
+from headwater.evaluation.packed_text import Alphabet, document_ids, read_text
 from headwater.inference import Scorer
 from headwater.intervals import of_paired_shares
 from headwater.model import build_model, load_model, preset, save_model
@@ -587,7 +587,7 @@ def test_a_task_of_a_users_own_module_is_scored_by_the_command(world: Any, here:
         ("own_nowhere:TASK", "own_nowhere cannot be imported: ModuleNotFoundError"),
         ("own_broken:TASK", "own_broken cannot be imported: own_broken.py, line 1: ZeroDivisionError"),
         ("own_verbs:Verb", "own_verbs has no 'Verb'.*one of: .*Verbs, TASKS"),
-        ("own_verbs:json_lines", "names an object of type function"),
+        ("own_verbs:read_json_rows", "names an object of type function"),
         (":TASK", "a module without a name cannot be imported"),
     ],
 )

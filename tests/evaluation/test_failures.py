@@ -17,7 +17,7 @@ from headwater.evaluation import (
     EvaluateConfig,
     Example,
     Metric,
-    Reader,
+    RequestEncoder,
     Source,
     Task,
     evaluate,
@@ -25,7 +25,7 @@ from headwater.evaluation import (
     select,
 )
 from headwater.evaluation.asker import Asker
-from headwater.evaluation.held_out import Alphabet
+from headwater.evaluation.packed_text import Alphabet
 from headwater.inference import Engine, load
 from headwater.intervals import of_score
 from headwater.pretraining.tokens.pack import pack
@@ -66,13 +66,13 @@ class Failing(Task):
     metrics = (Metric("accuracy"),)
     sources = (Source("test", names=("failing.txt",)),)
 
-    def read(self, files: Any, reader: Reader) -> list[Example]:
+    def read(self, files: Any, encoder: RequestEncoder) -> list[Example]:
         return [Example(str(number), {}, text=f"river {number}") for number in range(3)]
 
-    def requests(self, example: Example, reader: Reader) -> list[Any]:
-        return [reader.after_start(reader.encode(example.text))]
+    def requests(self, example: Example, encoder: RequestEncoder) -> list[Any]:
+        return [encoder.after_start(encoder.encode(example.text))]
 
-    def score(self, example: Example, answers: Any, reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Any, encoder: RequestEncoder) -> dict[str, Any]:
         if example.id == "2":
             raise RuntimeError("a fault of the user's code")
         return {"accuracy": 1.0}
@@ -158,7 +158,7 @@ def test_an_answer_of_one_token_counts_where_a_text_has_no_start(
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     keys = 'kind = "choice"\nbenchmark = "one"\nsummary = ""\nfiles = ["rows.jsonl"]\nreadings = ["gain"]\n'
     (tmp_path / "one.toml").write_text(keys, encoding="utf-8")
-    monkeypatch.setattr(Reader, "start", None)
+    monkeypatch.setattr(RequestEncoder, "start", None)
     lm = load(world.model)
     (task,) = select([str(tmp_path / "one.toml")])
     outcome = run_task(task, {"labels": tmp_path / "rows.jsonl"}, lm)
@@ -171,14 +171,14 @@ def test_an_answer_of_one_token_counts_where_a_text_has_no_start(
 
 def test_a_task_without_requests_is_scored_in_linear_time(world: Any) -> None:
     class Silent(Failing):
-        def read(self, files: Any, reader: Reader) -> list[Example]:
+        def read(self, files: Any, encoder: RequestEncoder) -> list[Example]:
             return [Example(str(number), {}, text="") for number in range(4_000)]
 
-        def requests(self, example: Example, reader: Reader) -> list[Any]:
+        def requests(self, example: Example, encoder: RequestEncoder) -> list[Any]:
             groups[0] += 1
             return []
 
-        def score(self, example: Example, answers: Any, reader: Reader) -> dict[str, Any]:
+        def score(self, example: Example, answers: Any, encoder: RequestEncoder) -> dict[str, Any]:
             most[0] = max(most[0], groups[0])
             groups[0] = 0
             return {"accuracy": 1.0}

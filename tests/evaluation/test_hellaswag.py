@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError
-from headwater.evaluation import TASKS, Reader, Scored
+from headwater.evaluation import TASKS, RequestEncoder, Scored
 from headwater.tokenizer import Tokenizer
 
 WIKIHOW: dict[str, Any] = {
@@ -27,8 +27,8 @@ WIKIHOW: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def reader() -> Reader:
-    return Reader(Tokenizer.load("gpt2"), 1024)
+def encoder() -> RequestEncoder:
+    return RequestEncoder(Tokenizer.load("gpt2"), 1024)
 
 
 def write(path: Path, **changes: Any) -> Path:
@@ -36,28 +36,28 @@ def write(path: Path, **changes: Any) -> Path:
     return path
 
 
-def asked(reader: Reader, protocol: str, path: Path) -> list[tuple[str, str]]:
+def asked(encoder: RequestEncoder, protocol: str, path: Path) -> list[tuple[str, str]]:
     task = TASKS[protocol]
-    (example,) = task.read({"validation": path}, reader)
-    decode = reader.tokenizer.decode
-    return [(decode(r.context), decode(r.continuation)) for r in task.requests(example, reader)]  # type: ignore[union-attr]
+    (example,) = task.read({"validation": path}, encoder)
+    decode = encoder.tokenizer.decode
+    return [(decode(r.context), decode(r.continuation)) for r in task.requests(example, encoder)]  # type: ignore[union-attr]
 
 
-def test_the_two_readings_score_different_text(reader: Reader, tmp_path: Path) -> None:
+def test_the_two_readings_score_different_text(encoder: RequestEncoder, tmp_path: Path) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl")
-    harness = asked(reader, "hellaswag.lm-eval.total", path)
+    harness = asked(encoder, "hellaswag.lm-eval.total", path)
     assert {context for context, _ in harness} == {
         "Home and Garden: How to dry herbs. Cut the stems. Use sharp scissors. The leaves"
     }
     assert [ending for _, ending in harness] == [
         " burn.", " fall down.", " stay green.", " turn into stone at night."
     ]  # fmt: skip
-    plain = asked(reader, "hellaswag.llm-c.total", path)
+    plain = asked(encoder, "hellaswag.llm-c.total", path)
     assert {context for context, _ in plain} == {WIKIHOW["ctx"]}
     assert [ending for _, ending in plain] == [f" {ending}" for ending in WIKIHOW["endings"]]
 
 
-def test_each_protocol_divides_by_its_own_length(reader: Reader, tmp_path: Path) -> None:
+def test_each_protocol_divides_by_its_own_length(encoder: RequestEncoder, tmp_path: Path) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl", endings=["a" * 30, "b" * 10, "c" * 4, "d" * 5])
     # Totals -6, -5, -4, -4.5; means -6, -1.25, -2, -4.5; per character -0.2, -0.5, -1, -0.9.
     values = [(-6.0,), (-1.25,) * 4, (-2.0,) * 2, (-4.5,)]
@@ -65,8 +65,8 @@ def test_each_protocol_divides_by_its_own_length(reader: Reader, tmp_path: Path)
     chosen = {}
     for protocol, task in TASKS.items():
         if task.benchmark == "hellaswag":
-            (example,) = task.read({"validation": path}, reader)
-            chosen[protocol] = task.score(example, answers, reader)["chosen"]
+            (example,) = task.read({"validation": path}, encoder)
+            chosen[protocol] = task.score(example, answers, encoder)["chosen"]
     assert chosen == {
         "hellaswag.lm-eval.total": 2,
         "hellaswag.lm-eval.per-character": 0,
@@ -76,7 +76,7 @@ def test_each_protocol_divides_by_its_own_length(reader: Reader, tmp_path: Path)
 
 
 @pytest.mark.parametrize("changes", [{"endings": ["a", "b"]}, {"label": 4}, {"ctx": None}, {"endings": [""] * 4}])
-def test_a_line_of_another_form_is_named(reader: Reader, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_line_of_another_form_is_named(encoder: RequestEncoder, tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl", **changes)
     with pytest.raises(DataError, match=r"hellaswag_val.jsonl line 1 has another format"):
-        TASKS["hellaswag.llm-c.mean"].read({"validation": path}, reader)
+        TASKS["hellaswag.llm-c.mean"].read({"validation": path}, encoder)

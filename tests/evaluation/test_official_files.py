@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from headwater.errors import DataError
-from headwater.evaluation import FUNCTION_WORDS, TASKS, ContinuationRequest, Example, Generated, Reader, Scored
+from headwater.evaluation import (
+    FUNCTION_WORDS,
+    TASKS,
+    ContinuationRequest,
+    Example,
+    Generated,
+    RequestEncoder,
+    Scored,
+)
 from headwater.evaluation.protocols import GenerationRequest
 from headwater.evaluation.tasks.lambada import first_word
 from headwater.evaluation.tasks.pronouns import read_blocks
@@ -18,50 +26,50 @@ from headwater.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module", params=["gpt1", "gpt2"])
-def reader(request: pytest.FixtureRequest) -> Reader:
-    return Reader(Tokenizer.load(request.param), 1024)
+def encoder(request: pytest.FixtureRequest) -> RequestEncoder:
+    return RequestEncoder(Tokenizer.load(request.param), 1024)
 
 
-def answer_texts(reader: Reader, protocol: str, place: Path) -> list[tuple[list[str], list[str]]]:
+def answer_texts(encoder: RequestEncoder, protocol: str, place: Path) -> list[tuple[list[str], list[str]]]:
     """(what is scored, the answers) of each example."""
     task = TASKS[protocol]
     found = []
-    for example in task.read({"test": place}, reader):
+    for example in task.read({"test": place}, encoder):
         try:
-            asked = task.requests(example, reader)
+            asked = task.requests(example, encoder)
         except DataError:
             continue
-        scored = [reader.tokenizer.decode(request.continuation) for request in asked]
+        scored = [encoder.tokenizer.decode(request.continuation) for request in asked]
         found.append((scored, list(example.content["answers"])))
     return found
 
 
-def assert_answers_alone(reader: Reader, found: Sequence[tuple[list[str], list[str]]]) -> None:
+def assert_answers_alone(encoder: RequestEncoder, found: Sequence[tuple[list[str], list[str]]]) -> None:
     for scored, answers in found:
-        alone = [reader.tokenizer.decode(reader.tokenizer.encode(answer)) for answer in answers]
+        alone = [encoder.tokenizer.decode(encoder.tokenizer.encode(answer)) for answer in answers]
         assert [text.strip() for text in scored] == [text.strip() for text in alone]
         assert not any(text.startswith("\n") for text in scored)
 
 
-def test_race_scores_the_answer_without_the_newline_before_it(reader: Reader, tmp_path: Path) -> None:
+def test_race_scores_the_answer_without_the_newline_before_it(encoder: RequestEncoder, tmp_path: Path) -> None:
     article = {"article": "The river flows.", "questions": ["Where to?", "It is _ ."], "answers": ["A", "B"]}
     article["options"] = [["To the lake.", "North", "Up", "A stream"], ["wide", "very slow", "a", "old and cold"]]
     (tmp_path / "1.txt").write_text(json.dumps(article), encoding="utf-8")
-    found = answer_texts(reader, "race-high.mean", tmp_path)
+    found = answer_texts(encoder, "race-high.mean", tmp_path)
     assert len(found) == 2
-    assert_answers_alone(reader, found)
+    assert_answers_alone(encoder, found)
 
 
 @pytest.mark.slow  # thousands of articles
 def test_race_and_story_cloze_score_only_the_answer_on_real_data(data: Path) -> None:
-    reader = Reader(Tokenizer.load("gpt2"), 1024)
+    encoder = RequestEncoder(Tokenizer.load("gpt2"), 1024)
     for protocol, file in (
         ("race-middle.mean", "race/race_middle_test.jsonl"),
         ("story-cloze.mean", "storycloze/cloze_test_test__spring2016.csv"),
     ):
-        found = answer_texts(reader, protocol, data / "finetune" / file)
+        found = answer_texts(encoder, protocol, data / "finetune" / file)
         assert len(found) > 1_000
-        assert_answers_alone(reader, found)
+        assert_answers_alone(encoder, found)
 
 
 def blocks(path: Path, lines: Sequence[tuple[str, str, str, str]]) -> Path:
@@ -141,53 +149,53 @@ def test_the_stop_word_filter_leaves_every_other_word_possible() -> None:
     assert all(
         map(FUNCTION_WORDS.__contains__, ["the", "I", "don't", "won’t", "she'll", "n't", "it's", "themselves"])
     )
-    reader = Reader(Tokenizer.load("gpt2"), 1024)
-    assert all(map(reachable(reader), WORDS))
+    encoder = RequestEncoder(Tokenizer.load("gpt2"), 1024)
+    assert all(map(reachable(encoder), WORDS))
 
 
 def test_only_function_words_of_the_real_file_are_out_of_reach(data: Path) -> None:
-    reader = Reader(Tokenizer.load("gpt2"), 1024)
+    encoder = RequestEncoder(Tokenizer.load("gpt2"), 1024)
     path = data / "eval-zeroshot" / "lambada" / "lambada_test_openai.jsonl"
     words = [json.loads(line)["text"].rpartition(" ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
     assert {"Ananda", "Dizzy", "Tessa"} <= set(words)
-    out_of_reach = [word for word in words if not reachable(reader)(word)]
+    out_of_reach = [word for word in words if not reachable(encoder)(word)]
     assert len(out_of_reach) < 60
     # Three answers are two words, as the file has a line break before the last one ("of\n\nPower").
     assert all(first_word(word) in FUNCTION_WORDS for word in out_of_reach)
 
 
-def reachable(reader: Reader) -> Callable[[str], bool]:
+def reachable(encoder: RequestEncoder) -> Callable[[str], bool]:
     """Whether a model that is sure of a word gets it right through the filter."""
     task = TASKS["lambada.openai.whole-word.stop-words"]
 
     def is_right(word: str) -> bool:
         example = Example("1", {"context": "He looked at", "word": f" {word}"}, text=f"He looked at {word}")
-        asked: list[Any] = list(task.requests(example, reader))
+        asked: list[Any] = list(task.requests(example, encoder))
         answers: list[Any] = []
         target = asked[0].continuation
-        other = reader.encode(" zebra")
+        other = encoder.encode(" zebra")
         while asked:
             for request in asked:
                 if isinstance(request, ContinuationRequest):
                     scores = tuple(-0.1 for _ in target)
                     answers.append(Scored(scores, tuple(True for _ in target)))
                 else:
-                    answers.append(_sure(request, reader, target, other))
-            asked = list(task.further(example, answers, reader))
-        return bool(task.score(example, answers, reader)["accuracy"])
+                    answers.append(_sure(request, encoder, target, other))
+            asked = list(task.further(example, answers, encoder))
+        return bool(task.score(example, answers, encoder)["accuracy"])
 
     return is_right
 
 
 def _sure(
-    request: GenerationRequest, reader: Reader, target: tuple[int, ...], other: tuple[int, ...]
+    request: GenerationRequest, encoder: RequestEncoder, target: tuple[int, ...], other: tuple[int, ...]
 ) -> Generated:
     """The generation of a model that continues with `target` and a full stop, or else with `other`."""
     if request.max_tokens == 1:
         tokens = target[:1] if target[0] not in request.excluded else other[:1]
     else:
-        tokens = (*target[1:], *reader.encode("."))
-    return Generated(reader.tokenizer.decode(tokens), tokens, tuple(-0.1 for _ in tokens))
+        tokens = (*target[1:], *encoder.encode("."))
+    return Generated(encoder.tokenizer.decode(tokens), tokens, tuple(-0.1 for _ in tokens))
 
 
 def test_the_baseline_by_question_type_excludes_the_question(tmp_path: Path) -> None:
@@ -201,8 +209,8 @@ def test_the_baseline_by_question_type_excludes_the_question(tmp_path: Path) -> 
     path = tmp_path / "NQ-open.dev.jsonl"
     lines = [json.dumps({"question": question, "answer": [answer]}) for question, answer in rows]
     path.write_text("\n".join(lines), encoding="utf-8")
-    reader = Reader(Tokenizer.load("gpt2"), 1024)
+    encoder = RequestEncoder(Tokenizer.load("gpt2"), 1024)
     task = TASKS["natural-questions.question-type"]
-    examples = task.read({"dev": path}, reader)
-    assert [task.score(example, [], reader)["exact match"] for example in examples] == [1, 1, 0, 0, 1]
+    examples = task.read({"dev": path}, encoder)
+    assert [task.score(example, [], encoder)["exact match"] for example in examples] == [1, 1, 0, 0, 1]
     assert [example.content["text"] for example in examples] == ["ann", "ann", "ann", "", "ann"]

@@ -99,3 +99,12 @@ def test_a_wrong_row_is_named(described: Path, row: str, message: str) -> None:
     path.write_text(ROWS + row + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=message):
         read_task_file(described)[0].read({"labels": path}, None)  # type: ignore[arg-type]
+
+
+def test_the_kinds_take_the_same_common_keys(tmp_path: Path) -> None:
+    common = 'benchmark = "b"\nsummary = "a river"\nfiles = ["a.txt"]\nwhere = "here"\n'
+    for kind in ("choice", "perplexity"):
+        (tmp_path / f"{kind}.toml").write_text(f'kind = "{kind}"\n{common}', encoding="utf-8")
+        task = read_task_file(tmp_path / f"{kind}.toml")[0]
+        assert task.summary.startswith("a river, ")
+        assert task.sources[0].where == "here"

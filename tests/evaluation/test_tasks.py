@@ -23,7 +23,7 @@ from headwater.evaluation import (
     Example,
     Figure,
     Generated,
-    Reader,
+    RequestEncoder,
     Scored,
     evaluate,
     function_words,
@@ -35,11 +35,11 @@ from headwater.evaluation.paper_values import PUBLISHED
 from headwater.evaluation.protocols import choose_largest
 from headwater.evaluation.tasks import sentences as single_sentences
 from headwater.evaluation.tasks.cbt import read_stories
+from headwater.evaluation.tasks.generation import first_sentence, fitted
 from headwater.evaluation.tasks.lambada import first_word
 from headwater.evaluation.tasks.pronouns import read_blocks
 from headwater.evaluation.tasks.sentences import best_threshold
 from headwater.evaluation.tasks.summaries import sentences
-from headwater.evaluation.tasks.written import first_sentence, fitted
 from headwater.inference import load
 from headwater.model import load_model
 from headwater.storage import Stage
@@ -280,10 +280,10 @@ def test_winograd_replaces_the_pronoun_by_candidates(
 )
 def test_each_benchmark_chooses_by_the_total_or_by_the_mean(world: Any, benchmark: str, chosen: int) -> None:
     answers = [Scored((-1.0,) * 3, (False,) * 3), Scored((-2.5,), (False,))]
-    reader = Reader(Tokenizer.load(world.model), 48)
+    encoder = RequestEncoder(Tokenizer.load(world.model), 48)
     for task in TASKS.values():
         if task.benchmark == benchmark:
-            assert task.score(Example("1", {"label": 0}), answers, reader)["chosen"] == chosen, task.protocol
+            assert task.score(Example("1", {"label": 0}), answers, encoder)["chosen"] == chosen, task.protocol
 
 
 def test_a_damaged_schema_is_named(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_damaged_sentences_are_skipped_by_name(world: Any, tmp_path: Path, conte
     protocols = ["cola", "sst-2.whole-word", "wsc273.full"]
     results = evaluate(world.model, protocols, tmp_path, tmp_path / "out")
     reasons = {skipped.protocol: skipped.reason for skipped in results.skipped}
-    if b"\xff" not in content:  # a reader of labelled sets takes bytes that are not UTF-8 for U+FFFD
+    if b"\xff" not in content:  # a encoder of labelled sets takes bytes that are not UTF-8 for U+FFFD
         assert "in_domain_dev.tsv" in reasons["cola.mean-log-probability"]
     assert "dev.tsv" in reasons["sst-2.whole-word"]
 
@@ -470,7 +470,7 @@ def test_windows_score_every_token_once_after_enough_others(world: Any) -> None:
     for count in (1, 5, 47, 48, 49, 100, 333):
         ids = list(range(1, count + 1))
         for window, stride in ((48, 48), (48, 16), (10, 3)):
-            asked = Reader(tokenizer, 48, window, stride).windows(ids)
+            asked = RequestEncoder(tokenizer, 48, window, stride).windows(ids)
             assert [token for request in asked for token in request.continuation] == ids
             for request in asked[1:]:
                 assert len(request.context) + len(request.continuation) == window + 1
@@ -481,7 +481,7 @@ def test_windows_score_every_token_once_after_enough_others(world: Any) -> None:
 @pytest.mark.parametrize("continuation", [" flows", "flows", "ver flows", "\n"])
 def test_the_library_and_evaluate_score_the_same_tokens(world: Any, context: str, continuation: str) -> None:
     lm = load(world.model)
-    request = Reader(lm.tokenizer, 48).pair(context, continuation)
+    request = RequestEncoder(lm.tokenizer, 48).pair(context, continuation)
     assert lm.scorer.encode_pairs([(context, continuation)]) == [(list(request[0]), list(request[1]))]
 
 
@@ -574,9 +574,9 @@ def test_equal_answers_do_not_make_a_score_certain() -> None:
 
 
 def test_a_prompt_that_does_not_fit_loses_the_document_first(world: Any) -> None:
-    reader = Reader(Tokenizer.load(world.model), 48)
-    assert fitted(range(100), (1, 2), 9, reader) == (*range(38), 1, 2)
-    assert fitted((), range(100), 9, reader) == tuple(range(60, 100))
+    encoder = RequestEncoder(Tokenizer.load(world.model), 48)
+    assert fitted(range(100), (1, 2), 9, encoder) == (*range(38), 1, 2)
+    assert fitted((), range(100), 9, encoder) == tuple(range(60, 100))
 
 
 def test_the_most_confident_answers_are_a_hundredth_of_all() -> None:
@@ -588,12 +588,12 @@ def test_the_most_confident_answers_are_a_hundredth_of_all() -> None:
 
 def test_a_summary_is_three_sentences_compared_by_stems(world: Any) -> None:
     pytest.importorskip("rouge_score")
-    reader = Reader(Tokenizer.load(world.model), 48)
+    encoder = RequestEncoder(Tokenizer.load(world.model), 48)
     article = "One. Two. Three. Four. Five. Six. Seven. Eight."
     example = Example("1", {"article": article, "highlights": "One.", "number": 1})
-    written = TASKS["cnndm.tldr"].score(example, [Generated(article, (), ())], reader)
+    written = TASKS["cnndm.tldr"].score(example, [Generated(article, (), ())], encoder)
     assert written["text"] == "One.\nTwo.\nThree."
-    drawn = [TASKS["cnndm.random-3"].score(example, [], reader)["text"] for _ in range(4)]
+    drawn = [TASKS["cnndm.random-3"].score(example, [], encoder)["text"] for _ in range(4)]
     assert len(drawn[0].split("\n")) == 3
     assert len(set(drawn)) == 1, "the article decides which sentences are drawn"
     values = {"rouge-1": 4 / 7, "rouge-2": 2 / 5, "rouge-l": 4 / 7, "rouge average": (4 / 7 + 2 / 5 + 4 / 7) / 3}

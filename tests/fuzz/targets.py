@@ -354,9 +354,9 @@ def _varint(value: int) -> bytes:
 def _reader() -> Any:
     """What a zero-shot protocol sees of a tiny model."""
     import headwater as hw
-    from headwater.evaluation import Reader
+    from headwater.evaluation import RequestEncoder
 
-    return Reader(hw.Tokenizer.train(["the river runs to the sea. "], vocab_size=270), context=256)
+    return RequestEncoder(hw.Tokenizer.train(["the river runs to the sea. "], vocab_size=270), context=256)
 
 
 def warm_up() -> None:

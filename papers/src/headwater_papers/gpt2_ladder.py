@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.evaluation import json_lines
+from headwater.evaluation import read_json_rows
 from headwater.inference import load
 from headwater.pretraining import PretrainConfig, Sampler, TokenStream
 from headwater.storage import Stage, write_json_lines
@@ -172,4 +172,4 @@ def continuations(laboratory: Laboratory, rung: str, seed: int, asked: Continued
             ]
             with stage.write() as work:
                 write_json_lines(work / "continuations.jsonl", continued)
-    return json_lines(out / "continuations.jsonl", lambda row: HeldOutContinuation(**row), "continuations")
+    return read_json_rows(out / "continuations.jsonl", lambda row: HeldOutContinuation(**row), "continuations")

@@ -18,7 +18,7 @@ import numpy as np
 
 from headwater.device import choose_device
 from headwater.errors import DataError, UsageError, suggest
-from headwater.evaluation import json_lines
+from headwater.evaluation import read_json_rows
 from headwater.finetuning import (
     METRICS,
     FinetuneConfig,
@@ -250,7 +250,7 @@ def _predictions(folder: Path, part: str, task: TaskName) -> list[dict[str, Any]
     """Return the predictions that a test part is measured on, else those of validation."""
     for name in (part, "validation"):
         path = folder / f"predictions-{name}.jsonl"
-        rows = json_lines(path, dict, "predictions") if path.exists() else []
+        rows = read_json_rows(path, dict, "predictions") if path.exists() else []
         measured = [
             row for row in rows if row["label"] is not None and not Raw(tuple(row["texts"])).is_empty(task)
         ]
@@ -368,4 +368,6 @@ def tables_of(rows: Path) -> dict[str, tuple[str, Iterator[Raw]]]:
 
 
 def _read(path: Path) -> Iterator[Raw]:
-    yield from json_lines(path, lambda row: Raw(tuple(row["segments"]), row["label"], row["row"]), "rows of a set")
+    yield from read_json_rows(
+        path, lambda row: Raw(tuple(row["segments"]), row["label"], row["row"]), "rows of a set"
+    )

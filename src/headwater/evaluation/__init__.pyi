@@ -4,7 +4,7 @@ from .detokenize import DETOKENIZERS
 from .evaluation import EvaluateConfig, evaluate, select
 from .figures import Figure
 from .function_words import FUNCTION_WORDS
-from .json_lines import json_lines, text_of
+from .json_rows import read_json_rows, text_of
 from .paper_tables import PaperTable
 from .paper_values import PAPER_TABLES, published
 from .protocols import (
@@ -16,7 +16,7 @@ from .protocols import (
     Task,
 )
 from .questions import read_questions
-from .reader import ContinuationRequest, Reader
+from .request_encoder import ContinuationRequest, RequestEncoder
 from .results import Result, Results, read_examples
 from .run import run_task
 from .tab_lines import tab_separated
@@ -37,7 +37,7 @@ __all__ = [
     "Generated",
     "Metric",
     "PaperTable",
-    "Reader",
+    "RequestEncoder",
     "Result",
     "Results",
     "Scored",
@@ -45,9 +45,9 @@ __all__ = [
     "Task",
     "compare",
     "evaluate",
-    "json_lines",
     "published",
     "read_examples",
+    "read_json_rows",
     "read_questions",
     "run_task",
     "select",

@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Scored, TaskRequest
-from headwater.evaluation.reader import ContinuationRequest, reader_of
+from headwater.evaluation.request_encoder import ContinuationRequest, encoder_of
 from headwater.inference import LanguageModel
 
 # Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
@@ -21,7 +21,7 @@ _NEVER = -1e9  # added to a logit
 class Asker:
     """Answers requests with a model, each once, and stores the answers in a cache.
 
-    reader: encodes texts for the model.
+    encoder: encodes texts for the model.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Asker:
         stride: int | None = None,
     ) -> None:
         self.lm, self.cache, self.seconds = lm, cache, 0.0
-        self.reader = reader_of(lm.tokenizer, lm.config, window, stride)
+        self.encoder = encoder_of(lm.tokenizer, lm.config, window, stride)
 
     def ask(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
         """Return an answer for each request, from the cache if it has it."""

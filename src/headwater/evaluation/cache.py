@@ -17,7 +17,7 @@ from typing import Self
 
 from headwater.errors import StorageError
 from headwater.evaluation.protocols import Answer, Generated, Scored, TaskRequest
-from headwater.evaluation.reader import ContinuationRequest
+from headwater.evaluation.request_encoder import ContinuationRequest
 
 _DIGITS = 16  # of the hash before an answer
 _PATIENCE = 5.0  # seconds to wait for another process

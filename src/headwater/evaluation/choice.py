@@ -1,6 +1,6 @@
-"""Multiple choice, as a task file describes it: the right one of several answers by likelihood.
+"""Multiple choice: the right one of several answers after a context, by likelihood.
 
-Each row of the file has a context, answers and the right one. One question is read in several ways:
+A question is scored in several ways, each a protocol:
 
 `.total` takes the answer with the highest log-probability;
 `.mean` takes that with the highest mean token log-probability (GPT-1 section 5, as for RACE), over its own tokens;
@@ -14,44 +14,120 @@ draw from the vocabulary, as in `held_out`. This cost is the same for every answ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from headwater.config import Config
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.json_lines import text_of, texts_of
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored
-from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.evaluation.json_rows import text_of, texts_of
+from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored, TaskFile
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.finetuning import Labels, Raw
 from headwater.reading import open_table
 
-Reading = Literal["total", "mean", "per-character", "gain"]
-# What `summary` and `scored` say of each reading.
-_READINGS: Mapping[Reading, tuple[str, str]] = {
-    "total": ("log-probability", "its log-probability"),
-    "mean": ("mean token log-probability", "the mean log-probability of its own tokens"),
-    "per-character": ("log-probability per character", "its log-probability, divided by its characters"),
-    "gain": ("log-probability gained from the context", "log P(answer | context) − log P(answer)"),
+Scoring = Literal["total", "mean", "per-character", "gain"]
+# Of each way of scoring: what `summary` says of it.
+_SUMMARIES: Mapping[Scoring, str] = {
+    "total": "log-probability",
+    "mean": "mean token log-probability",
+    "per-character": "log-probability per character",
+    "gain": "log-probability gained from the context",
 }
 _COLUMN = re.compile(r"\{([^{}]+)\}")
+# Reads the questions of a file; their content has a context, answers, and the index of the right one as "label".
+Questions = Callable[[Path], Iterable[Example]]
 
 
-class ChoiceFile(Config):
+class Choice(ChoiceTask):
+    """One way of scoring the questions of a file.
+
+    keys: the names of context and answers in an example's content. separator: the text between both. chance: of
+    random guessing; None is that of the examples, which may have different numbers of answers. encoding: "pair"
+    encodes context and answer as one text, "cut" also cuts an answer at the model's context, "separate" encodes
+    each by itself. begins: whether the context is the beginning of a document.
+    """
+
+    def __init__(
+        self,
+        benchmark: str,
+        protocol: str,
+        scoring: Scoring,
+        questions: Questions,
+        source: Source,
+        *,
+        summary: str,
+        keys: tuple[str, str] = ("context", "answers"),
+        separator: str = " ",
+        chance: float | None = None,
+        encoding: Literal["pair", "cut", "separate"] = "pair",
+        begins: bool = False,
+    ) -> None:
+        self.benchmark, self.protocol, self.summary = benchmark, protocol, summary
+        self.scoring, self.by_mean, self.sources = scoring, scoring == "mean", (source,)
+        self.metrics = (Metric("accuracy", chance=chance),)
+        self._questions, self._keys, self._separator = questions, keys, separator
+        self._encoding, self._begins = encoding, begins
+
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
+        """Return one example per question."""
+        return list(self._questions(files[self.sources[0].role]))
+
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
+        """Return each answer after the context and, for `.gain`, by itself.
+
+        Raises DataError if the right answer is unknown, or an answer has no tokens of its own.
+        """
+        context, answers = (example.content[key] for key in self._keys)
+        own_tokens = self.by_mean and self._encoding != "separate"
+        if example.content["label"] is None or (own_tokens and not all(answer.strip() for answer in answers)):
+            what = "the right answer is unknown" if example.content["label"] is None else "an answer is empty"
+            raise DataError(what, expected="answers and the right one")
+        asked = [self._encode(encoder, context, f"{self._separator}{answer}", own_tokens) for answer in answers]
+        if self.scoring == "gain":
+            # The same tokens as after the context, so that a cut answer is compared with itself.
+            least = 2 if encoder.start is None else 1  # without a start the first token has no score
+            alone = [request.continuation for request in asked if len(request.continuation) >= least]
+            asked += [encoder.after_start(ids) for ids in alone]
+        return asked
+
+    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
+        """Return the value of each answer; see the module."""
+        if self.scoring == "gain":
+            count = len(example.content[self._keys[1]])
+            after, alone = answers[:count], list(answers[count:])
+            least = 1 if len(alone) == count else 2  # an answer of one token was not asked for by itself
+            return [
+                answer.total - (alone.pop(0).total if len(answer.log_probabilities) >= least else 0.0)
+                for answer in after
+            ]
+        values = super().values(example, answers)
+        if self.scoring == "per-character":
+            texts = example.content[self._keys[1]]
+            return [value / len(text) for value, text in zip(values, texts, strict=True)]
+        return values
+
+    def chance(self, metric: str, examples: Sequence[Example]) -> float:
+        """Return the value of random guessing: that of the set, or the mean over the examples."""
+        if (chance := super().chance(metric, examples)) is not None:
+            return chance
+        return sum(1 / len(example.content[self._keys[1]]) for example in examples) / len(examples)
+
+    def _encode(self, encoder: RequestEncoder, context: str, answer: str, own_tokens: bool) -> ContinuationRequest:
+        if self._encoding == "separate":
+            head = encoder.encode(context)
+            return encoder.cut((*head, *encoder.encode(answer)), len(head))
+        if self._encoding == "cut":
+            return encoder.pair_cut(context, answer, begins=self._begins, own_tokens=own_tokens)
+        return encoder.pair(context, answer, own_tokens=own_tokens)
+
+
+class ChoiceFile(TaskFile):
     """A task file of the kind `choice`."""
 
     kind: Literal["choice"]
-    benchmark: str
-    """Beginning of the protocols' names."""
-    summary: str
-    """What is asked, in one line."""
-    files: tuple[str, ...] = ()
-    """Names of the file, best first: .jsonl, .json, .csv, .tsv or .parquet."""
     labels: str = ""
     """The task of a labels folder, which is read instead of `files`."""
-    where: str = ""
-    """Where to get the file."""
     context: str = "{context}"
     """The text before the answers; {NAME} is a column."""
     answers: str | tuple[str, ...] = "answers"
@@ -64,91 +140,47 @@ class ChoiceFile(Config):
     """The text between context and answer."""
     begins: bool = False
     """Whether the context is the beginning of a document."""
-    readings: tuple[Reading, ...] = ("total", "mean")
+    readings: tuple[Scoring, ...] = ("total", "mean")
     """The ways to choose; each is a protocol."""
-    from_paper: str = ""
-    """The choices that a paper states."""
-    inferred: str = ""
-    """The choices that it leaves open."""
 
-
-class FileChoice(ChoiceTask):
-    """One reading of a task file."""
-
-    metrics = (Metric("accuracy"),)
-    _role: ClassVar[str] = "labels"
-
-    def __init__(self, described: ChoiceFile, reading: Reading) -> None:
-        self.described, self.reading, self.by_mean = described, reading, reading == "mean"
-        self.benchmark, self.protocol = described.benchmark, f"{described.benchmark}.{reading}"
-        how, scored = _READINGS[reading]
-        self.summary, self.scored = f"{described.summary}, by {how}", f"each answer: {scored}"
-        self.from_paper, self.inferred = described.from_paper, described.inferred
-        self.sources = (
-            Source(
-                self._role,
-                names=described.files,
-                kind="labels" if described.labels else "",
-                settings={"task": described.labels} if described.labels else {},
-                where=described.where,
-            ),
+    def tasks(self) -> list[ChoiceTask]:
+        """Return a protocol for each way of scoring."""
+        source = Source(
+            "labels",
+            names=self.files,
+            kind="labels" if self.labels else "",
+            settings={"task": self.labels} if self.labels else {},
+            where=self.where,
         )
+        return [
+            Choice(
+                self.benchmark,
+                f"{self.benchmark}.{scoring}",
+                scoring,
+                self._questions,
+                source,
+                summary=f"{self.summary}, by {_SUMMARIES[scoring]}",
+                keys=("prompt", "answers"),
+                separator=self.separator,
+                encoding="cut",
+                begins=self.begins,
+            )
+            for scoring in self.readings
+        ]
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
-        """Return one example a row."""
-        path = files[self._role]
+    def _questions(self, path: Path) -> Iterator[Example]:
         if path.is_dir():
             path /= "validation.jsonl"
-        contents = [self._content(row, number, path) for number, row in open_table(path).rows]
-        return [
-            Example(str(number), content, text=content["answers"][content["label"]])
-            for number, content in enumerate(contents, start=1)
-        ]
-
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
-        """Return each answer after the prompt and, for `.gain`, by itself; cut to the model's context."""
-        prompt, answers = example.content["prompt"], example.content["answers"]
-        asked = [
-            reader.pair_cut(
-                prompt,
-                f"{self.described.separator}{answer}",
-                begins=self.described.begins,
-                own_tokens=self.reading == "mean",
-            )
-            for answer in answers
-        ]
-        if self.reading == "gain":
-            # The same tokens as after the prompt, so that a cut answer is compared with itself.
-            least = 2 if reader.start is None else 1  # without a start the first token has no score
-            alone = [request.continuation for request in asked if len(request.continuation) >= least]
-            asked += [reader.after_start(ids) for ids in alone]
-        return asked
-
-    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
-        """Return the value of each answer; see `_READINGS`."""
-        texts = example.content["answers"]
-        if self.reading == "gain":
-            after, alone = answers[: len(texts)], list(answers[len(texts) :])
-            least = 1 if len(alone) == len(texts) else 2  # an answer of one token was not asked for by itself
-            return [
-                answer.total - (alone.pop(0).total if len(answer.log_probabilities) >= least else 0.0)
-                for answer in after
-            ]
-        values = super().values(example, answers)
-        if self.reading == "per-character":
-            return [value / len(text) for value, text in zip(values, texts, strict=True)]
-        return values
-
-    def chance(self, metric: str, examples: Sequence[Example]) -> float:
-        """Return the mean over the examples, which may have different numbers of answers."""
-        return sum(1 / len(example.content["answers"]) for example in examples) / len(examples)
+        for count, (number, row) in enumerate(open_table(path).rows, start=1):
+            content = self._content(row, number, path)
+            yield Example(str(count), content, text=content["answers"][content["label"]])
 
     def _content(self, row: Mapping[str, Any], number: int, path: Path) -> dict[str, Any]:
-        columns = self.described.answers
+        columns = self.answers
         try:
-            prompt = _COLUMN.sub(lambda match: text_of(row, match[1]), self.described.context)
+            prompt = _COLUMN.sub(lambda match: text_of(row, match[1]), self.context)
             several = texts_of(row, columns) if isinstance(columns, str) else [text_of(row, c) for c in columns]
-            label = row[self.described.label]
+            label = row[self.label]
         except (KeyError, TypeError) as error:
             raise DataError(
                 f"{path} row {number:,} has another format: {error!r}", expected=f"the columns of {self.benchmark}"
@@ -157,6 +189,6 @@ class FileChoice(ChoiceTask):
             raise DataError(f"{path} row {number:,} lacks an answer", expected="two or more")
         if label in (None, ""):
             raise DataError(f"{path} row {number:,} has no label", expected="the right answer")
-        meaning = Labels(target="answer", first_answer=self.described.first_answer)
+        meaning = Labels(target="answer", first_answer=self.first_answer)
         right = meaning.target_of(Raw(("", "", *several), label, number), str(path))
         return {"prompt": prompt, "answers": several, "label": int(right or 0)}

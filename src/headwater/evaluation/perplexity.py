@@ -19,44 +19,35 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from headwater.config import Config
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import Detokenizer, DetokenizerName
 from headwater.evaluation.figures import Figure, perplexity, ratio_error
-from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
-from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task, TaskFile
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import decode_text, read_bytes
 
 Unit = Literal["word", "byte", "character"]
-# Of each unit: the metric, the divisor of the loss, and the reading of the file as it is.
-_UNITS: Mapping[Unit, tuple[str, str, str]] = {
-    "word": ("perplexity", "original words and line ends", "tokens"),
-    "byte": ("bits per byte", "bytes", "bytes"),
-    "character": ("bits per character", "characters", "characters"),
+# Of each unit: the metric, and the name of the protocol for the file as it is.
+_UNITS: Mapping[Unit, tuple[str, str]] = {
+    "word": ("perplexity", "tokens"),
+    "byte": ("bits per byte", "bytes"),
+    "character": ("bits per character", "characters"),
 }
 _PIECE = 1 << 20  # characters encoded at a time
 _BETWEEN_WORDS = re.compile(r"[^\W_](?= [^\W_])")
 
 
-class PerplexityFile(Config):
+class PerplexityFile(TaskFile):
     """A task file of the kind `perplexity`."""
 
     kind: Literal["perplexity"]
-    benchmark: str
-    """Beginning of the protocols' names."""
-    files: tuple[str, ...]
-    """Names of the text file, best first."""
-    where: str = ""
-    """Where to get it."""
     unit: Unit = "word"
     """What the loss is divided by."""
     detokenizer: DetokenizerName | None = None
     """Score the text also without its tokenisation."""
     last_bytes: int | None = Field(default=None, ge=1)
     """Use only the end of the file."""
-    from_paper: str = ""
-    """The choices that a paper states."""
 
     @model_validator(mode="after")
     def _has_a_unit_for_the_detokenizer(self) -> Self:
@@ -72,51 +63,46 @@ class Perplexity(Task):
         self.described, self.detokenizer = described, detokenizer
         self.benchmark, self.unit = described.benchmark, described.unit
         self.sources = (Source("test", names=described.files, where=described.where),)
-        metric, divisor, reading = _UNITS[self.unit]
+        metric, reading = _UNITS[self.unit]
         self.metrics = (Metric(metric, higher_is_better=False),)
-        self.from_paper, self.inferred = described.from_paper, "window and stride"
         if self.detokenizer is not None:
             reading = "detokenized"
-            self.from_paper += "; an invertible de-tokenizer" if self.from_paper else ""
-            self.inferred += "; the de-tokenizer's rules"
-        elif self.unit == "word":
-            self.inferred += "; the text as it is"
         self.protocol = f"{self.benchmark}.{reading}"
-        self.summary = f"{metric} of the test text, {reading}, through sliding windows"
-        self.scored = f"every token of the text after `<|endoftext|>`; the loss is divided by the {divisor}"
+        summary = described.summary or f"{metric} of the test text"
+        self.summary = f"{summary}, {reading}, through sliding windows"
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return the windows, each with its share of the text's units."""
         text, units = self._text(files["test"])
         ids: list[int] = []
         for piece in _pieces(text):
-            ids += reader.encode(piece)
+            ids += encoder.encode(piece)
         share = units / max(1, len(ids))
-        windows = reader.windows(ids)
+        windows = encoder.windows(ids)
         if not windows:
             raise DataError(f"{files['test']} is empty", expected="the test text")
         return [
             Example(
                 str(number),
                 {"request": window, "units": share * len(window.continuation)},
-                text=reader.tokenizer.decode(window.continuation),
+                text=encoder.tokenizer.decode(window.continuation),
             )
             for number, window in enumerate(windows)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
         """Return the window."""
         return [example.content["request"]]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return the negative log-likelihood of the window's tokens in nats."""
         (answer,) = answers
         assert isinstance(answer, Scored)
         return {"nats": -answer.total, "tokens": len(answer.log_probabilities), "units": example.content["units"]}
 
-    def settings(self, reader: Reader) -> dict[str, Any]:
+    def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
         """Return window and stride."""
-        return {"window": reader.window, "stride": reader.stride}
+        return {"window": encoder.window, "stride": encoder.stride}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the score over all units, with its standard error over windows."""

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from headwater.config import Config
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.storage import Progress
 
 
@@ -89,8 +90,7 @@ class Metric:
 class Task(ABC):
     """One protocol, described by its class attributes.
 
-    summary: one line for a list. scored: what exactly is scored. from_paper: the choices that a paper states.
-    inferred: those that it leaves open, or where this protocol differs. masked: whether it is for masked models
+    summary: one line for a list. masked: whether it is for masked models
     instead of causal ones. needs: functions that raise ResourceError if a package is missing, called before the
     model is asked. file: the task file that describes it, if it is not written in Python.
     """
@@ -98,9 +98,6 @@ class Task(ABC):
     benchmark: str
     protocol: str
     summary: str
-    scored: str = ""
-    from_paper: str = ""
-    inferred: str = ""
     masked: bool = False
     needs: Sequence[Callable[[], Any]] = ()
     file: Path | None = None
@@ -108,7 +105,7 @@ class Task(ABC):
     sources: Sequence[Source]
 
     @abstractmethod
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return the examples, from the files of `sources` by role.
 
         Raises DataError naming file and line if a file has another format or is cut short, or an error of
@@ -116,18 +113,20 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Return what is asked of the model for one example, encoded with its tokenizer.
 
         Raises DataError if the example cannot be asked in the form of the protocol.
         """
 
-    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[TaskRequest]:
+    def further(
+        self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder
+    ) -> Sequence[TaskRequest]:
         """Return the next requests after the answers so far; none, as by default, if the example is done."""
         return []
 
     @abstractmethod
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return the record of one example: each metric by name, and anything else to store."""
 
     def configured(self, *, yardstick_bytes: int | None, progress: Progress) -> Task:
@@ -142,7 +141,7 @@ class Task(ABC):
         """Return how many of the examples count in the figures; by default all."""
         return len(examples)
 
-    def settings(self, reader: Reader) -> dict[str, Any]:
+    def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
         """Return choices that the protocol's name leaves open, such as a window, to store with the result."""
         return {}
 
@@ -178,10 +177,20 @@ class Task(ABC):
         hidden = copy(self)
         hidden.protocol, hidden.masked = f"{self.benchmark}.pseudo-log-likelihood", True
         hidden.summary = f"{self.summary}; each token hidden alone, for masked models"
-        hidden.scored = f"{self.scored}; each token's log-probability given all others"
-        hidden.from_paper = "Salazar et al. 2020: one token hidden at a time"
-        hidden.inferred = f"which tokens are scored: those of the protocol for causal models; {self.inferred}"
         return hidden
+
+
+class TaskFile(Config):
+    """What a TOML file says of the protocols that it describes; each kind adds its keys."""
+
+    benchmark: str
+    """Beginning of the protocols' names."""
+    summary: str = ""
+    """What is asked, in one line."""
+    files: tuple[str, ...] = ()
+    """Names of the file, best first."""
+    where: str = ""
+    """Where to get it."""
 
 
 class ChoiceTask(Task):
@@ -189,7 +198,7 @@ class ChoiceTask(Task):
 
     by_mean: bool = False
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return whether the chosen answer is the right one."""
         values = self.values(example, [answer for answer in answers if isinstance(answer, Scored)])
         return choose_largest(values, example.content["label"])

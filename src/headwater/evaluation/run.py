@@ -13,7 +13,7 @@ from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluation.own_tasks import is_users
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
-from headwater.evaluation.reader import Reader
+from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.results import Result, Skipped
 from headwater.inference import LanguageModel
 from headwater.model import ModelConfig
@@ -62,19 +62,19 @@ def run_task(
     texts, so that the memory does not grow with these.
     """
     asker = asker if isinstance(asker, Asker) else Asker(asker)
-    reader = asker.reader
-    every = examples_of(task, files, reader)
+    encoder = asker.encoder
+    every = examples_of(task, files, encoder)
     examples = task.limited(every, limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
     shares = {} if training is None else _shares(examples, training)
     records: list[dict[str, Any]] = []
     reasons: list[str] = []
-    for group in _groups(task, examples, reader, reasons):
+    for group in _groups(task, examples, encoder, reasons):
         for example, mine in zip(
-            (example for example, _ in group), _answers(task, group, asker, reader), strict=True
+            (example for example, _ in group), _answers(task, group, asker, encoder), strict=True
         ):
-            record = {"id": example.id} | task.score(example, mine, reader)
+            record = {"id": example.id} | task.score(example, mine, encoder)
             shown = {"answers": [_stored(answer) for answer in mine], "example": _readable(example)}
             share = {"overlap": shares[example.id]} if shares else {}
             if write is None:
@@ -106,7 +106,7 @@ def run_task(
             published=published(task.protocol, figure.metric),
             chance=task.chance(figure.metric, examples),
             higher_is_better=task.metric(figure.metric).higher_is_better,
-            settings=task.settings(reader),
+            settings=task.settings(encoder),
             details={**figure.details, **details, **without.get(figure.metric, {})},
         )
         for figure in figures
@@ -116,7 +116,7 @@ def run_task(
 
 
 def _answers(
-    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker, reader: Reader
+    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker, encoder: RequestEncoder
 ) -> list[list[Answer]]:
     """Return the answers for each example of a group, with the further requests of its protocol."""
     given: list[list[Answer]] = [[] for _ in group]
@@ -126,14 +126,14 @@ def _answers(
         for number, (example, _) in enumerate(group):
             if wanted[number]:
                 given[number] += [answers[request] for request in wanted[number]]
-                wanted[number] = list(task.further(example, given[number], reader))
+                wanted[number] = list(task.further(example, given[number], encoder))
     return given
 
 
-def examples_of(task: Task, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+def examples_of(task: Task, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
     """Return the examples of a protocol; raise DataError if a file has another format."""
     try:
-        return task.read(files, reader)
+        return task.read(files, encoder)
     except HeadwaterError:
         raise
     except MALFORMED as error:
@@ -184,7 +184,7 @@ def _without_overlap(task: Task, records: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def _groups(
-    task: Task, examples: Sequence[Example], reader: Reader, reasons: list[str]
+    task: Task, examples: Sequence[Example], encoder: RequestEncoder, reasons: list[str]
 ) -> Iterator[list[tuple[Example, Sequence[TaskRequest]]]]:
     """Yield examples with their requests in batches; add to `reasons` why others are left out."""
     group: list[tuple[Example, Sequence[TaskRequest]]] = []
@@ -192,7 +192,7 @@ def _groups(
     left_out = (DataError,) if is_users(task) else (DataError, *MALFORMED)
     for example in examples:
         try:
-            requests = task.requests(example, reader)
+            requests = task.requests(example, encoder)
         except left_out as error:
             what = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
             reasons.append(f"example {example.id}: {what}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headwater.config import read_toml
 from headwater.errors import UsageError
-from headwater.evaluation.choice import ChoiceFile, FileChoice
+from headwater.evaluation.choice import ChoiceFile
 from headwater.evaluation.detokenize import DETOKENIZERS
 from headwater.evaluation.perplexity import Perplexity, PerplexityFile
 from headwater.evaluation.protocols import Task
@@ -20,8 +20,7 @@ def read_task_file(path: Path) -> list[Task]:
     kind = described.get("kind")
     tasks: list[Task]
     if kind == "choice":
-        choice = ChoiceFile.build(described, source=str(path))
-        tasks = [FileChoice(choice, reading) for reading in choice.readings]
+        tasks = [*ChoiceFile.build(described, source=str(path)).tasks()]
     elif kind == "perplexity":
         text = PerplexityFile.build(described, source=str(path))
         tasks = [Perplexity(text)]

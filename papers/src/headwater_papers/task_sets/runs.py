@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, UsageError
-from headwater.evaluation import json_lines
+from headwater.evaluation import read_json_rows
 from headwater.finetuning import FinetuneConfig, run_stage
 from headwater.storage import SILENT, Progress, storage_errors, write_json, write_text
 from headwater_papers.paper_tables import gpt1
@@ -129,7 +129,7 @@ def write_glue_files(located: Found, folder: Path, out: Path, metrics: Mapping[s
         measured = metrics["tests"].get(name)
         if not test.glue_file or measured is None or measured["labelled"]:
             continue
-        predictions = json_lines(
+        predictions = read_json_rows(
             folder / f"predictions-{name}.jsonl", lambda row: row["prediction"], "predictions"
         )
         lines = ["index\tprediction"]

@@ -123,26 +123,26 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
 
     No model is used. If a hash changes, the protocol's scores cannot be compared with earlier ones.
     """
-    from headwater.evaluation import TASKS, DataFiles, Reader
+    from headwater.evaluation import TASKS, DataFiles, RequestEncoder
     from headwater.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load("gpt2")
     work.mkdir()
     substitutes(Files(data), work, tokenizer, 4)
-    readers = {masked: Reader(tokenizer, 1_024, masked=masked) for masked in (False, True)}
+    readers = {masked: RequestEncoder(tokenizer, 1_024, masked=masked) for masked in (False, True)}
     listing = DataFiles([*data, work])
     by_protocol = {}
     for protocol, task in TASKS.items():
         asked: list[Any] = []
         records = []
-        reader = readers[task.masked]
-        for example in task.limited(task.read(listing.locate(task.sources), reader), limit):
-            wanted, answers = list(task.requests(example, reader)), list[Any]()
+        encoder = readers[task.masked]
+        for example in task.limited(task.read(listing.locate(task.sources), encoder), limit):
+            wanted, answers = list(task.requests(example, encoder)), list[Any]()
             for _ in range(8):
                 asked += wanted
                 answers += [_answer(request, tokenizer) for request in wanted]
-                wanted = list(task.further(example, answers, reader))
-            records.append({"id": example.id} | task.score(example, answers, reader))
+                wanted = list(task.further(example, answers, encoder))
+            records.append({"id": example.id} | task.score(example, answers, encoder))
         kept = [asked, records, task.summarise(records)]
         by_protocol[protocol] = hashlib.sha256(json.dumps(_rounded(kept)).encode()).hexdigest()[:12]
     return by_protocol

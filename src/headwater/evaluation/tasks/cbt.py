@@ -17,7 +17,7 @@ from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import CBT, Detokenizer
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric
-from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import read_text
 
 BLANK = "XXXXX"
@@ -30,7 +30,6 @@ class ChildrensBooks(ChoiceTask):
 
     metrics = (Metric("accuracy", chance=1 / _CANDIDATES),)
     benchmark = "cbt"
-    scored = "each candidate and the rest of its sentence, given the text before; the largest is chosen"
 
     def __init__(self, kind: str, letters: str, detokenizer: Detokenizer | None, joined: str = "\n") -> None:
         reading = "detokenized" if detokenizer else "tokens"
@@ -38,16 +37,13 @@ class ChildrensBooks(ChoiceTask):
         self.protocol = f"cbt.{kind}.{reading}"
         omitted = kind.replace("-", " ")
         self.summary = f"an omitted word ({omitted}), with the rest of its sentence, {reading} text"
-        self.from_paper = "what is scored; the validation part" + ("; de-tokenized text" if detokenizer else "")
-        text = "the de-tokenizer's rules" if detokenizer else "the text as it is"
-        self.inferred = f"{text}; sentences joined by {'spaces' if joined == ' ' else 'line breaks'}"
         self._detokenizer, self._joined = detokenizer, joined
         names = (f"cbtest_{letters}_valid_2000ex.txt",)
         self.sources = (
             Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
         )
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example for each block of twenty numbered sentences and a question."""
         examples = []
         for number, (context, query, answer, candidates) in enumerate(read_stories(files["validation"]), start=1):
@@ -57,12 +53,12 @@ class ChildrensBooks(ChoiceTask):
             examples.append(Example(str(number), content, text=" ".join([*context, query.replace(BLANK, answer)])))
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
         """Return each candidate with the rest of its sentence, after the text before it."""
         asked = []
         for text in example.content["filled"]:
             border = _shared(example.content["before"], text)
-            asked.append(reader.pair(text[:border], text[border:]))
+            asked.append(encoder.pair(text[:border], text[border:]))
         return asked
 
     def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from typing import Any
 from headwater.errors import MismatchError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.held_out import Alphabet, counted_bytes, document_ids, read_text
+from headwater.evaluation.packed_text import Alphabet, counted_bytes, document_ids, read_text
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task
-from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.evaluation.yardsticks import NGRAM_BYTES, yardsticks
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer
@@ -61,8 +61,6 @@ class HeldOut(Task):
     benchmark = "heldout"
     protocol = "heldout.bits-per-byte"
     summary = "held-out text, every token and end of document, over its UTF-8 bytes; with xz and an n-gram model"
-    scored = "every token and end of document of the held-out part; bits are divided by the bytes of the text"
-    inferred = "the whole protocol: it is this project's own"
     metrics = (Metric("bits per byte", higher_is_better=False),)
     sources = (
         Source("tokens", kind="tokens", where="Make one with: headwater pack CORPUS --tokenizer T --out DIR"),
@@ -81,31 +79,31 @@ class HeldOut(Task):
             return examples
         return [examples[number * len(examples) // limit] for number in range(limit)]
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example per held-out document."""
         return Documents(files["tokens"])
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
         """Return the windows of one document."""
-        if example.content["tokenizer"] != reader.tokenizer.identity:
+        if example.content["tokenizer"] != encoder.tokenizer.identity:
             raise MismatchError(
                 "the tokens were made with another tokenizer than the model's",
                 expected="one tokenizer for both",
                 repair="Pack the corpus with the tokenizer in the model's folder",
             )
-        return reader.windows(example.content["ids"].tolist())
+        return encoder.windows(example.content["ids"].tolist())
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return bits and bytes of one document."""
         nats = -math.fsum(answer.total for answer in answers if isinstance(answer, Scored))
-        if reader.start is None:
-            nats += math.log(reader.tokenizer.vocabulary_size)
+        if encoder.start is None:
+            nats += math.log(encoder.tokenizer.vocabulary_size)
         count = len(example.content["ids"])
         return {"bits": nats / math.log(2), "bytes": example.content["bytes"], "tokens": count}
 
-    def settings(self, reader: Reader) -> dict[str, Any]:
+    def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
         """Return window and stride."""
-        return {"window": reader.window, "stride": reader.stride}
+        return {"window": encoder.window, "stride": encoder.stride}
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return bits per byte with its error over documents, and the loss a token."""

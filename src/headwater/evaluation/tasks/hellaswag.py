@@ -1,87 +1,49 @@
 """HellaSwag (Zellers et al. 2019): choose the right one of four endings, on the official `hellaswag_val.jsonl`.
 
-Two readings of the file are in use, and they score different text:
+Two forms of the file are in use, and they score different text:
 
 - `lm-eval`, as lm-evaluation-harness: the context is `activity_label: ctx_a ctx_b`, with ctx_b capitalized; the
   bracketed marks of the WikiHow part are removed; context and ending are encoded as one text.
 - `llm-c`, as llm.c and build-nanogpt: the context is `ctx` and nothing is removed; context and ending are encoded
   separately.
 
-Each reading has two ways to choose. `.total` takes the ending with the highest log-probability. The other divides
+Each form has two ways to choose. `.total` takes the ending with the highest log-probability. The other divides
 that by the ending's length: in characters in lm-evaluation-harness (`acc_norm`), in tokens in llm.c (`.mean`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from headwater.evaluation.choice import Choice, Scoring
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.json_lines import json_lines
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored
-from headwater.evaluation.reader import ContinuationRequest, Reader
+from headwater.evaluation.json_rows import read_json_rows
+from headwater.evaluation.protocols import Example
 
-Reading = Literal["lm-eval", "llm-c"]
+Form = Literal["lm-eval", "llm-c"]
 ENDINGS = 4
 _BRACKETS = re.compile(r"\[.*?\]")
-_LENGTHS = {"lm-eval": "per-character", "llm-c": "mean"}
-_PROGRAMS = {
-    "lm-eval": ("lm-evaluation-harness", "`activity_label: ctx_a ctx_b` without bracketed marks"),
-    "llm-c": ("llm.c and build-nanogpt", "the unchanged `ctx`, encoded separately"),
+_PROGRAMS: Mapping[Form, str] = {"lm-eval": "lm-evaluation-harness", "llm-c": "llm.c and build-nanogpt"}
+_SUMMARIES: Mapping[Scoring, str] = {
+    "total": "the log-probability of each ending",
+    "per-character": "the log-probability of each ending, divided by its characters",
+    "mean": "the mean log-probability of each ending's tokens",
 }
 
 
-class HellaSwag(ChoiceTask):
-    """The right one of four endings."""
-
-    benchmark = "hellaswag"
-    metrics = (Metric("accuracy", chance=1 / ENDINGS),)
-    sources = (
-        Source(
-            "validation", names=("hellaswag_val.jsonl",), where="hellaswag_val.jsonl, github.com/rowanz/hellaswag"
-        ),
-    )
-
-    def __init__(self, reading: Reading, *, normalized: bool) -> None:
-        self.reading, self.normalized = reading, normalized
-        self.by_mean = normalized and reading == "llm-c"
-        self.protocol = f"hellaswag.{reading}.{_LENGTHS[reading] if normalized else 'total'}"
-        program, context = _PROGRAMS[reading]
-        how = "the log-probability of each ending" + (", divided by its characters" if normalized else "")
-        if self.by_mean:
-            how = "the mean log-probability of each ending's tokens"
-        self.summary = f"the right one of four endings, as in {program}, by {how}"
-        self.scored = f"{how}, after {context}; the largest is chosen"
-        self.inferred = f"the whole protocol: neither paper has this set; it is the protocol of {program}"
-
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
-        """Return one example a line."""
-        expected = f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
-        rows = json_lines(files["validation"], partial(_content, self.reading), expected)
-        return [Example(str(n), row, text=row["context"]) for n, row in enumerate(rows, start=1)]
-
-    def requests(self, example: Example, reader: Reader) -> Sequence[ContinuationRequest]:
-        """Return each ending after the context, with a space between them."""
-        context, endings = example.content["context"], example.content["endings"]
-        if self.reading == "lm-eval":
-            return [reader.pair(context, f" {ending}") for ending in endings]
-        head = reader.encode(context)
-        return [reader.cut((*head, *reader.encode(f" {ending}")), len(head)) for ending in endings]
-
-    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
-        """Return the log-probability of each ending, divided by its length if normalized."""
-        values = super().values(example, answers)
-        if not self.normalized or self.by_mean:
-            return values
-        return [value / len(ending) for value, ending in zip(values, example.content["endings"], strict=True)]
+def _questions(form: Form, path: Path) -> Iterator[Example]:
+    expected = f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
+    for number, row in enumerate(read_json_rows(path, partial(_content, form), expected), start=1):
+        yield Example(str(number), row, text=row["context"])
 
 
-def _content(reading: Reading, row: Mapping[str, Any]) -> dict[str, Any]:
+def _content(form: Form, row: Mapping[str, Any]) -> dict[str, Any]:
     endings, label = list(row["endings"]), int(row["label"])
-    if reading == "llm-c":
+    if form == "llm-c":
         context = row["ctx"]
     else:
         context = _without_marks(f"{row['activity_label']}: {row['ctx_a']} {row['ctx_b'].capitalize()}")
@@ -99,5 +61,25 @@ def _without_marks(text: str) -> str:
     return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ")
 
 
-READINGS: tuple[Reading, ...] = ("lm-eval", "llm-c")
-TASKS = [HellaSwag(reading, normalized=normalized) for reading in READINGS for normalized in (False, True)]
+def _task(form: Form, scoring: Scoring) -> Choice:
+    return Choice(
+        "hellaswag",
+        f"hellaswag.{form}.{scoring}",
+        scoring,
+        partial(_questions, form),
+        Source(
+            "validation", names=("hellaswag_val.jsonl",), where="hellaswag_val.jsonl, github.com/rowanz/hellaswag"
+        ),
+        summary=f"the right one of four endings, as in {_PROGRAMS[form]}, by {_SUMMARIES[scoring]}",
+        keys=("context", "endings"),
+        chance=1 / ENDINGS,
+        encoding="separate" if form == "llm-c" else "pair",
+    )
+
+
+TASKS = [
+    _task("lm-eval", "total"),
+    _task("lm-eval", "per-character"),
+    _task("llm-c", "total"),
+    _task("llm-c", "mean"),
+]

@@ -32,7 +32,7 @@ from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import LAMBADA
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.function_words import FUNCTION_WORDS
-from headwater.evaluation.json_lines import json_lines, text_of
+from headwater.evaluation.json_rows import read_json_rows, text_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,
@@ -43,11 +43,11 @@ from headwater.evaluation.protocols import (
     Task,
     TaskRequest,
 )
-from headwater.evaluation.reader import Reader
+from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import read_text
 
 Text = Literal["openai", "openai.suggested", "original", "original.detokenized"]
-Reading = Literal["last-token", "whole-word", "whole-word.stop-words", "whole-word.context-words"]
+Scoring = Literal["last-token", "whole-word", "whole-word.stop-words", "whole-word.context-words"]
 
 _OPENAI = Source(
     "test",
@@ -71,54 +71,20 @@ def first_word(text: str) -> str:
     return match[0] if match else ""
 
 
-# Of each reading: what is scored, what the paper states, and what it leaves open.
-_TEXTS_OF: Mapping[Reading, tuple[str, list[str], str]] = {
-    "last-token": (
-        "the last token of the last word",
-        ["the last word"],
-        "that one token is scored: the paper predicts the word",
-    ),
-    "whole-word": (
-        "all tokens of the last word, given the passage before it; accuracy: all are greedy",
-        ["the last word"],
-        "that the perplexity is a word's",
-    ),
-    "whole-word.stop-words": (
-        "whether the most probable word that is not a function word is the last word",
-        ["the last word", "a stop-word filter"],
-        "the list of function words, that it works on whole words, and that all sizes of table 3 have it",
-    ),
-    "whole-word.context-words": (
-        "whether the last word is the most probable word of those in the passage before it",
-        ["the restriction to the words of the context, which the paper calls harmful"],
-        "how words are compared: as they are written, with letters and digits and apostrophes inside",
-    ),
-}
-_PREPARED: Mapping[Text, str] = {
-    "openai": "",
-    "openai.suggested": "the preparation, from openai/gpt-2 issue 131",
-    "original": "the authors' own text",
-    "original.detokenized": "the de-tokenizer's rules",
-}
-
-
 class Lambada(Task):
     """The last word of each passage."""
 
     benchmark = "lambada"
 
-    def __init__(self, text: Text, reading: Reading) -> None:
-        self.text, self.reading = text, reading
-        self.protocol = f"lambada.{text}.{reading}"
-        self.summary = f"last word of a passage ({text} text), {reading.replace('.', ', ')}"
-        self.scored, stated, open_choice = _TEXTS_OF[reading]
-        self.from_paper = "; ".join([*stated, "OpenAI's file"] if text.startswith("openai") else stated)
-        self.inferred = "; ".join(filter(None, (open_choice, _PREPARED[text])))
+    def __init__(self, text: Text, scoring: Scoring) -> None:
+        self.text, self.scoring = text, scoring
+        self.protocol = f"lambada.{text}.{scoring}"
+        self.summary = f"last word of a passage ({text} text), {scoring.replace('.', ', ')}"
         self.sources = (_OPENAI if text.startswith("openai") else _ORIGINAL,)
         accuracy, perplexity = Metric("accuracy"), Metric("perplexity", higher_is_better=False)
-        self.metrics = (accuracy,) if reading in _WITHOUT_PERPLEXITY else (accuracy, perplexity)
+        self.metrics = (accuracy,) if scoring in _WITHOUT_PERPLEXITY else (accuracy, perplexity)
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one passage a line."""
         texts = _read(files["test"], self.text)
         examples = []
@@ -127,27 +93,29 @@ class Lambada(Task):
             examples.append(Example(str(number), {"context": context, "word": f" {word}"}, text=text))
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Ask for the word after its passage and, with the stop-word filter, for the most probable first token.
 
         Raises DataError if there is no passage before the word.
         """
         if not example.content["context"].strip() or not example.content["word"].strip():
             raise DataError(f"{example.text!r} does not have two words", expected="a passage")
-        asked = reader.pair(example.content["context"], example.content["word"])
-        if self.reading == "last-token":
+        asked = encoder.pair(example.content["context"], example.content["word"])
+        if self.scoring == "last-token":
             ids = asked.context + asked.continuation
-            return [reader.cut(ids, len(ids) - 1)]
-        if self.reading == "whole-word":
+            return [encoder.cut(ids, len(ids) - 1)]
+        if self.scoring == "whole-word":
             return [asked]
-        if self.reading == "whole-word.context-words":
+        if self.scoring == "whole-word.context-words":
             words = context_words(example)
             if not words:
                 raise DataError(f"{example.text!r} has no word before the last one", expected="a passage")
-            return [reader.pair(example.content["context"], f" {word}") for word in words]
-        return [asked, GenerationRequest(asked.context[-reader.context :], 1)]
+            return [encoder.pair(example.content["context"], f" {word}") for word in words]
+        return [asked, GenerationRequest(asked.context[-encoder.context :], 1)]
 
-    def further(self, example: Example, answers: Sequence[Answer], reader: Reader) -> Sequence[TaskRequest]:
+    def further(
+        self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder
+    ) -> Sequence[TaskRequest]:
         """Ask for the rest of the word and, after a function word, for the next most probable first token.
 
         The generated answers alternate: a first token, the rest of its word, the next first token, and so on.
@@ -156,19 +124,19 @@ class Lambada(Task):
         if not generated:
             return []
         firsts = [answer.tokens[0] for answer in generated[::2]]
-        asked = reader.pair(example.content["context"], example.content["word"])
-        prompt = asked.context[-reader.context :]
+        asked = encoder.pair(example.content["context"], example.content["word"])
+        prompt = asked.context[-encoder.context :]
         if len(generated) % 2:
-            if not FUNCTION_WORDS.may_begin(reader.tokenizer.token_text(firsts[-1])):
+            if not FUNCTION_WORDS.may_begin(encoder.tokenizer.token_text(firsts[-1])):
                 return []
-            fits = reader.context + 1 - _LONGEST_WORD
+            fits = encoder.context + 1 - _LONGEST_WORD
             return [GenerationRequest((*prompt, firsts[-1])[-fits:], _LONGEST_WORD, stop=(" ", "\n"))]
-        word = first_word(reader.tokenizer.token_text(firsts[-1]) + generated[-1].text)
+        word = first_word(encoder.tokenizer.token_text(firsts[-1]) + generated[-1].text)
         return [GenerationRequest(prompt, 1, excluded=tuple(firsts))] if word in FUNCTION_WORDS else []
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return whether the predicted word is the answer, and the answer's log-probability."""
-        if self.reading == "whole-word.context-words":
+        if self.scoring == "whole-word.context-words":
             words = context_words(example)
             totals = [answer.total for answer in answers if isinstance(answer, Scored)]
             text, target = words[totals.index(max(totals))], example.content["word"].strip()
@@ -176,8 +144,8 @@ class Lambada(Task):
         word = answers[0]
         assert isinstance(word, Scored)
         record: dict[str, Any] = {"log_probability": word.total, "accuracy": float(all(word.is_greedy))}
-        if self.reading == "whole-word.stop-words":
-            asked = reader.pair(example.content["context"], example.content["word"])
+        if self.scoring == "whole-word.stop-words":
+            asked = encoder.pair(example.content["context"], example.content["word"])
             firsts = [answer for answer in answers if isinstance(answer, Generated)][::2]
             chosen = firsts[-1]  # the others were rejected
             record["accuracy"] = float(chosen.tokens == asked.continuation[:1] and all(word.is_greedy[1:]))
@@ -205,7 +173,7 @@ def context_words(example: Example) -> list[str]:
 
 def _read(path: Path, text: Text) -> list[str]:
     if text.startswith("openai"):
-        passages = json_lines(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
+        passages = read_json_rows(path, lambda row: text_of(row, "text"), 'lines of {"text": …}')
         return passages if text == "openai" else [_suggested(passage) for passage in passages]
     lines = [line.strip() for line in read_text(path).split("\n") if line.strip()]
     return lines if text == "original" else [_detokenized(line) for line in lines]
@@ -222,7 +190,7 @@ def _suggested(passage: str) -> str:
     return "\n" + passage.replace("“", '"').replace("”", '"').strip()
 
 
-READINGS: tuple[Reading, ...] = ("last-token", "whole-word", "whole-word.stop-words")
+SCORINGS: tuple[Scoring, ...] = ("last-token", "whole-word", "whole-word.stop-words")
 TEXTS: tuple[Text, ...] = ("openai", "openai.suggested", "original", "original.detokenized")
-TASKS = [Lambada(text, reading) for text in TEXTS for reading in READINGS]
+TASKS = [Lambada(text, scoring) for text in TEXTS for scoring in SCORINGS]
 TASKS.append(Lambada("openai", "whole-word.context-words"))

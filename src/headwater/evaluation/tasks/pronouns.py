@@ -23,10 +23,10 @@ from typing import Literal
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, TaskRequest
-from headwater.evaluation.reader import Reader
+from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import read_text
 
-Reading = Literal["full", "partial", "substitution"]
+Scoring = Literal["full", "partial", "substitution"]
 _DETERMINERS = {
     "the", "a", "an", "this", "that", "these", "those", "my", "our", "your", "his", "her", "its", "their", "some",
     "any", "all", "both", "each", "every", "no", "most", "many", "several", "two", "three", "four", "five",
@@ -45,7 +45,7 @@ _POSSESSIVE = {"my", "your", "his", "its", "our", "their"}
 _CONJUNCTION = re.compile(r"\b(?:because|since|so|but|and|although|though|as|when|while|after|before|until|if)\b")
 
 
-_COMPARED: Mapping[Reading, str] = {
+_COMPARED: Mapping[Scoring, str] = {
     "full": "probability of the whole sentence",
     "partial": "probability of what follows the candidate",
     "substitution": "mean token log-probability of what follows the candidate",
@@ -56,22 +56,15 @@ class Pronouns(ChoiceTask):
     """The antecedent among the candidates."""
 
     metrics = (Metric("accuracy"),)
-    inferred = "the possessive ending; the case of a candidate's first letter"
 
-    def __init__(
-        self, benchmark: str, reading: Reading, names: tuple[str, ...], where: str, *, from_paper: str = ""
-    ) -> None:
-        self.summary = f"whom a pronoun means, by {_COMPARED[reading]}"
-        self.scored = f"{_COMPARED[reading]}, with each candidate in the pronoun's place; the largest is chosen"
-        self.from_paper = from_paper
-        if benchmark == "dprd":
-            self.inferred += "; which of two equal pronouns is meant"
-        self.benchmark, self.reading = benchmark, reading
-        self.by_mean = reading == "substitution"
-        self.protocol = f"{benchmark}.{reading}"
+    def __init__(self, benchmark: str, scoring: Scoring, names: tuple[str, ...], where: str) -> None:
+        self.summary = f"whom a pronoun means, by {_COMPARED[scoring]}"
+        self.benchmark, self.scoring = benchmark, scoring
+        self.by_mean = scoring == "substitution"
+        self.protocol = f"{benchmark}.{scoring}"
         self.sources = (Source("test", names=names, where=where),)
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example for each block of sentence, pronoun, candidates and answer."""
         return [
             Example(
@@ -82,15 +75,15 @@ class Pronouns(ChoiceTask):
             for number, (text, before, after, candidates, label) in enumerate(read_blocks(files["test"]), start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
-        """Return the text that the reading compares, for each candidate."""
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
+        """Return the text that the scoring compares, for each candidate."""
         before, after = example.content["before"], example.content["after"]
         asked: list[TaskRequest] = []
         for candidate in example.content["candidates"]:
-            if self.reading == "full":
-                asked.append(reader.after_start(reader.encode(f"{before}{candidate}{after}")))
+            if self.scoring == "full":
+                asked.append(encoder.after_start(encoder.encode(f"{before}{candidate}{after}")))
             else:
-                asked.append(reader.pair(f"{before}{candidate}", after))
+                asked.append(encoder.pair(f"{before}{candidate}", after))
         return asked
 
     def chance(self, metric: str, examples: Sequence[Example]) -> float:
@@ -160,19 +153,16 @@ def _in_place(candidate: str, before: str) -> str:
 
 _WSC = ("wsc273.txt",)
 _WSC_WHERE = "The Winograd Schema Challenge collection of E. Davis, in the five-line form of bert-commonsense"
-_FULL = "Trinh and Le 2018: full scoring"
-_PARTIAL = "GPT-2: partial scoring (Trinh and Le 2018)"
 _CAUSAL = [
-    Pronouns("wsc273", "full", _WSC, _WSC_WHERE, from_paper=_FULL),
-    Pronouns("wsc273", "partial", _WSC, _WSC_WHERE, from_paper=_PARTIAL),
-    Pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE, from_paper=_FULL),
+    Pronouns("wsc273", "full", _WSC, _WSC_WHERE),
+    Pronouns("wsc273", "partial", _WSC, _WSC_WHERE),
+    Pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE),
     Pronouns("pdp", "partial", ("PDP.txt",), _WSC_WHERE),
     Pronouns(
         "dprd",
         "substitution",
         ("dprd/test.c.txt", "test.c.txt"),
         "The definite pronoun set of Rahman and Ng, UT Dallas",
-        from_paper="GPT-1: the mean over what follows",
     ),
 ]
-TASKS = _CAUSAL + [task.for_masked_models() for task in _CAUSAL if task.reading != "full"]
+TASKS = _CAUSAL + [task.for_masked_models() for task in _CAUSAL if task.scoring != "full"]

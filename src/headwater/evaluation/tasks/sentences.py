@@ -28,7 +28,7 @@ from headwater.evaluation.protocols import (
     Task,
     TaskRequest,
 )
-from headwater.evaluation.reader import Reader
+from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.tab_lines import tab_separated
 from headwater.finetuning import confusion_matrix, matthews
 from headwater.reading import read_text
@@ -43,9 +43,6 @@ class Sentiment(ChoiceTask):
 
     benchmark = "sst-2"
     summary = "positive or negative after a sentence and the word very"
-    scored = "the words *positive* and *negative* after the sentence and *very*; the more probable one is chosen"
-    from_paper = "GPT-1: the word *very*, and that only these two are compared"
-    inferred = "the development part"
     metrics = (Metric("accuracy", chance=0.5),)
     sources = (
         Source(
@@ -61,9 +58,8 @@ class Sentiment(ChoiceTask):
         if whole_word:
             self.protocol = "sst-2.whole-word"
             self.summary += ", in any number of tokens"
-            self.inferred += "; words of several tokens"
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return the development sentences, whose labels are public."""
         path = files["test"]
         header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
@@ -79,10 +75,10 @@ class Sentiment(ChoiceTask):
             for row in rows(path)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Return each label word after the sentence; raise DataError if a word has several tokens and must not."""
         context = f"{example.content['sentence']} very"
-        asked = [reader.pair(context, f" {word}") for word in _LABELS]
+        asked = [encoder.pair(context, f" {word}") for word in _LABELS]
         for word, request in zip(_LABELS, asked, strict=True):
             if not self._whole_word and len(request.continuation) != 1:
                 raise DataError(
@@ -100,9 +96,6 @@ class Acceptability(Task):
     summary = (
         "acceptable or not, by mean token log-probability against a threshold tuned on the training sentences"
     )
-    scored = "the mean token log-probability of the sentence, against a threshold"
-    from_paper = "GPT-1: the mean log-probability and a threshold"
-    inferred = f"the threshold: the best on {_TUNED_ON:,} training sentences; the development part"
     metrics = (Metric("matthews", chance=0.0), Metric("accuracy"))
     sources = (
         Source("train", names=("CoLA/train.tsv", "cola/in_domain_train.tsv"), where="nyu-mll.github.io/CoLA"),
@@ -110,7 +103,7 @@ class Acceptability(Task):
         Source("more", names=("cola/out_of_domain_dev.tsv",), needed=False),
     )
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return development sentences, in and out of domain, then those for tuning the threshold.
 
         GLUE's file has both domains; only the original release has one for each.
@@ -134,11 +127,11 @@ class Acceptability(Task):
         """Return the number of development sentences."""
         return sum(not example.content["tuned"] for example in examples)
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[TaskRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Return the whole sentence."""
-        return [reader.after_start(reader.encode(example.content["sentence"]))]
+        return [encoder.after_start(encoder.encode(example.content["sentence"]))]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return the sentence's mean token log-probability."""
         (answer,) = answers
         assert isinstance(answer, Scored)

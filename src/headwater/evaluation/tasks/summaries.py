@@ -15,17 +15,17 @@ from typing import Any, Literal
 
 from headwater.evaluation.agreement import rouge, rouge_scorer
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.json_lines import json_lines, text_of, texts_of
+from headwater.evaluation.json_rows import read_json_rows, text_of, texts_of
 from headwater.evaluation.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task
-from headwater.evaluation.reader import Reader
-from headwater.evaluation.tasks.written import fitted
+from headwater.evaluation.request_encoder import RequestEncoder
+from headwater.evaluation.tasks.generation import fitted
 
-Reading = Literal["tldr", "no-hint", "lead-3", "random-3"]
+Form = Literal["tldr", "no-hint", "lead-3", "random-3"]
 _TOKENS, _TOP_K, _SENTENCES = 100, 2, 3
 _END = re.compile(r"(?<=[.!?])[\"')]*\s+|\n+")
 
 
-_SUMMARIES: Mapping[Reading, str] = {
+_SUMMARIES: Mapping[Form, str] = {
     "tldr": "summary after TL;DR:, top-k 2, first three sentences",
     "no-hint": "the same without TL;DR:",
     "lead-3": "the article's first three sentences",
@@ -47,41 +47,34 @@ class Summaries(Task):
         ),
     )
 
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
-        self.protocol = f"cnndm.{reading}"
-        self.summary = _SUMMARIES[reading]
-        self.inferred = "how sentences are split; ROUGE's version and stemmer"
-        if reading != "lead-3":
-            self.inferred += "; the seed"
-        self.scored, self.from_paper = "three sentences of the article", "the baseline; ROUGE F1"
-        if reading in {"tldr", "no-hint"}:
-            self.scored = "the first three sentences written"
-            self.from_paper = "100 tokens, top-k 2, three sentences; ROUGE F1"
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.protocol = f"cnndm.{form}"
+        self.summary = _SUMMARIES[form]
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example an article."""
-        rows = json_lines(files["test"], _content, "lines of {article, highlights}")
+        rows = read_json_rows(files["test"], _content, "lines of {article, highlights}")
         return [
             Example(str(number), row | {"number": number}, text=row["article"])
             for number, row in enumerate(rows, start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the article, its end cut if it does not fit, and the hint."""
-        if self.reading in {"lead-3", "random-3"}:
+        if self.form in {"lead-3", "random-3"}:
             return []
-        hint = reader.encode("\nTL;DR:" if self.reading == "tldr" else "\n")
-        prompt = fitted(reader.encode(example.content["article"]), hint, _TOKENS, reader)
+        hint = encoder.encode("\nTL;DR:" if self.form == "tldr" else "\n")
+        prompt = fitted(encoder.encode(example.content["article"]), hint, _TOKENS, encoder)
         number = example.content["number"]
         return [GenerationRequest(prompt, _TOKENS, temperature=1.0, top_k=_TOP_K, seed=number)]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return ROUGE of the three sentences."""
         article = sentences(example.content["article"])
-        if self.reading == "lead-3":
+        if self.form == "lead-3":
             chosen = article[:_SENTENCES]
-        elif self.reading == "random-3":
+        elif self.form == "random-3":
             random = Random(example.content["number"])
             chosen = random.sample(article, min(_SENTENCES, len(article)))
         else:
@@ -104,4 +97,4 @@ def sentences(text: str) -> list[str]:
     return [part.strip() for part in _END.split(text) if part.strip()]
 
 
-TASKS = [Summaries(reading) for reading in ("tldr", "no-hint", "lead-3", "random-3")]
+TASKS = [Summaries(form) for form in ("tldr", "no-hint", "lead-3", "random-3")]

@@ -22,7 +22,7 @@ class ContinuationRequest(NamedTuple):
     continuation: tuple[int, ...]
 
 
-class Reader:
+class RequestEncoder:
     """Turns the texts of a protocol into token ids; `context` is the length of the model's context.
 
     `window` and `stride` are for scoring a long text, in tokens: by default the whole context, and half of it.
@@ -136,11 +136,11 @@ class Reader:
         return asked
 
 
-def reader_of(
+def encoder_of(
     tokenizer: Tokenizer, config: ModelConfig, window: int | None = None, stride: int | None = None
-) -> Reader:
-    """Return the reader of a model. A masked model's reader reserves positions for tokens that frame a text."""
+) -> RequestEncoder:
+    """Return the encoder of a model. A masked model's encoder reserves positions for tokens that frame a text."""
     if not config.is_masked:
-        return Reader(tokenizer, config.context, window, stride)
+        return RequestEncoder(tokenizer, config.context, window, stride)
     framed = config.context - sum(map(len, tokenizer.frame))
-    return Reader(tokenizer, framed, window, stride, masked=True)
+    return RequestEncoder(tokenizer, framed, window, stride, masked=True)

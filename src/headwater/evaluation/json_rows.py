@@ -28,7 +28,7 @@ def texts_of(row: Mapping[str, Any], key: str) -> list[str]:
     return values
 
 
-def json_lines(path: Path, take: Callable[[Any], Taken], expected: str) -> list[Taken]:
+def read_json_rows(path: Path, take: Callable[[Any], Taken], expected: str) -> list[Taken]:
     """Return `take(value)` of each line that is not empty; raise DataError for the first line that it rejects."""
     values = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):

@@ -22,7 +22,7 @@ from headwater.errors import DataError
 from headwater.evaluation.agreement import Bleu, against_people, bleu_class, exact_match, normalise, word_f1
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.json_lines import json_lines, text_of, texts_of
+from headwater.evaluation.json_rows import read_json_rows, text_of, texts_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,
@@ -31,7 +31,7 @@ from headwater.evaluation.protocols import (
     Metric,
     Task,
 )
-from headwater.evaluation.reader import Reader
+from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import parse_json, read_text
 
 SHOTS = 5
@@ -54,13 +54,10 @@ class Conversations(Task):
     benchmark = "coqa"
     protocol = "coqa.greedy"
     summary = "answers to questions on a text, greedy, F1 against people's answers, also of each domain"
-    scored = "the first line written after the document, the conversation and `A:`"
-    from_paper = "document, history and a final `A:`; greedy; F1 on the development part"
-    inferred = "`Q:` and `A:` lines; the end at a line break; 32 tokens; F1 over all questions, and of each domain"
     metrics = (Metric("f1"), Metric("exact match"))
     sources = (Source("dev", names=("coqa-dev-v1.0.json",), where="stanfordnlp.github.io/coqa"),)
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example a question."""
         examples = []
         for story in parse_json(read_text(files["dev"]))["data"]:
@@ -75,12 +72,15 @@ class Conversations(Task):
                 history += f" {people[0]}"
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the document, its end cut if it does not fit, and the conversation."""
-        story, history = reader.encode(example.content["story"] + "\n"), reader.encode(example.content["history"])
-        return [GenerationRequest(fitted(story, history, _ANSWER_TOKENS, reader), _ANSWER_TOKENS, stop=("\n",))]
+        story, history = (
+            encoder.encode(example.content["story"] + "\n"),
+            encoder.encode(example.content["history"]),
+        )
+        return [GenerationRequest(fitted(story, history, _ANSWER_TOKENS, encoder), _ANSWER_TOKENS, stop=("\n",))]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return F1 and exact match of the line."""
         text = _line(answers)
         people = example.content["answers"]
@@ -103,9 +103,6 @@ class NaturalQuestions(Task):
     benchmark = "natural-questions"
     protocol = "natural-questions.exact-match"
     summary = "answers from memory after 5 examples, exact match, and that of the most confident 1 %"
-    scored = "the first line written after the examples and the question; confidence is its probability"
-    from_paper = "examples before the question; exact match; the most confident 1 %"
-    inferred = "number and source of the examples: the last five of the set; `Q:` and `A:` lines"
     metrics = (Metric("exact match"), Metric("exact match, most confident 1 %"))
     sources = (
         Source(
@@ -115,21 +112,21 @@ class NaturalQuestions(Task):
         ),
     )
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return all questions but the last SHOTS, which are the examples in each prompt."""
-        pairs = json_lines(files["dev"], _question, "question and answer a line")
+        pairs = read_json_rows(files["dev"], _question, "question and answer a line")
         shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
         return [
             Example(str(number), {"prompt": f"{shown}Q: {question}?\nA:", "answers": answers}, text=question)
             for number, (question, answers) in enumerate(pairs[:-SHOTS], start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the examples and the question."""
-        prompt = fitted((), reader.encode(example.content["prompt"]), _ANSWER_TOKENS, reader)
+        prompt = fitted((), encoder.encode(example.content["prompt"]), _ANSWER_TOKENS, encoder)
         return [GenerationRequest(prompt, _ANSWER_TOKENS, stop=("\n",))]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return exact match, and the probability of the whole line."""
         (answer,) = answers
         assert isinstance(answer, Generated)
@@ -154,15 +151,12 @@ class QuestionTypes(Task):
     benchmark = "natural-questions"
     protocol = "natural-questions.question-type"
     summary = "the most common answer to other questions that begin with the same word, exact match, no model"
-    scored = "the most common answer to the other questions of the same type"
-    from_paper = "the baseline: the most common answer of each question type"
-    inferred = "the type is the first word; the answers are those of the development part"
     metrics = (Metric("exact match"),)
     sources = NaturalQuestions.sources
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return each question with the most common answer to the other questions of its type."""
-        pairs = json_lines(files["dev"], _question, "question and answer a line")
+        pairs = read_json_rows(files["dev"], _question, "question and answer a line")
         types = [(question.split() or [""])[0].lower() for question, _ in pairs]
         counts: dict[str, Counter[str]] = {}
         for kind, (_, answers) in zip(types, pairs, strict=True):
@@ -174,11 +168,11 @@ class QuestionTypes(Task):
             examples.append(Example(str(number), {"text": answer, "answers": answers}, text=question))
         return examples
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return no requests."""
         return []
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return the exact match of the common answer."""
         text = example.content["text"]
         return {"exact match": max(exact_match(text, one) for one in example.content["answers"]), "text": text}
@@ -189,12 +183,6 @@ class Translation(Task):
 
     benchmark = "wmt14"
     needs = (bleu_class,)
-    scored = "the first sentence written after the pairs and the source sentence, by BLEU"
-    from_paper = "`english sentence = french sentence` pairs; greedy; the first sentence"
-    inferred = (
-        "number and source of the pairs: the last five of the set; BLEU's tokenisation (13a); where a sentence "
-        "ends: not at the full stop of `M.` or `U.S.`"
-    )
     metrics = (Metric("bleu"),)
     sources = tuple(
         Source(
@@ -210,7 +198,7 @@ class Translation(Task):
         self.summary = f"translation {direction} after {SHOTS} pairs, greedy, BLEU of the first sentence"
         self._from, self._to = direction.split("-")
 
-    def read(self, files: Mapping[str, Path], reader: Reader) -> Sequence[Example]:
+    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return all pairs but the last SHOTS, which are the examples in each prompt."""
         source, target = (read_text(files[side]).rstrip("\n").split("\n") for side in (self._from, self._to))
         if len(source) != len(target) or len(source) <= SHOTS:
@@ -225,12 +213,12 @@ class Translation(Task):
             for number, (ours, theirs) in enumerate(pairs[:-SHOTS], start=1)
         ]
 
-    def requests(self, example: Example, reader: Reader) -> Sequence[GenerationRequest]:
+    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the pairs and the sentence."""
-        prompt = fitted((), reader.encode(example.content["prompt"]), _SENTENCE_TOKENS, reader)
+        prompt = fitted((), encoder.encode(example.content["prompt"]), _SENTENCE_TOKENS, encoder)
         return [GenerationRequest(prompt, _SENTENCE_TOKENS, stop=("\n",))]
 
-    def score(self, example: Example, answers: Sequence[Answer], reader: Reader) -> dict[str, Any]:
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return the first sentence and its reference."""
         return {"text": first_sentence(_line(answers)), "reference": example.content["reference"]}
 
@@ -249,14 +237,14 @@ class Translation(Task):
         return [Figure("bleu", bleu.score(), error, len(records))]
 
 
-def fitted(before: Sequence[int], last: Sequence[int], more: int, reader: Reader) -> tuple[int, ...]:
+def fitted(before: Sequence[int], last: Sequence[int], more: int, encoder: RequestEncoder) -> tuple[int, ...]:
     """Return a prompt that leaves `more` tokens of the context: cut the end of `before`, then the start of `last`.
 
     Raises DataError if nothing would be left.
     """
-    length = reader.context + 1 - more
+    length = encoder.context + 1 - more
     if length < 1:
-        raise DataError(f"{more} tokens of answer do not fit a context of {reader.context}")
+        raise DataError(f"{more} tokens of answer do not fit a context of {encoder.context}")
     kept = tuple(last[-length:])
     return (*before[: length - len(kept)], *kept)
 
