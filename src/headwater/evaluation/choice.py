@@ -39,7 +39,7 @@ _COLUMN = re.compile(r"\{([^{}]+)\}")
 Questions = Callable[[Path], Iterable[Example]]
 
 
-class Choice(ChoiceTask):
+class AnswerChoice(ChoiceTask):
     """One way of scoring the questions of a file.
 
     keys: the names of context and answers in an example's content. separator: the text between both. chance: of
@@ -153,7 +153,7 @@ class ChoiceFile(TaskFile):
             where=self.where,
         )
         return [
-            Choice(
+            AnswerChoice(
                 self.benchmark,
                 f"{self.benchmark}.{scoring}",
                 scoring,

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.evaluation.choice import Choice, Scoring
+from headwater.evaluation.choice import AnswerChoice, Scoring
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.json_rows import read_json_rows
 from headwater.evaluation.protocols import Example
@@ -61,8 +61,8 @@ def _without_marks(text: str) -> str:
     return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ")
 
 
-def _task(form: Form, scoring: Scoring) -> Choice:
-    return Choice(
+def _task(form: Form, scoring: Scoring) -> AnswerChoice:
+    return AnswerChoice(
         "hellaswag",
         f"hellaswag.{form}.{scoring}",
         scoring,

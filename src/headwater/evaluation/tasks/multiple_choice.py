@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from headwater.evaluation.choice import Choice
+from headwater.evaluation.choice import AnswerChoice
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.protocols import Example
 from headwater.evaluation.questions import read_questions
@@ -26,8 +26,8 @@ def _questions(separator: str, path: Path) -> Iterator[Example]:
         yield Example(str(row.row), {"context": context, "answers": answers, "label": label}, text=context)
 
 
-def _race(part: str, questions: str, *names: str) -> Choice:
-    return Choice(
+def _race(part: str, questions: str, *names: str) -> AnswerChoice:
+    return AnswerChoice(
         f"race{part}",
         f"race{part}.mean",
         "mean",
@@ -44,7 +44,7 @@ TASKS = [
     _race("-middle", "middle school", "RACE/test/middle/", "race_middle_test.jsonl"),
     _race("-high", "high school", "RACE/test/high/", "race_high_test.jsonl"),
     _race("-sample", "500 middle, 500 high", "race_1000_m500_h500.jsonl"),
-    Choice(
+    AnswerChoice(
         "story-cloze",
         "story-cloze.mean",
         "mean",
