@@ -446,6 +446,34 @@ def test_a_connection_that_is_answered_is_not_closed() -> None:
     asyncio.run(scenario())
 
 
+# The first program of a terminal, which is its standard input.
+IN_A_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", "headwater", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
+def test_a_server_ends_when_its_terminal_is_closed(base_folder: Path) -> None:
+    terminal, own = os.openpty()
+    command = [sys.executable, "-c", IN_A_TERMINAL, "serve", "--port", "0", "--model", str(base_folder)]
+    process = subprocess.Popen(command, stdin=own, stdout=own, stderr=own, start_new_session=True)
+    os.close(own)
+    try:
+        said = b""
+        while b" at http://" not in said:
+            said += os.read(terminal, 1_000)
+        process.send_signal(signal.SIGHUP)  # while the terminal is there, it only opens changed models
+        time.sleep(0.5)
+        assert process.poll() is None, said
+        os.close(terminal)
+        process.wait(60)
+    finally:
+        process.kill()
+
+
 FORGED = {"X-Forwarded-For": "9.9.9.9 GET /admin 200", "X-Request-Id": "mine"}
 
 
