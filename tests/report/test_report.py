@@ -14,9 +14,10 @@ from headwater.cli.main import main
 from headwater.errors import FolderError, StorageError
 from headwater.intervals import wilson
 from headwater.report import Series, line_chart, report, thin
-from headwater.report.content import Content, RunSummary, Token, read_content
+from headwater.report.content import Content, Token, read_content
 from headwater.report.html import advice, by_command, headlines, published_models
 from headwater.report.plots import ticks
+from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import ScoreRow, compare
 from headwater.storage import Stage, write_text
 
@@ -515,3 +516,46 @@ def test_a_report_fits_the_screen_and_shows_every_column(world: Path, browser: A
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert width == 390 or page.evaluate(f"[...document.querySelectorAll('table, pre')].every({inside})")
     page.close()
+
+
+def branch(world: Path) -> Path:
+    """Write a run that continues the checkpoint of update 10 of `run`, at another rate."""
+    checkpoint = world / "run" / "checkpoints" / "step-00000010"
+    checkpoint.mkdir(parents=True)
+    journal = [
+        {"step": n, "tokens": 50 * n, "loss": 1.0, "learning_rate": 0.1 / n, "gradient_norm": 2.0}
+        for n in (1, 2, 3)
+    ]
+    files = {
+        "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in journal),
+        "config.toml": "context = 64\nlearning_rate = 0.001\n[model]\nlayers = 2\nwidth = 32\nvocabulary = 300\n",
+    }
+    return fill(world / "branch", "run", files, {"corpus": world / "corpus", "model": checkpoint})
+
+
+def test_a_branch_begins_where_its_parent_had_come_to(world: Path) -> None:
+    content = read_content([world / "run", branch(world)])
+    assert [run.name for run in content.runs] == ["run", "branch from run@10"]
+    assert content.runs[1].training == [(1_050, 1.0), (1_100, 1.0), (1_150, 1.0)]
+    assert differing_keys(content.runs) == [("learning_rate", ["–", "0.001"])]
+    page = report([world / "run", world / "branch"], world / "page.html").read_text()
+    assert "What differs" in page
+    assert "Learning rate over the tokens read" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "stderr", "judged"),
+    [(1.75, 0.02, "better with 95 %"), (2.12, 0.02, "not apart from it"), (2.5, 0.02, "worse with 95 %")],
+)
+def test_the_first_sentence_compares_with_the_yardsticks(
+    world: Path, value: float, stderr: float, judged: str
+) -> None:
+    entry = {"task": "heldout", "protocol": "h", "metric": "bits per byte", "value": value, "stderr": stderr}
+    entry |= {"count": 30, "published": {}}
+    yardsticks = [{"name": "xz -9", "bits_per_byte": 2.125, "training_bytes": 0}]
+    details = {"bytes": 900, "yardsticks": [*yardsticks, yardsticks[0] | {"name": "zip", "bits_per_byte": 3.0}]}
+    results = {"model": "run/model", "results": [entry | {"details": details}], "skipped": []}
+    fill(world / "scores", "results", {"results.json": json.dumps(results)}, {"model": world / "run"})
+    page = report([world / "run", world / "scores"], world / "page.html").read_text()
+    assert f"the best yardstick, xz -9, 2.125: {judged}" in page
+    assert f"Next: <code>headwater generate --model {world / 'run'}</code>" in page

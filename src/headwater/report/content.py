@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.config import read_toml
-from headwater.errors import FolderError, duration
+from headwater.errors import FolderError
 from headwater.reading import intact_json_lines, read_json
 from headwater.report.claims import KIND, Reproduction, read_reproduction
-from headwater.report.plots import Point
+from headwater.report.runs import RunSummary, read_run
 from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
 from headwater.shipped import hub_name
 from headwater.storage import Manifest, has_manifest, lineage, open_folder, read_manifest
@@ -25,20 +24,6 @@ from headwater.storage import Manifest, has_manifest, lineage, open_folder, read
 SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
 _BREAKS_IN_A_ROW = 2
 _NEWEST_SAMPLES = 3
-_LINE = ("step", "tokens", "loss")  # keys of every line of a journal
-_FOLLOWED = "zero-shot "  # prefix of zero-shot scores in the journal of pre-training
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """One pre-training run: its losses over tokens, and its sizes."""
-
-    name: str
-    training: Sequence[Point]
-    held_out: Sequence[Point]
-    facts: Mapping[str, str]
-    complete: bool
-    followed: Mapping[str, Sequence[Point]] = field(default_factory=dict)  # zero-shot scores while training
 
 
 @dataclass(frozen=True)
@@ -101,7 +86,7 @@ def read_content(folders: Sequence[Path]) -> Content:
     names = {path: _add_steps(lineage(path), base, steps) for path, _ in shown}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
-        runs=[_read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
+        runs=[read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
         bars=order_bars(bars),
         scores=scores,
         skipped=skipped,
@@ -151,38 +136,6 @@ def _common_parent(folders: Sequence[tuple[Path, Manifest]]) -> Path:
         return Path(os.path.commonpath(paths))
     except ValueError:  # on different drives
         return Path.cwd()
-
-
-def _read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
-    training: list[Point] = []
-    held_out: list[Point] = []
-    followed: dict[str, list[Point]] = {}
-    last: dict[str, Any] = {}
-    journal = path / "metrics.jsonl"
-    for line in intact_json_lines(journal) if journal.exists() else ():
-        if not all(isinstance(line.get(key), int | float) for key in _LINE):
-            continue
-        training.append((line["tokens"], line["loss"]))
-        if "validation_loss" in line:
-            held_out.append((line["tokens"], line["validation_loss"]))
-        for key, value in line.items():
-            if key.startswith(_FOLLOWED):
-                followed.setdefault(key.removeprefix(_FOLLOWED), []).append((line["tokens"], value))
-        last = line
-    config = read_toml(path / "config.toml") if (path / "config.toml").exists() else {}
-    model = config.get("model", {})
-    facts = {}
-    if {"layers", "width"} <= model.keys():
-        facts["model"] = f"{model['layers']} layers × {model['width']}"
-    if "context" in config:
-        facts["context"] = f"{config['context']:,} tokens"
-    if "vocabulary" in model:
-        facts["vocabulary"] = f"{model['vocabulary']:,}"
-    if last:
-        facts["updates"] = f"{last['step']:,}"
-        facts["tokens read"] = f"{last['tokens']:,}"
-        facts["training time"] = duration(float(last.get("seconds", 0)))
-    return RunSummary(name, training, held_out, facts, manifest.complete, followed)
 
 
 def _model_place(model: str, folder: Path, manifest: Manifest, base: Path) -> str:

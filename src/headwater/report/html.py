@@ -17,10 +17,12 @@ from markupsafe import Markup
 
 from headwater.errors import FolderError
 from headwater.report.claims import anchor
-from headwater.report.content import Content, RunSummary, read_content
+from headwater.report.content import Content, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
+from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import EXPONENT_FROM, ScoreRow, compare
+from headwater.report.verdict import next_command, verdict
 from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -83,11 +85,19 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
         title=title,
         content=content,
         headlines=headlines(content),
+        verdict=verdict(content),
+        next_command=next_command(content),
         advice=advice(content),
         comparisons=compare(content.scores),
         models=list(dict.fromkeys(score.model for score in content.scores)),
         commands=by_command(content.steps),
         chart=Markup(loss_chart(content.runs)),
+        differing=differing_keys(content.runs),
+        curves=[
+            (label, series, Markup(line_chart(series, "tokens read", label)))
+            for label, points in (("learning rate", "rates"), ("gradient norm", "gradient_norms"))
+            if (series := [Series(run.name, own) for run in content.runs if (own := getattr(run, points))])
+        ],
         followed=followed,
         followed_chart=Markup(line_chart(followed, "tokens read", "score")),
         sizes=published_models(content.scores),

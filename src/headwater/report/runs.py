@@ -1,0 +1,114 @@
+"""Read pre-training runs for a report: their curves over the tokens read, and the keys in which they differ.
+
+A run that continues from a checkpoint of another one begins where that one had come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from headwater.config import read_toml
+from headwater.errors import duration
+from headwater.reading import intact_json_lines
+from headwater.report.plots import Point
+from headwater.shipped import step_of
+from headwater.storage import Manifest, has_manifest, read_manifest
+
+_LINE = ("step", "tokens", "loss")  # keys of every line of a journal
+_FOLLOWED = "zero-shot "  # prefix of zero-shot scores in the journal
+_MOST_BRANCHES = 20  # of branches of branches
+_NOT_COMPARED = {"device", "tokenizer", "init_from"}  # keys that do not belong to the recipe
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One pre-training run: its curves over tokens, and its sizes. settings: its keys, nested ones by path."""
+
+    name: str
+    training: Sequence[Point]
+    held_out: Sequence[Point]
+    facts: Mapping[str, str]
+    complete: bool
+    followed: Mapping[str, Sequence[Point]] = field(default_factory=dict)  # zero-shot scores while training
+    rates: Sequence[Point] = ()
+    gradient_norms: Sequence[Point] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
+    """Read a run folder; `name` is its name on the page."""
+    start, parent = _start(path, manifest)
+    curves: dict[str, list[Point]] = {}
+    last: dict[str, Any] = {}
+    lines = _journal(path)
+    for line in lines:
+        for key, value in line.items():
+            if isinstance(value, int | float):
+                curves.setdefault(key, []).append((start + line["tokens"], value))
+        last = line
+    config = read_toml(path / "config.toml") if (path / "config.toml").exists() else {}
+    model = config.get("model", {})
+    facts = {"continues": parent} if parent else {}
+    if {"layers", "width"} <= model.keys():
+        facts["model"] = f"{model['layers']} layers × {model['width']}"
+    if "context" in config:
+        facts["context"] = f"{config['context']:,} tokens"
+    if "vocabulary" in model:
+        facts["vocabulary"] = f"{model['vocabulary']:,}"
+    if last:
+        facts["updates"] = f"{last['step']:,}"
+        facts["tokens read"] = f"{last['tokens']:,}"
+        facts["training time"] = duration(float(last.get("seconds", 0)))
+    if speeds := sorted(speed for _, speed in curves.get("tokens_per_second", ())):
+        facts["speed"] = f"{speeds[len(speeds) // 2]:,.0f} tokens/s"
+    return RunSummary(
+        f"{name} from {parent}" if parent else name,
+        curves.get("loss", []),
+        curves.get("validation_loss", []),
+        facts,
+        manifest.complete,
+        {key.removeprefix(_FOLLOWED): points for key, points in curves.items() if key.startswith(_FOLLOWED)},
+        curves.get("learning_rate", []),
+        curves.get("gradient_norm", []),
+        _flat(config),
+    )
+
+
+def _journal(run: Path) -> list[dict[str, Any]]:
+    file = run / "metrics.jsonl"
+    lines = intact_json_lines(file) if file.exists() else ()
+    return [line for line in lines if all(isinstance(line.get(key), int | float) for key in _LINE)]
+
+
+def _start(run: Path, manifest: Manifest) -> tuple[int, str]:
+    """Return the tokens that the run's checkpoint had read, and its name, such as `run@283`; (0, "") if none."""
+    tokens, first = 0, ""
+    for _ in range(_MOST_BRANCHES):
+        model = next((entry for entry in manifest.inputs if entry.role == "model"), None)
+        checkpoint = model.path_from(run) if model is not None else run
+        step = step_of(checkpoint.name) if checkpoint.parent.name == "checkpoints" else None
+        parent = checkpoint.parent.parent
+        if step is None or not has_manifest(parent):
+            break
+        first = first or f"{parent.name}@{step}"
+        tokens += max((line["tokens"] for line in _journal(parent) if line["step"] <= step), default=0)
+        run, manifest = parent, read_manifest(parent)
+    return tokens, first
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def differing_keys(runs: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
+    """Return the keys in which the recipes of several runs differ, each with the values of the runs."""
+    keys = dict.fromkeys(key for run in runs for key in run.settings if key not in _NOT_COMPARED)
+    rows = [(key, ["–" if key not in run.settings else str(run.settings[key]) for run in runs]) for key in keys]
+    return [(key, values) for key, values in rows if any(one != other for one, other in pairwise(values))]
