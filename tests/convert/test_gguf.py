@@ -185,3 +185,23 @@ def test_llama_cpp_continues_with_the_same_tokens(tokenizer: Tokenizer, tmp_path
             result = json.loads(done.stdout.splitlines()[-1])
             assert result["ids"] == expected[:start], precision
             assert result["out"] == expected[start:], precision
+
+
+def test_added_tokens_and_roles_come_back(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    size = tokenizer.vocabulary_size
+    token = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    content["added_tokens"].append({"id": size, "content": "<name>", **token})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    named = Tokenizer.load(tmp_path)
+    assert size in named.encode("the <name>.")
+    model = small_model(named, vocabulary=size + 1)
+    write_gguf(model, named, tmp_path / "m.gguf", "f32")
+    again = Tokenizer.load(tmp_path / "m.gguf")
+    assert again.encode("the <name>. <|endoftext|>") == named.encode("the <name>. <|endoftext|>")
+    assert again.identity == named.identity
+    wrong = Tokenizer(named.vocabulary, Roles(start=size + 90, ends=(size + 91,), padding=size + 92))
+    write_gguf(model, wrong, tmp_path / "w.gguf", "f32")
+    assert Tokenizer.load(tmp_path / "w.gguf").roles == Roles()
+    Tokenizer.load(tmp_path / "w.gguf").save(tmp_path / "saved")

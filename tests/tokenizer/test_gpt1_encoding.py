@@ -255,6 +255,11 @@ def test_very_long_line_is_repaired_as_ftfy_does(small: Tokenizer, english: Any)
 def test_what_was_remembered_changes_nothing(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.tokenizer.gpt1.REMEMBERED", 3)
     forgetful = Tokenizer(small.vocabulary)
+    codec = forgetful._codec.ordinary
+    assert isinstance(codec, WordCodec)
+    for number in range(10):  # chunks that are too long to remember, of words that are not
+        forgetful.encode(f"{'x' * 70}-river-{'abcdefghij'[number] * 5}")
+    assert len(codec._words) <= 3 + 5
     assert forgetful.encode(TEXT) == small.encode(TEXT) == small.encode_array([TEXT])[0].tolist()
 
 

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from headwater.convert import convert
+from headwater.errors import DataError
 from headwater.inference import load
+from headwater.shipped import resolve
 from headwater.storage import write_json
-from headwater.tokenizer import Tokenizer
+from headwater.tokenizer import PATTERN, Tokenizer, compare
+from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, check
 
 LINES = [
     "The quick brown fox doesn't jump over 12 lazy dogs; isn't it?",
@@ -410,3 +413,99 @@ def test_greedy_text_and_its_end_are_those_of_transformers(tmp_path: Path, make:
         expected = tokenizer.decode(whole[:-1], **settings)
         if "\ufffd" not in expected:  # bytes that are not UTF-8 depend on what follows them
             assert tokenizer.decode(ids, **settings) + text == expected
+
+
+def test_an_unusual_split_is_compared_as_the_same_ids(tmp_path: Path) -> None:
+    """The same vocabulary split by an explicit pattern, as Llama 3's and Qwen's are, has the same figures."""
+    own = Tokenizer.load("gpt2-mini")
+    content = json.loads((resolve("gpt2-mini") / "tokenizer.json").read_text(encoding="utf-8"))
+    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
+    bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, bytes_only]}
+    write_json(tmp_path / "tokenizer.json", content)
+    other = Tokenizer.load(tmp_path)
+    assert (other.kind, other.encode(LINES[0])) == ("foreign", own.encode(LINES[0]))
+    one, two = compare([("t", own), ("t", other)], "\n".join(LINES))
+    assert one.scripts == two.scripts
+    assert one.split_share == two.split_share
+
+
+def unigram_content() -> dict[str, Any]:
+    vocab = [["<unk>", 0.0], ["a", -1.0], ["b", -2.0]]
+    return {"version": "1.0", "added_tokens": [], "model": {"type": "Unigram", "unk_id": 0, "vocab": vocab}}
+
+
+def bpe_content(**model: Any) -> dict[str, Any]:
+    vocab = {"a": 0, "b": 1, "ab": 2}
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "BPE", "vocab": vocab, "merges": ["a b"]} | model,
+    }
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+DOUBLING = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (unigram_content() | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "read"),
+        (unigram_content() | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}}, "read"),
+        (bpe_content(vocab={"a": 0, "b": 1, "ab": 4_294_967_295}), "token id 4,294,967,295 and 3 tokens"),
+        (bpe_content() | {"added_tokens": [{"id": 2_000_000, "content": "c"}]}, "token id 2,000,000 and 4 tokens"),
+        (bpe_content(vocab={"a": 10**400, "b": 1, "ab": 2}), "token id 1"),
+        (bpe_content() | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 40}}, "bytes of one"),
+        (bpe_content() | {"normalizer": {"type": "Sequence", "normalizers": [DOUBLING] * 6}}, "bytes of one"),
+        (bpe_content() | {"decoder": {"type": "Sequence", "decoders": [DOUBLING] * 6}}, "bytes of one"),
+        (
+            bpe_content() | {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 900}},
+            "200 steps",
+        ),
+    ],
+)
+def test_a_strangers_tokenizer_is_bounded(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+    write_json(tmp_path / "tokenizer.json", content)
+    with pytest.raises(DataError, match=message) as refused:
+        Tokenizer.load(tmp_path)
+    assert len(str(refused.value)) < 600
+
+
+def test_a_text_that_the_library_refuses_is_a_data_error(tmp_path: Path) -> None:
+    content = unigram_content()
+    content["model"]["unk_id"] = None
+    write_json(tmp_path / "tokenizer.json", content)
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode("ab") == [1, 2]
+    with pytest.raises(DataError, match="gives up on a text"):
+        tokenizer.encode("aé")
+
+
+@pytest.mark.parametrize("byte_level", [True, False])
+def test_the_dropout_of_training_is_off(tmp_path: Path, byte_level: bool) -> None:
+    content = bpe_content(dropout=0.9)
+    if byte_level:
+        content = json.loads((resolve("gpt2-mini") / "tokenizer.json").read_text(encoding="utf-8"))
+        content["model"]["dropout"] = 0.9
+    write_json(tmp_path / "tokenizer.json", content)
+    tokenizer = Tokenizer.load(tmp_path)
+    expected = Tokenizer.load("gpt2-mini").encode("ab" * 30) if byte_level else [2] * 30
+    assert [tokenizer.encode("ab" * 30) for _ in range(5)] == [expected] * 5
+    assert tokenizer.kind == ("gpt2" if byte_level else "foreign")
+
+
+def test_many_added_tokens_are_checked_in_linear_time() -> None:
+    class Counted(str):
+        compared = 0
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)  # type: ignore[arg-type]
+
+    names = [Counted(f"<t{number}>") for number in range(300)]
+    ids = {character: number for number, character in enumerate(BYTE_CHARACTERS)}
+    added = {name: 256 + number for number, name in enumerate(names)}
+    check("gpt2", ids | added, [], list(added), vocabulary_name="vocabulary", merges_name="merges")
+    assert Counted.compared < 5_000

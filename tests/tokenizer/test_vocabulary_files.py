@@ -331,3 +331,13 @@ def test_save_takes_text_and_creates_the_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(HeadwaterError, match="file"):
         tokenizer.save(tmp_path / "file")
+
+
+def test_merges_in_another_order_than_tokenizer_json_are_refused(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    version, first, second, *rest = (tmp_path / "merges.txt").read_text(encoding="utf-8").split("\n")
+    (tmp_path / "merges.txt").write_text("\n".join([version, second, first, *rest]), encoding="utf-8")
+    with pytest.raises(DataError, match=r"merges.txt has other merges than .*tokenizer.json"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "merges.txt").unlink()
+    assert Tokenizer.load(tmp_path).identity == small.identity

@@ -175,3 +175,14 @@ def test_any_vocabulary_can_have_a_mask() -> None:
     assert masked.with_mask() is masked
     assert masked.encode("a [MASK].", allow_special=True).count(masked.mask) == 1
     assert masked.frame == ([], [])
+
+
+def test_an_older_vocab_txt_in_another_order_is_not_read(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = Tokenizer.load(write_folder(tmp_path / "bert"))
+    ours.save(tmp_path / "again")
+    reordered = [*TOKENS[:5], *reversed(TOKENS[5:])]
+    (tmp_path / "again" / "vocab.txt").write_text("".join(f"{token}\n" for token in reordered), encoding="utf-8")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    ids = Tokenizer.load(tmp_path / "again").encode(TEXT, allow_special=True)
+    assert ids == theirs(TEXT, add_special_tokens=False).input_ids == ours.encode(TEXT, allow_special=True)

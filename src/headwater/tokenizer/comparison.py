@@ -89,11 +89,8 @@ def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -
 
 
 def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFigures]:
-    distinct = list(words)
-    space = " " if tokenizer.kind == "gpt2" else ""  # where it is part of a word's first token
-    _, offsets = tokenizer.encode_array([space + word for word in distinct])
     totals: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for word, tokens in zip(distinct, np.diff(offsets).tolist(), strict=True):
+    for word, tokens in zip(words, _token_counts(tokenizer, list(words)), strict=True):
         count = words[word]
         figures = (len(word.encode()), tokens, 1, int(tokens > 1))
         totals[script_of(word)] = [t + count * f for t, f in zip(totals[script_of(word)], figures, strict=True)]
@@ -102,6 +99,18 @@ def _by_script(tokenizer: Tokenizer, words: Counter[str]) -> dict[str, ScriptFig
         script: ScriptFigures(size, tokens, count, split, _ratio(size, tokens), _ratio(split, count))
         for script, (size, tokens, count, split) in ordered
     }
+
+
+def _token_counts(tokenizer: Tokenizer, words: list[str]) -> list[int]:
+    """Return how many tokens each word has behind another one, without a space that is a token of its own."""
+    if tokenizer.kind in ("gpt1", "wordpiece"):  # their words do not depend on the spaces around them
+        return np.diff(tokenizer.encode_array(words)[1]).tolist()
+    first = len(tokenizer.encode(words[0]))
+    counts = []
+    for ids in tokenizer.encode_batch([f"{words[0]} {word}" for word in words]):
+        alone = tokenizer.token_bytes(ids[first]) == b" " if len(ids) > first + 1 else False
+        counts.append(len(ids) - first - alone)
+    return counts
 
 
 def script_of(word: str) -> str:

@@ -71,6 +71,12 @@ def read_folder(folder: Path) -> Vocabulary:
         vocabulary = wordpiece.read_vocabulary(folder, content, ids)
     elif pair is not None and read_json(pair[0]) == content["model"]["vocab"]:
         vocabulary = read_pair(*pair, ids)
+        if (folder / "tokenizer.json").is_file() and vocabulary != _read_tokenizer_json(folder, ids):
+            raise DataError(
+                f"{pair[1]} has other merges than {folder / 'tokenizer.json'}, which AutoTokenizer reads",
+                expected="the same merges in the same order",
+                repair=f"Remove {pair[0].name} and {pair[1].name}, or write all files again",
+            )
     else:
         vocabulary = _read_tokenizer_json(folder, ids)
     # Nothing cleans the text of a byte-level tokenizer: a token is always found as it is.
@@ -256,7 +262,7 @@ def _is_ours(content: Mapping[str, Any]) -> bool:
     if NEWLINE in vocab and model.get("end_of_word_suffix") == WORD_END:
         return True
     step = content.get("pre_tokenizer")
-    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges", "dropout")
+    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")
     return (
         isinstance(step, dict)
         and step.get("type") == "ByteLevel"

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,11 @@ from headwater.tokenizer.vocabulary import AddedToken, Vocabulary, characters_to
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 # The class of a model's tokenizer where no file names one.
-_LONGEST_PATTERN = 2_000  # characters; those in use have some hundred
 _CLASSES = {"gpt2": "GPT2Tokenizer", "openai-gpt": "OpenAIGPTTokenizer", "bert": "BertTokenizer"}
+# What no tokenizer in use comes near: it would take the time or memory of the process.
+_LONGEST_PATTERN = 2_000  # characters of a regular expression
+_MOST_STEPS = 200  # of cleaning, splitting and decoding together
+_MOST_GROWTH = 256  # bytes that these make of one byte
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -76,17 +80,9 @@ class LibraryCodec:
         if self._characters is not None:
             self._require_characters(clean, allowed)
         library = self.library(allowed)
-        try:
+        repair = "Leave that text out, or use a tokenizer with a simpler pattern"
+        with _library_errors("the tokenizers library gives up on a text", repair):
             return [encoded.ids for encoded in library.encode_batch_fast(clean, add_special_tokens=False)]
-        except BaseException as error:
-            if (
-                type(error).__name__ != "PanicException"
-            ):  # the library's, which is no Exception and has no other name
-                raise
-            raise DataError(
-                f"the tokenizers library gives up on a text: {error}",
-                repair="Leave that text out, or use a tokenizer with a simpler pattern",
-            ) from None
 
     def encode_array(
         self, texts: Sequence[str], allowed: frozenset[str]
@@ -98,7 +94,8 @@ class LibraryCodec:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids, with special tokens."""
-        return str(self.library(frozenset()).decode(list(ids), skip_special_tokens=False))
+        with _library_errors("the tokenizers library gives up on these ids"):
+            return str(self.library(frozenset()).decode(list(ids), skip_special_tokens=False))
 
     def _require_characters(self, texts: Sequence[str], allowed: frozenset[str]) -> None:
         assert self._characters is not None
@@ -216,14 +213,15 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
     """
     import tokenizers
 
-    _require_short_patterns(content, folder)
+    _require_bounded(content, folder)
     settings = tokenizer_settings(folder)
     raw = read_object(folder / "tokenizer_config.json")
     own = tokenizer_class(folder) in _CLASSES.values()
     # A class of its own takes the added tokens from the other files where these list them.
     replaced = own and isinstance(raw.get("added_tokens_decoder"), dict)
-    plain = {**content, "padding": None, "truncation": None, "post_processor": None}
-    try:
+    model = {**content["model"], **({"dropout": None} if "dropout" in content["model"] else {})}  # for training
+    plain = {**content, "model": model, "padding": None, "truncation": None, "post_processor": None}
+    with _library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
         made = tokenizers.Tokenizer.from_str(json.dumps({**plain, "added_tokens": []} if replaced else plain))
         present = {repr(token) for token in made.get_added_tokens_decoder().values()}
         tokens = [token for token in _listed(raw, folder) if repr(token) not in present]
@@ -236,26 +234,69 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
                 tokens.append(tokenizers.AddedToken(text, special=True))
                 names.add(text)
         made.add_tokens(tokens)
-    except Exception as error:  # the library's own class
+        return _vocabulary(made)
+
+
+@contextmanager
+def _library_errors(what: str, repair: str = "") -> Iterator[None]:
+    """Raise DataError for an error of the library: an Exception, or its PanicException, which is none."""
+    try:
+        yield
+    except (MemoryError, DataError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{what}: {error}"[:300], repair=repair) from None
+
+
+def _require_bounded(content: Mapping[str, Any], folder: Path) -> None:
+    """Raise DataError for a tokenizer that would take more time or memory than any in use."""
+
+    def refuse(seen: str, most: int) -> NoReturn:
         raise DataError(
-            f"the tokenizer of {folder} cannot be read: {error}"[:300], repair="Get its files again"
-        ) from None
-    return _vocabulary(made)
+            f"tokenizer.json of {folder} {seen}", expected=f"at most {most:,}", repair="Get its files again"
+        )
+
+    added = content.get("added_tokens")
+    listed = [entry.get("id") for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
+    vocab = content["model"]["vocab"]
+    ids = [
+        number for number in (*listed, *(vocab.values() if isinstance(vocab, dict) else ())) if type(number) is int
+    ]
+    most = 2 * (len(vocab) + len(listed)) + (1 << 16)  # some have gaps
+    if ids and not 0 <= max(ids) <= most:
+        refuse(f"has the token id {f'{max(ids):,}'[:40]} and {len(vocab) + len(listed):,} tokens", most)
+    for parts in (("normalizer", "pre_tokenizer"), ("decoder",)):
+        rest, steps, growth = [content.get(part) for part in parts], 0, 1.0
+        while rest:
+            step = rest.pop()
+            if isinstance(step, list):
+                rest += step
+            if not isinstance(step, dict):
+                continue
+            rest += [value for value in step.values() if isinstance(value, dict | list)]
+            steps += "type" in step
+            growth *= _growth(step)
+            pattern = step.get("Regex")
+            if isinstance(pattern, str) and len(pattern) > _LONGEST_PATTERN:
+                refuse(f"has a pattern of {len(pattern):,} characters", _LONGEST_PATTERN)
+            if steps > _MOST_STEPS:
+                refuse(f"has more than {_MOST_STEPS} steps", _MOST_STEPS)
+            if growth > _MOST_GROWTH:
+                refuse(f"makes more than {_MOST_GROWTH} bytes of one", _MOST_GROWTH)
 
 
-def _require_short_patterns(part: Any, folder: Path) -> None:
-    """Raise DataError for a regular expression that no tokenizer needs, before it is compiled."""
-    if isinstance(part, dict):
-        pattern = part.get("Regex")
-        if isinstance(pattern, str) and len(pattern) > _LONGEST_PATTERN:
-            raise DataError(
-                f"tokenizer.json of {folder} has a pattern of {len(pattern):,} characters",
-                expected=f"at most {_LONGEST_PATTERN:,}",
-                repair="Get its files again",
-            )
-    for value in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
-        if isinstance(value, dict | list):
-            _require_short_patterns(value, folder)
+def _growth(step: Mapping[str, Any]) -> float:
+    """Return at most how many bytes a step makes of one byte, each time that it runs."""
+    if step.get("type") == "ByteLevel":
+        return 2
+    if step.get("type") != "Replace":
+        return 1
+    pattern = step.get("pattern")
+    text = pattern.get("String") if isinstance(pattern, dict) else ""
+    replaced = len(text.encode(errors="replace")) if isinstance(text, str) else 1
+    return max(1.0, len(str(step.get("content")).encode(errors="replace")) / max(1, replaced))
 
 
 def _vocabulary(made: Any) -> Vocabulary:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from headwater.errors import DataError
 from headwater.shipped import gguf_value, open_gguf
 from headwater.tokenizer.files import assemble
 from headwater.tokenizer.roles import Roles
-from headwater.tokenizer.vocabulary import Vocabulary
+from headwater.tokenizer.vocabulary import AddedToken, Vocabulary
 
 _CONTROL, _ADDED, _UNUSED = 3, 4, 5  # token types of the format
 _SPLITS = ("gpt-2", "gpt2", "default")
@@ -30,6 +31,8 @@ def read_gguf(path: Path) -> tuple[Vocabulary, Roles]:
     specials = {token: number for number, token in enumerate(tokens) if types[number] in (_CONTROL, _ADDED)}
     numbered = {token: number for number, token in enumerate(tokens)}
     vocabulary = assemble(numbered, merges, specials, str(path), str(path), 1)
+    ordinary = (AddedToken(token, special=False) for token, number in specials.items() if types[number] == _ADDED)
+    vocabulary = replace(vocabulary, unusual=tuple(ordinary))
     ids = {role: gguf_value(reader, f"{name}.{role}_token_id") for role in ("bos", "eos", "padding")}
-    ends = () if ids["eos"] is None else (int(ids["eos"]),)
-    return vocabulary, Roles(ids["bos"], ends, ids["padding"])
+    start, end, padding = (i if isinstance(i, int) and 0 <= i < len(tokens) else None for i in ids.values())
+    return vocabulary, Roles(start, () if end is None else (end,), padding)

@@ -99,7 +99,7 @@ class WordCodec:
     def _encode_line(self, chunks: list[str]) -> bytes:
         """Encode a line and cache its new chunks; split it as a whole if one depends on its neighbours."""
         assert self._splitter is not None
-        if len(self._chunks) > REMEMBERED:
+        if max(len(self._chunks), len(self._words)) > REMEMBERED:
             self._chunks.clear()
             self._words.clear()
         parts: list[bytes] = []

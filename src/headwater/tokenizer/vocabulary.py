@@ -192,9 +192,9 @@ def check(
                 )
         made.add("".join(pair))
     special = [name for name in specials if name in ids]
-    alphabet = _alphabet(kind, ids)
+    made |= _alphabet(kind, ids) | set(special)
     for token in tokens:
-        if token not in made and token not in alphabet and token not in special:
+        if token not in made:
             raise DataError(
                 f"{merges_name} has {len(merges):,} merges and none makes {token!r} (id {ids[token]}) of "
                 f"{vocabulary_name}",

@@ -54,12 +54,12 @@ def read_vocabulary(folder: Path, content: Mapping[str, Any], added: Mapping[str
     """
     normalizer = content["normalizer"]
     rules = {name: normalizer.get(key, RULES[name]) for name, key in _NORMALIZER_KEYS.items()}
-    path = folder / VOCABULARY_FILE
-    if path.is_file():
-        tokens = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
-    else:
-        path = folder / "tokenizer.json"
+    path = folder / "tokenizer.json"
+    if path.is_file():  # what AutoTokenizer runs, whatever the older file says
         tokens = _tokens_by_id(content["model"]["vocab"], path)
+    else:
+        path = folder / VOCABULARY_FILE
+        tokens = [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
     pieces = len(set(tokens))
     tokens += sorted(added.keys() - set(tokens), key=lambda name: added[name])
     seen: dict[str, int] = {}
