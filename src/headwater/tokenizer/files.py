@@ -358,18 +358,11 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
         "pre_tokenizer": byte_level if gpt2 else {"type": "BertPreTokenizer"},
         "post_processor": None,
         "decoder": byte_level if gpt2 else {"type": "BPEDecoder", "suffix": WORD_END},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None if gpt2 else UNKNOWN,
-            "continuing_subword_prefix": "" if gpt2 else None,
-            "end_of_word_suffix": "" if gpt2 else WORD_END,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": vocabulary.ids if specials else vocabulary.plain_ids,
-            "merges": [list(pair) for pair in vocabulary.merges],
-        },
+        "model": foreign.bpe_model(
+            vocabulary.ids if specials else vocabulary.plain_ids,
+            [list(pair) for pair in vocabulary.merges],
+            byte_level=gpt2,
+        ),
     }
     return wordpiece.library_json(added, steps)
 

@@ -24,7 +24,14 @@ from headwater.errors import DataError
 from headwater.reading import read_object, read_text
 from headwater.tokenizer import wordpiece
 from headwater.tokenizer.roles import tokenizer_settings
-from headwater.tokenizer.vocabulary import AddedToken, Vocabulary, characters_to_bytes, join_surrogates
+from headwater.tokenizer.vocabulary import (
+    UNKNOWN,
+    WORD_END,
+    AddedToken,
+    Vocabulary,
+    characters_to_bytes,
+    join_surrogates,
+)
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 # The class of a model's tokenizer where no file names one.
@@ -161,27 +168,38 @@ def gpt2_content(
 ) -> dict[str, Any]:
     """Return the JSON of transformers' GPT2Tokenizer for a vocabulary and its merges."""
     split = {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": True}
-    own = {"unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": ""}
     steps = {"normalizer": None, "pre_tokenizer": split, "decoder": {**split, "add_prefix_space": True}}
-    return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": _bpe(vocab, merges, own)}
+    model = bpe_model(vocab, merges, byte_level=True)
+    return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": model}
 
 
-def _bpe(vocab: Mapping[str, int], merges: Sequence[Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    rest = {"dropout": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
-    return {"type": "BPE", **own, **rest, "vocab": vocab, "merges": merges}
+def bpe_model(vocab: Mapping[str, int], merges: Sequence[Any], *, byte_level: bool) -> dict[str, Any]:
+    """Return the model of GPT-2's tokenizer, or of GPT-1's, as the JSON of the library."""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None if byte_level else UNKNOWN,
+        "continuing_subword_prefix": "" if byte_level else None,
+        "end_of_word_suffix": "" if byte_level else WORD_END,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": vocab,
+        "merges": merges,
+    }
 
 
 def gpt1_content(
     vocab: Mapping[str, int], merges: Sequence[Any], content: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the JSON of transformers' OpenAIGPTTokenizer."""
-    own = {"unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": "</w>"}
     steps = {
         "normalizer": wordpiece.bert_normalizer(wordpiece.RULES),
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": {"type": "BPEDecoder", "suffix": "</w>"},
+        "decoder": {"type": "BPEDecoder", "suffix": WORD_END},
     }
-    return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": _bpe(vocab, merges, own)}
+    model = bpe_model(vocab, merges, byte_level=False)
+    return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": model}
 
 
 def _bert_content(vocab: Mapping[str, int], folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
