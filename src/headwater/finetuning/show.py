@@ -10,6 +10,7 @@ from headwater import shipped
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.prepare import load_tokenizer
 from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.model.pooled import sequences_of
 from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.rows.row import Raw
 from headwater.model import load_config
@@ -21,14 +22,15 @@ def show_examples(
     """Return the first `count` rows as sequences: [{row, label, cut, sequences: [{text, tokens, ids}]}]."""
     model = shipped.resolve(model)
     extended = load_tokenizer(model, tokenizer).with_task_tokens()
-    context = load_config(model).context
+    shape = load_config(model)
+    reading = sequences_of(config.recipe, extended, shape)
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
     _, rows = read_table(
         train, config.task, config.columns, need_label=False, limit=count, encoding=config.encoding
     )
     for row in map(Raw.composed, rows) if config.compose else rows:
-        encoded = encode([row], config.task, extended, context)
+        encoded = encode([row], config.task, extended, shape.context, **reading)
         sequences = []
         for number in range(len(encoded.lengths)):
             ids = encoded.sequence(number)

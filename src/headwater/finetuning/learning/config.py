@@ -2,7 +2,8 @@
 
 GPT-1 (Radford et al. 2018), sections 3.2 and 4.1: λ 0.5, learning rate 6.25e-5 (`peak_rate` for other widths),
 batch 32, 3 epochs, warm-up over 0.2 % of the updates, then linear to 0; Adam, decay and clipping as in the
-authors' code. A base's own record replaces rate and epochs (`ModelConfig.transfer_rate`).
+authors' code. A base's own record replaces rate and epochs (`ModelConfig.transfer_rate`). The recipe lp-ft
+(`start`) has values of its own, decided here.
 The ablations of section 5 are keys: `lambda_lm` 0, `from_scratch`, `transfer_layers`; the LSTM is
 another base.
 """
@@ -38,6 +39,8 @@ PAPER_EPOCHS, SMALL_EPOCHS, SMALL_UPDATES, FEWEST_UPDATES = 3, 8, 450, 60
 # Learning rate of a head over a frozen base, which has no trained weights to preserve. Decided here.
 FROZEN_RATE = 1e-3
 _LAMBDA_LM = 0.5
+# Of the recipe lp-ft: the rate, the epochs for few rows and the rows above which they are fewer, the warm-up.
+LP_FT_RATE, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_WARMUP = 1e-4, 10, 1_500, 0.1
 
 
 class FinetuneConfig(Config):
@@ -48,6 +51,8 @@ class FinetuneConfig(Config):
 
     inline: ClassVar[str] = "training"
 
+    recipe: Literal["gpt1", "lp-ft"] = "gpt1"
+    """gpt1: the paper's. lp-ft: begin with logistic regression on the base's features, then tune all weights."""
     task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None
@@ -126,6 +131,14 @@ class FinetuneConfig(Config):
     def _fits(self) -> Self:
         if self.target is not None and (self.target == "answer") != (self.task == "choice"):
             raise ValueError(f"target {self.target!r} is not a target of task {self.task!r}")
+        if self.recipe == "lp-ft":
+            others = {
+                "freeze": self.freeze,
+                "from_scratch": self.from_scratch,
+                "choices": self.task == "choice",
+            }
+            if unfit := [name for name, given in others.items() if given]:
+                raise ValueError(f"recipe = lp-ft does not fit {unfit[0]}: leave one of them out")
         if self.task_model != POOLING and not self.freeze:
             raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
@@ -146,6 +159,9 @@ class FinetuneConfig(Config):
 
     def epochs_for(self, examples: int, base: ModelConfig | None = None) -> float:
         """Return the epochs for a number of training examples: the base's, else the paper's or more for few."""
+        if self.recipe == "lp-ft":
+            few = LP_FT_EPOCHS * LP_FT_ROWS / max(examples, LP_FT_ROWS)
+            return self.epochs or max(PAPER_EPOCHS, round(few))
         own = None if base is None else base.transfer_epochs
         return self.epochs or own or default_epochs(examples, self.training.batch_size)
 
@@ -157,15 +173,19 @@ class FinetuneConfig(Config):
         changes: dict[str, Any] = {
             "steps": steps,
             "learning_rate": rate,
-            "warmup_steps": self.training.warmup_steps or self.warmup * steps,
+            "warmup_steps": self.training.warmup_steps or max(self.warmup, self._least_warmup) * steps,
         }
         if self.freeze:  # the head is too small to gain from bfloat16
             changes["precision"] = "fp32"
         return self.model_copy(
             update={"steps": steps, "learning_rate": rate, "training": self.training.model_copy(update=changes)}
             # A frozen base has no language-model loss.
-            | ({"lambda_lm": 0.0} if self.freeze else {})
+            | ({"lambda_lm": 0.0} if self.freeze or self.recipe == "lp-ft" else {})
         )
+
+    @property
+    def _least_warmup(self) -> float:
+        return LP_FT_WARMUP if self.recipe == "lp-ft" else 0.0
 
     def peak_rate(self, base: ModelConfig) -> float:
         """Return the user's learning rate, else the default of the base."""
@@ -173,6 +193,8 @@ class FinetuneConfig(Config):
 
     def default_rate(self, base: ModelConfig) -> float:
         """Return FROZEN_RATE for a frozen base, else the base's own rate, else that of its width."""
+        if self.recipe == "lp-ft":
+            return LP_FT_RATE
         return FROZEN_RATE if self.freeze else (base.transfer_rate or transfer_rate(base.width))
 
     def rate_reason(self, base: ModelConfig) -> str:
@@ -181,6 +203,8 @@ class FinetuneConfig(Config):
             return "the best of the search on the validation rows"
         if self.learning_rate is not None:
             return "as configured"
+        if self.recipe == "lp-ft":
+            return "of the recipe lp-ft"
         if self.freeze:
             return "for a frozen base"
         if base.transfer_rate is None:

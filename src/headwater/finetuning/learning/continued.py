@@ -14,6 +14,7 @@ from headwater.errors import MismatchError, counted
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, no_head
+from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.rows.labels import Labels, listed
 from headwater.finetuning.rows.row import Raw
 from headwater.finetuning.rows.seen import Seen
@@ -42,6 +43,7 @@ def check_start(start: FineTuned, config: FinetuneConfig, name: Path | str) -> N
         "freeze": (reader is not None, config.freeze),
         "task_model": (reader or "pooling", config.task_model),
         "compose": (start.compose, config.compose),
+        "recipe": ("lp-ft" if isinstance(start.model, PooledModel) else "gpt1", config.recipe),
     }
     for key, (there, now) in kinds.items():
         if there != now:

@@ -21,6 +21,7 @@ from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode, truncation
+from headwater.finetuning.model.pooled import sequences_of
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.read import read_table
@@ -100,6 +101,7 @@ class Prepared:
             self.parts.labels.outputs,
             dropout=config.classifier_dropout,
             frozen=config.task_model if config.freeze else None,
+            pooled=config.recipe == "lp-ft",
             seed=_seeds(config.training.seed)[1],
         )
         if self.start is not None:
@@ -197,6 +199,7 @@ def prepare(
             model.config.context,
             targets=parts.targets[part],
             name=parts.names[part],
+            **sequences_of(config.recipe, tokenizer, model.config),
         )
         for part, rows in parts.rows.items()
     }

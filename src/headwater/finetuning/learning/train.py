@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.prepare import Prepared
+from headwater.finetuning.learning.start import Start, fit_probe
 from headwater.finetuning.model.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.head import TaskModel, l3
 from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.results.metrics import measure_classes, measure_labels, measure_scores
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MetricName
@@ -38,7 +41,7 @@ _FEWEST_MEASUREMENTS = 3
 class TrainingOutcome:
     """The result of training: the best state, its step, and the curve.
 
-    probabilities: (validation rows, outputs), in float32 as every later prediction.
+    probabilities: (validation rows, outputs), in float32 as every later prediction. start: of the recipe lp-ft.
     """
 
     fine_tuned: FineTuned
@@ -48,6 +51,7 @@ class TrainingOutcome:
     steps: int
     curve: list[dict[str, Any]]
     probabilities: npt.NDArray[np.float32]
+    start: Start | None = None
 
     def best_entry(self) -> dict[str, Any]:
         """Return the curve's entry of the best state."""
@@ -80,7 +84,15 @@ def train_task(
     if isinstance(model, FrozenTaskModel):
         prepared.store_outputs(model, outputs or out, progress)
     train, validation = prepared.encoded["train"], prepared.encoded["validation"]
+    probe: Start | None = None
+    if isinstance(model, PooledModel) and prepared.start is None:
+        progress.note("logistic regression on the base's features begins the head")
+        weights = _weights(config, train, labels, prepared.weights)
+        probe = fit_probe(model, train, labels, weights, config.training.seed)
     trainer, source = build_trainer(config, model, train, labels, prepared.weights)
+    masters = trainer.optimizer.masters
+    untuned = None if probe is None else _measure_start(fine_tuned, train, validation)
+    kept = [] if probe is None else [weight.detach().clone() for weight in masters]
 
     def validate() -> Measurement:
         values, loss = model.predict(validation, labels)
@@ -107,14 +119,40 @@ def train_task(
     run.restore_best()
     model.eval()
     assert run.best is not None
+    best_step = int(run.best["step"])
+    curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
+    if probe is not None and untuned is not None:
+        value, tuned = untuned[metric]["value"], run.best["rank"]
+        probe = replace(probe, kept=(value, -untuned["validation_loss"]) >= tuple(tuned))
+        if probe.kept:
+            best_step = 0
+            with torch.no_grad():
+                torch._foreach_copy_(masters, kept)
+            trainer.optimizer.copy_to_model()
+        then = "no epoch improves on it" if probe.kept else f"then all weights tuned: {metric} {tuned[0]:.3f}"
+        progress.note(f"start: {probe}, {metric} {value:.3f}; {then}, on the validation rows")
+        curve = [untuned, *curve]
     trainer.end_training()
     best = fine_tuned.probabilities(validation)
-    curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
     for entry in curve:  # intervals, which cost more than values, of the best state alone
-        if entry["step"] == run.best["step"]:
+        if entry["step"] == best_step:
             entry |= measure_probabilities(fine_tuned, validation.targets, best)
     rate = config.training.learning_rate
-    return TrainingOutcome(fine_tuned, metric, rate, run.best["step"], config.training.steps, curve, best)
+    return TrainingOutcome(fine_tuned, metric, rate, best_step, config.training.steps, curve, best, probe)
+
+
+def _measure_start(fine_tuned: FineTuned, train: Encoded, validation: Encoded) -> dict[str, Any]:
+    """Return the curve's entry of the state before the first update."""
+    model, labels = fine_tuned.model, fine_tuned.labels
+    outputs, loss = model.predict(validation, labels)
+    figures = measure_probabilities(fine_tuned, validation.targets, outputs, intervals=False)
+    return {
+        "step": 0,
+        "validation_loss": loss,
+        **figures,
+        "training_loss": model.predict(train, labels)[1],
+        "epoch": 0,
+    }
 
 
 def build_trainer(

@@ -21,6 +21,7 @@ from headwater.errors import UsageError
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.model.sequence import CLASSES, SequenceModel
 from headwater.model import save_model
 from headwater.reading import read_json
@@ -57,6 +58,7 @@ def _class_of(fine_tuned: FineTuned, source: Path) -> str:
         fine_tuned.task == "similarity": "it adds the outputs of both orders of the two texts",
         fine_tuned.task == "choice": "it compares one sequence for each answer",
         kind not in CLASSES: f"transformers has no architecture for it ({kind})",
+        isinstance(fine_tuned.model, PooledModel): "its head reads the mean over the tokens (recipe = lp-ft)",
     }
     if True in reasons:
         raise UsageError(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from headwater.errors import FolderError, UsageError
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode
+from headwater.finetuning.model.pooled import Pooled, PooledModel, text_template
 from headwater.finetuning.model.sequence import (
     SequenceModel,
     class_of,
@@ -105,8 +106,13 @@ class FineTuned:
         if labels is not None:
             rows = list(rows)
             targets = labels.targets(rows, name)
+        apart = isinstance(self.model, PooledModel)
         template = self.templates and self.templates[self.task != "classify"]
-        return encode(rows, self.task, self.tokenizer, context, targets=targets, name=name, template=template)
+        if isinstance(self.model, PooledModel):
+            template = self.model.template
+        return encode(
+            rows, self.task, self.tokenizer, context, targets=targets, name=name, template=template, apart=apart
+        )
 
     def for_task(self, task: TaskName) -> FineTuned:
         """Return this for one text or for two, whose order counts: a classifier of transformers reads either.
@@ -189,6 +195,8 @@ class FineTuned:
             if isinstance(self.model, FrozenTaskModel)
             else {"templates": self.templates, "padding": self.model.padding}
             if isinstance(self.model, SequenceModel)
+            else {"pooled": self.model.pooled}
+            if isinstance(self.model, PooledModel)
             else {}
         )
 
@@ -216,6 +224,7 @@ class FineTuned:
         labels = parse_part(_Meaning, {"labels": described["labels"]}, folder / TASK_FILE).labels
         keys = {"task": described["task"], "target": labels.target, "keep_head": True}
         keys |= {"compose": described.get("compose") is True}
+        keys |= {"recipe": "lp-ft"} if "pooled" in described else {}
         if described.get("frozen") is True:
             keys |= {"freeze": True, "task_model": described.get("task_model", "pooling")}
         return keys
@@ -266,8 +275,18 @@ class FineTuned:
         else:
             frozen = described.get("task_model", "pooling") if described.get("frozen") is True else None
             model = build_task_model(
-                language_model, tokenizer, described["task"], labels.outputs, dropout=dropout, frozen=frozen
+                language_model,
+                tokenizer,
+                described["task"],
+                labels.outputs,
+                dropout=dropout,
+                frozen=frozen,
+                pooled="pooled" in described,
             )
+            if isinstance(model, PooledModel):
+                if described["pooled"] not in get_args(Pooled):
+                    raise FolderError(f"{folder / TASK_FILE} has pooled = {described['pooled']!r:.40}")
+                model.pooled = described["pooled"]
         try:
             model.head.load_state_dict(read_tensors(folder / HEAD_FILE))
         except (OSError, RuntimeError) as error:
@@ -287,9 +306,16 @@ def build_task_model(
     *,
     dropout: float,
     frozen: str | None = None,
+    pooled: bool = False,
     seed: int = 0,
 ) -> TaskModel:
-    """Return the base with an untrained head; `frozen`: the task model over an unchanged base."""
+    """Return the base with an untrained head.
+
+    frozen: the task model over an unchanged base. pooled: whether the head reads one vector a text.
+    """
+    if pooled:
+        template = text_template(tokenizer, base.config)
+        return PooledModel(base, task, outputs, template, dropout=dropout, seed=seed)
     delimiter = tokenizer.task_tokens.delimiter
     if frozen is None:
         return TaskModel(base, task, outputs, dropout=dropout, seed=seed, delimiter=delimiter)

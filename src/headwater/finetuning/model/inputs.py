@@ -41,14 +41,23 @@ class Arranged(NamedTuple):
 
 
 def arrange(
-    task: TaskName, segments: Sequence[Sequence[int]], tokens: TaskTokens | Template, context: int
+    task: TaskName,
+    segments: Sequence[Sequence[int]],
+    tokens: TaskTokens | Template,
+    context: int,
+    *,
+    apart: bool = False,
 ) -> Arranged:
     """Return the sequences of one row from its tokenized segments, none longer than `context`.
 
-    tokens: those that the texts stand between; a model of transformers has its own `Template`.
+    tokens: those that the texts stand between; a model of transformers has its own `Template`. apart: each text is
+    a sequence of its own (`pooled`).
 
     Raises DataError if not even a shortened row fits, as when an answer alone fills the context.
     """
+    if apart:
+        alone = [arrange("classify", [text], tokens, context) for text in segments]
+        return Arranged([one.sequences[0] for one in alone], sum(one.cut for one in alone))
     if task == "choice":
         return _arrange_answers(segments[0], segments[1], segments[2:], tokens, context)
     before, between, after = _around(tokens)
@@ -165,10 +174,11 @@ def encode(
     targets: npt.NDArray[np.float64] | None = None,
     name: str = "",
     template: Template | None = None,
+    apart: bool = False,
 ) -> Encoded:
     """Tokenize and arrange rows for a model with this context; `targets` are theirs, by default unknown.
 
-    template: what stands around the texts in place of the tokenizer's task tokens.
+    template: what stands around the texts in place of the tokenizer's task tokens. apart: as in `arrange`.
 
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
@@ -184,7 +194,7 @@ def encode(
         for row in chunk:
             segments = [next(encoded) for _ in row.segments]
             try:
-                arranged = arrange(task, segments, tokens, context)
+                arranged = arrange(task, segments, tokens, context, apart=apart)
             except DataError as error:
                 raise _in_row(error, row, name) from None
             cut.append(arranged.cut)

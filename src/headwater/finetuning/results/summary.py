@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,8 @@ def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
         "count": len(validation),
         "selected_on_validation": len(outcome.curve) > 1,
     }
+    if outcome.start is not None:
+        summary["start"] = asdict(outcome.start)
     if labels.target in ("labels", "class", "answer"):
         summary["accuracy"] = best["accuracy"]["value"]
         summary["accuracy_interval"] = best["accuracy"]["interval"]

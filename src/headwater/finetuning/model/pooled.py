@@ -1,0 +1,97 @@
+"""A head over one vector a text: the mean over its tokens, or the last one. Two texts are read apart.
+
+The vector of two texts u and v, of length 1 each, is [u, v, |u − v|, u · v] (InferSent, Conneau et al. 2017). The
+texts have no task tokens around them: a GPT reads them alone, BERT between `[CLS]` and `[SEP]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headwater.finetuning.model.batches import Batch, inference_batches
+from headwater.finetuning.model.head import TaskModel
+from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.rows.row import TaskName
+from headwater.tokenizer import Template, Tokenizer
+
+if TYPE_CHECKING:
+    from headwater.model import Model, ModelConfig
+
+Pooled = Literal["mean", "last"]
+
+
+def text_template(tokenizer: Tokenizer, config: ModelConfig) -> Template:
+    """Return what stands around a text that a model reads alone."""
+    before, after = tokenizer.frame if config.is_masked else ([], [])
+    return Template(tuple(before), (), tuple(after))
+
+
+def sequences_of(recipe: str, tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
+    """Return the arguments of `inputs.encode` for a recipe; none for the paper's."""
+    return {"template": text_template(tokenizer, config), "apart": True} if recipe == "lp-ft" else {}
+
+
+class PooledModel(TaskModel):
+    """A language model and a linear layer over `features`."""
+
+    def __init__(
+        self,
+        model: Model,
+        task: TaskName,
+        outputs: int,
+        template: Template,
+        *,
+        pooled: Pooled = "mean",
+        dropout: float = 0.1,
+        seed: int = 0,
+    ) -> None:
+        width = model.config.output_width * (1 if task == "classify" else 4)
+        head = nn.utils.skip_init(nn.Linear, width, outputs)
+        super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
+        self.template, self.pooled = template, pooled
+
+    def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """Return the vector of each text: (sequences, time, width) -> (sequences, width)."""
+        if self.pooled == "last":
+            return super().summary(hidden, batch)
+        real = torch.arange(hidden.shape[1], device=hidden.device) <= batch.extract[:, None]
+        return (hidden * real[:, :, None]).sum(dim=1) / (batch.extract + 1)[:, None]
+
+    def features(self, vectors: Tensor) -> Tensor:
+        """Return what the head reads: (sequences, width) -> (examples, features) float32."""
+        vectors = vectors.float()
+        if self.task == "classify":
+            return vectors
+        u, v = functional.normalize(vectors[0::2], dim=1), functional.normalize(vectors[1::2], dim=1)
+        return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+
+    def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
+        """(sequences, width) -> (examples, outputs) float32."""
+        features = self.features(pooled)
+        if self.training and self.dropout:
+            features = functional.dropout(features, self.dropout)
+        return functional.linear(features, self.head.weight.float(), self.head.bias.float())
+
+    def continue_from(self, start: TaskModel) -> None:
+        """See `TaskModel`; both read the same vector of a text."""
+        super().continue_from(start)
+        assert isinstance(start, PooledModel)
+        self.pooled = start.pooled
+
+    @torch.no_grad()
+    def all_features(self, encoded: Encoded) -> npt.NDArray[np.float32]:
+        """Return the features of all examples, (examples, features), without dropout."""
+        found = np.empty((len(encoded), self.head.in_features), np.float32)
+        training = self.training
+        self.eval()
+        for chosen, batch in inference_batches(encoded, np.zeros((len(encoded), 1), np.float32)):
+            moved = batch.to(self.head.weight.device)
+            found[chosen] = self.features(self.summary(self.read(moved), moved)).cpu().numpy()
+        self.train(training)
+        return found
