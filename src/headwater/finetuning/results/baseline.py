@@ -50,7 +50,10 @@ FEATURE_SETS: dict[TaskName, dict[tuple[str, ...], str]] = {
     },
 }
 FEATURE_SETS["similarity"] = FEATURE_SETS["entail"]
-ADVICE = "try more rows, more epochs, another learning rate or a larger model, or use the baseline"
+ADVICE = (
+    "try more rows, --set recipe=lp-ft, for English the encoder minilm (headwater fetch minilm), more epochs or "
+    "another learning rate, or use the baseline"
+)
 # With more characters a text, rows or n-grams the baseline would take minutes.
 CHARACTERS, BASELINE_ROWS, FEATURES = 2_000, 20_000, 50_000
 # The inverse strengths of the regularisation; the rows and the folds of the cross-validation.

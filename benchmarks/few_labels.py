@@ -1,0 +1,217 @@
+"""Learn from few labels, and compare with scikit-learn on TF-IDF and on a sentence encoder, and with SetFit.
+
+    python benchmarks/few_labels.py --data $HEADWATER_DATA --sets sst2 korean --per-class 8 64 --seeds 1 2 3
+    python benchmarks/few_labels.py --data $HEADWATER_DATA --sets sst2 --setfit /path/of/its/environment/bin/python
+
+Every side learns from the same rows, drawn by the seed, and is measured on the same test rows: accuracy, or
+Pearson's correlation for STS-B. The encoder is minilm, for Korean gpt2-mini-ko. `lp-ft` and `gpt1` are Headwater's
+recipes; `probe` is logistic regression (ridge regression for STS-B) on `lm.embed`, its strength chosen by
+cross-validation; `tfidf` the same on TF-IDF of words and character n-grams. SetFit runs at its defaults in an
+environment of its own (`pip install setfit 'transformers<5'`), for one text only. A line of JSON is printed for
+each result, then a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import headwater as hw
+
+SETS = ("sst2", "clinc150", "snli", "stsb", "korean")
+METHODS = ("tfidf", "probe", "lp-ft", "gpt1", "setfit")
+LEVELS = 6  # STS-B's scores, in place of classes
+Rows = list[tuple[tuple[str, ...], Any]]
+# SNLI's labels in the two files.
+_SNLI_TRAIN, _SNLI_TEST = (
+    {"3": "entails", "1": "neutral", "2": "denies"},
+    {"0": "entails", "1": "neutral", "2": "denies"},
+)
+_SETFIT = """
+import json, sys
+from datasets import Dataset
+from setfit import SetFitModel, Trainer, TrainingArguments
+given = json.load(open(sys.argv[1]))
+names = sorted(set(given["labels"]))
+model = SetFitModel.from_pretrained(given["encoder"])
+rows = Dataset.from_dict({"text": given["texts"], "label": [names.index(one) for one in given["labels"]]})
+Trainer(model=model, args=TrainingArguments(report_to="none", seed=given["seed"]), train_dataset=rows).train()
+json.dump([names[int(one)] for one in model.predict(given["test"])], open(sys.argv[2], "w"))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
+    parser.add_argument("--per-class", nargs="+", type=int, default=[8, 64, 500])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS[:4])
+    parser.add_argument("--test", type=int, default=1_000, help="test rows")
+    parser.add_argument("--setfit", help="python of an environment with setfit")
+    given = parser.parse_args()
+    methods = [*given.methods, *(["setfit"] if given.setfit and "setfit" not in given.methods else [])]
+    found: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name in given.sets:
+        train, test = read(name, given.data)
+        for per_class in given.per_class:
+            for seed in given.seeds:
+                rows = sample(train, per_class, seed, is_score=name == "stsb")
+                asked = [test[n] for n in np.random.default_rng(0).permutation(len(test))[: given.test]]
+                for method in methods:
+                    if method == "setfit" and len(rows[0][0]) > 1:
+                        continue
+                    started = time.perf_counter()
+                    value = measure(method, name, rows, asked, seed, given.setfit)
+                    found[name, per_class][method].append(value)
+                    line = {"set": name, "per_class": per_class, "rows": len(rows), "seed": seed, "method": method}
+                    print(
+                        json.dumps({**line, "value": value, "seconds": time.perf_counter() - started}), flush=True
+                    )
+    print(f"\n| set | a class | {' | '.join(methods)} |\n|---|---|{'---|' * len(methods)}")
+    for (name, per_class), values in found.items():
+        cells = [f"{statistics.mean(values[one]):.3f}" if values[one] else "–" for one in methods]
+        print(f"| {name} | {per_class} | {' | '.join(cells)} |")
+
+
+def read(name: str, data: Path) -> tuple[Rows, Rows]:
+    """Return the training and the test rows of a set."""
+    folder = data / "finetune"
+    if name == "sst2":
+        files = [folder / "sst2" / "sentences" / f"{part}.tsv" for part in ("train", "test")]
+        train, test = ([((text,), label) for text, label in _cells(file)] for file in files)
+    elif name == "clinc150":
+        content = json.loads((folder / "clinc150" / "data_small.json").read_text(encoding="utf-8"))
+        train, test = ([((text,), label) for text, label in content[part]] for part in ("train", "test"))
+    elif name == "snli":
+        cells = _cells(folder / "snli" / "train_subset.csv")
+        train = [((row[2], row[3]), _SNLI_TRAIN[row[0]]) for row in cells]
+        test = [((row[0], row[1]), _SNLI_TEST[row[2]]) for row in _cells(folder / "snli" / "test.tsv")[1:]]
+    elif name == "stsb":
+        files = [folder / "stsb" / "original" / f"sts-{part}.tsv" for part in ("train", "test")]
+        train, test = ([((row[5], row[6]), float(row[4])) for row in _cells(file)] for file in files)
+    else:
+        train, test = _korean(data / "train-text" / "korean" / "nsmc_reviews.txt")
+    return train, test
+
+
+def _cells(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def _korean(path: Path) -> tuple[Rows, Rows]:
+    """Label reviews by words that are then removed, as docs/tutorials/korean.md does."""
+    good, bad = "최고|감동|강추", "최악|쓰레기|노잼"
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 12]
+    labelled = {
+        re.sub(f"{good}|{bad}", "", one): bool(re.search(good, one))
+        for one in lines
+        if re.search(f"{good}|{bad}", one)
+    }
+    rows: Rows = [((text,), "good" if label else "bad") for text, label in labelled.items()]
+    rows = [rows[n] for n in np.random.default_rng(0).permutation(len(rows))]
+    sides = [[row for row in rows if row[1] == label] for label in ("good", "bad")]
+    return [row for side in sides for row in side[500:]], [row for side in sides for row in side[:500]]
+
+
+def sample(rows: Rows, per_class: int, seed: int, *, is_score: bool) -> Rows:
+    """Draw rows of each class; of scores as many as six classes would have."""
+    order = [rows[n] for n in np.random.default_rng(seed).permutation(len(rows))]
+    if is_score:
+        return order[: LEVELS * per_class]
+    counts: dict[Any, int] = defaultdict(int)
+    chosen = []
+    for row in order:
+        counts[row[1]] += 1
+        if counts[row[1]] <= per_class:
+            chosen.append(row)
+    return chosen
+
+
+def measure(method: str, name: str, rows: Rows, test: Rows, seed: int, python: str | None) -> float:
+    """Return the accuracy, or the correlation, of a method on the test rows."""
+    base = "gpt2-mini-ko" if name == "korean" else "minilm"
+    labels, truth = [label for _, label in rows], [label for _, label in test]
+    if method in ("lp-ft", "gpt1"):
+        kind: Any = hw.Similarity if name == "stsb" else hw.Entailment if name == "snli" else hw.Classifier
+        model = kind(base=base, recipe=method, seed=seed).fit(_texts(rows), labels)
+        return float(model.score(_texts(test), truth))
+    if method == "setfit":
+        decided = _setfit(rows, test, seed, str(python), base)
+        return float(np.mean([one == other for one, other in zip(decided, truth, strict=True)]))
+    one, other = (_tfidf if method == "tfidf" else _embedded(base))(rows, test)
+    return _linear(one, labels, other, truth, is_score=name == "stsb")
+
+
+def _texts(rows: Rows) -> list[Any]:
+    return [texts[0] if len(texts) == 1 else texts for texts, _ in rows]
+
+
+def _tfidf(rows: Rows, test: Rows) -> tuple[Any, Any]:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_union
+
+    vectors = make_union(
+        TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True),
+        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True),
+    )
+    one = vectors.fit_transform([" ".join(texts) for texts, _ in rows])
+    return one, vectors.transform([" ".join(texts) for texts, _ in test])
+
+
+def _embedded(base: str) -> Callable[[Rows, Rows], tuple[Any, Any]]:
+    def features(rows: Rows) -> Any:
+        lm = hw.load(base)
+        vectors = [
+            lm.embed([texts[place] for texts, _ in rows], normalize=True) for place in range(len(rows[0][0]))
+        ]
+        if len(vectors) == 1:
+            return vectors[0]
+        u, v = vectors
+        return np.concatenate([u, v, np.abs(u - v), u * v], axis=1)
+
+    return lambda rows, test: (features(rows), features(test))
+
+
+def _linear(one: Any, labels: list[Any], other: Any, truth: list[Any], *, is_score: bool) -> float:
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.model_selection import GridSearchCV
+
+    strengths = (0.1, 1.0, 10.0, 100.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if is_score:
+            model = GridSearchCV(Ridge(), {"alpha": [1 / one for one in strengths]}, cv=3).fit(one, labels)
+            return float(np.corrcoef(model.predict(other), truth)[0, 1])
+        model = GridSearchCV(LogisticRegression(max_iter=500), {"C": strengths}, cv=3).fit(one, labels)
+    return float(model.score(other, truth))
+
+
+def _setfit(rows: Rows, test: Rows, seed: int, python: str, base: str) -> list[str]:
+    from headwater import shipped
+
+    with tempfile.TemporaryDirectory() as folder:
+        given, out = Path(folder, "given.json"), Path(folder, "out.json")
+        content = {"texts": _texts(rows), "labels": [label for _, label in rows], "test": _texts(test)}
+        given.write_text(
+            json.dumps({**content, "seed": seed, "encoder": str(shipped.resolve(base))}), encoding="utf-8"
+        )
+        subprocess.run([python, "-c", _SETFIT, str(given), str(out)], check=True, capture_output=True)
+        decided: list[str] = json.loads(out.read_text(encoding="utf-8"))
+        return decided
+
+
+if __name__ == "__main__":
+    main()
