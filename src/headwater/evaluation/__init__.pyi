@@ -19,7 +19,6 @@ from .questions import read_questions
 from .request_encoder import ContinuationRequest, RequestEncoder
 from .results import Result, Results, read_examples
 from .run import run_task
-from .tab_lines import tab_separated
 from .tasks import TASKS, VERSION
 
 __all__ = [
@@ -51,6 +50,5 @@ __all__ = [
     "read_questions",
     "run_task",
     "select",
-    "tab_separated",
     "text_of",
 ]

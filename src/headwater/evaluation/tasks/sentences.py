@@ -9,14 +9,14 @@ with the best Matthews correlation on training sentences, and it is stored with 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headwater.errors import DataError
+from headwater.errors import DataError, counted
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import (
@@ -29,13 +29,12 @@ from headwater.evaluation.protocols import (
     TaskRequest,
 )
 from headwater.evaluation.request_encoder import RequestEncoder
-from headwater.evaluation.tab_lines import tab_separated
 from headwater.finetuning import confusion_matrix, matthews
 from headwater.reading import read_text
 
 _LABELS = ("negative", "positive")  # in the order of SST-2's labels
 _TUNED_ON = 2_000  # training sentences, enough to choose one threshold
-_read_cola = tab_separated(("sentence",), "label", header=("source", "label", "star", "sentence"))
+_COLA = ("source", "label", "star", "sentence")  # its columns, which have no header
 
 
 class Sentiment(ChoiceTask):
@@ -65,14 +64,12 @@ class Sentiment(ChoiceTask):
         header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
         text = "text_a" if "text_a" in header else "sentence"
         named = {text, "label"} <= set(header)
-        rows = tab_separated((text,), "label", header=None if named else ("sentence", "label"))
+        rows = _rows(path, header if named else (text, "label"), skipped=int(named))
         return [
             Example(
-                str(row.row),
-                {"sentence": row.segments[0].strip(), "label": _label(row.label, str(path))},
-                text=row.segments[0],
+                str(number), {"sentence": row[text].strip(), "label": _label(row["label"], path)}, text=row[text]
             )
-            for row in rows(path)
+            for number, row in enumerate(rows, start=1)
         ]
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
@@ -112,10 +109,11 @@ class Acceptability(Task):
         in_parts = files["test"].name == "in_domain_dev.tsv"
         for role in ("test", "more", "train") if in_parts else ("test", "train"):
             if role in files:
-                for row in islice(_read_cola(files[role]), _TUNED_ON if role == "train" else None):
-                    label = _label(row.label, str(files[role]))
-                    content = {"sentence": row.segments[0], "label": label, "tuned": role == "train"}
-                    examples.append(Example(f"{role} {row.row}", content, text=row.segments[0]))
+                rows = islice(_rows(files[role], _COLA), _TUNED_ON if role == "train" else None)
+                for number, row in enumerate(rows, start=1):
+                    label = _label(row["label"], files[role])
+                    content = {"sentence": row["sentence"], "label": label, "tuned": role == "train"}
+                    examples.append(Example(f"{role} {number}", content, text=row["sentence"]))
         return examples
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
@@ -180,8 +178,21 @@ def best_threshold(scored: Sequence[tuple[float, int]]) -> tuple[float, float]:
     return float(value + (above[0] if len(above) else value)) / 2, float(correlation)
 
 
-def _label(value: Any, path: str) -> int:
-    if str(value) not in {"0", "1"}:
+def _rows(path: Path, columns: Sequence[str], skipped: int = 0) -> Iterator[dict[str, str]]:
+    """Yield the rows of a file with literal tabs, after `skipped` lines; raise DataError for a short one."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        records = (stripped.split("\t") for line in lines if (stripped := line.rstrip("\r\n")))
+        for number, record in enumerate(islice(records, skipped, None), start=1):
+            if len(record) < len(columns):
+                raise DataError(
+                    f"{path} row {number:,} has {counted(len(record), 'field')}",
+                    expected=f"{len(columns)} or more",
+                )
+            yield dict(zip(columns, record, strict=False))
+
+
+def _label(value: str, path: Path) -> int:
+    if value not in {"0", "1"}:
         raise DataError(f"{path} has the label {value!r}", expected="0 or 1")
     return int(value)
 
