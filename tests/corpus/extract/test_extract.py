@@ -110,6 +110,18 @@ def test_bodies_are_unpacked_once_as_their_headers_declare(tmp_path: Path) -> No
     assert notes[1].endswith("1 page left out, as the encoding br is not supported")
 
 
+def test_a_text_that_begins_with_a_number_is_not_chunked(tmp_path: Path) -> None:
+    """Crawlers that join the chunks keep the header; `12` is then the first line of a text, not a size."""
+    texts = [b"2024\r\nwas a good year.", b"12\r\nfeet of snow fell, and no bus came.", b"a\r\nfine day"]
+    cut = [b"fff\r\n<p>half a page", b"3\r\none\r\n5\r\ntw"]
+    extra = "Transfer-Encoding: chunked\r\n"
+    path = tmp_path / "a.warc"
+    path.write_bytes(
+        b"".join(warc_record(f"http://a.org/{i}", body, extra=extra) for i, body in enumerate([*texts, *cut]))
+    )
+    assert [found.data for found in read_pages(path, [])] == [*texts, b"<p>half a page", b"onetw"]
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_members_of_a_packed_body_may_arrive_in_any_pieces(size: int) -> None:
     packed = b"".join(map(gzip.compress, [b"one ", b"", b"two"])) + b"\x1fno member"

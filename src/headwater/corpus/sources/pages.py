@@ -159,12 +159,21 @@ def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | str:
 
 
 def _joined(data: bytes) -> bytes:
-    """Join the chunks of a body (RFC 9112, section 7.1); return one that the archive joined unchanged."""
+    """Join the chunks of a body (RFC 9112, section 7.1); return one that the archive joined unchanged.
+
+    A text may begin with a number: chunks end with a line end, and one that is cut short is one of several, or
+    begins as a page or gzip does.
+    """
     pieces: list[bytes] = []
     start = 0
     while (head := _CHUNK_SIZE.match(data, start)) and (size := int(head[1], 16)):
-        pieces.append(data[head.end() : head.end() + size])
-        start = head.end() + size + len(b"\r\n")
+        piece = data[head.end() : head.end() + size]
+        start = head.end() + size
+        is_cut = len(piece) < size and not pieces and not piece.lstrip().startswith((b"<", b"\x1f\x8b"))
+        if is_cut or data[start : start + 2] not in (b"\r\n", b"\r", b""):
+            return data
+        pieces.append(piece)
+        start += len(b"\r\n")
     return b"".join(pieces) or data
 
 
