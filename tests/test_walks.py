@@ -1,10 +1,12 @@
 """How many files of the package a reader opens to follow one value, from where it comes in to where it goes out.
 
-The walk is repeated before it is measured, so that caches are filled and nothing is imported or opened any more.
+The walk is repeated before it is measured, so that caches are filled and nothing is imported or opened any more;
+a cold walk is not: it has every file from the command to the result.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import sys
@@ -20,6 +22,7 @@ import numpy as np
 import pytest
 
 import headwater as hw
+from headwater.corpus import build_corpus, extract_page, read_pages
 from headwater.finetuning import ExampleSampler, Raw
 from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.rows.columns import Columns
@@ -145,3 +148,22 @@ def test_a_row_of_a_csv_file_walks_through_11_files(walk: Walk, folder: Path, tm
     for _ in range(REPEATED + 1):
         learn_rows()
     assert len(walk.files) <= 11, list(walk.files)
+
+
+def test_a_page_of_a_warc_walks_through_16_files_of_corpus(walk: Walk, tmp_path: Path) -> None:
+    """A cold walk, from the call to the Parquet file; 11 more files are configuration, storage and encodings."""
+    pytest.importorskip("fastwarc")
+    pytest.importorskip("resiliparse")
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>" + b"The river runs to the sea. " * 9
+    head = f"WARC/1.0\r\nWARC-Type: response\r\nContent-Type: application/http\r\nContent-Length: {len(page)}\r\n"
+    (tmp_path / "a.warc.gz").write_bytes(gzip.compress(head.encode() + b"\r\n" + page + b"\r\n\r\n"))
+    with walk.measured():
+        build_corpus([tmp_path / "a.warc.gz"], tmp_path / "out")
+        extract_page(*read_pages(tmp_path / "a.warc.gz", []))  # as the extracting process does
+    corpus = [name for name in walk.files if name.startswith("corpus/")]
+    assert len(corpus) <= 16, corpus
+    assert len(walk.files) <= 27, list(walk.files)
+    building = [name.removeprefix("corpus/building/") for name in corpus if "building" in name]
+    assert building[0] == "pipeline.py"
+    order = ["plan.py", "parts.py", "documents.py", "join.py"]
+    assert [name for name in building if name in order] == order, "no later step is called before an earlier one"

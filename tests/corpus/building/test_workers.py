@@ -20,9 +20,8 @@ from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, rea
 from headwater.corpus import workers as engine
 from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.building import plan as sources
-from headwater.corpus.building.parts import TaskRunner
+from headwater.corpus.building.parts import TaskRunner, run_tasks, start_workers
 from headwater.corpus.building.plan import BuildPlan, open_source
-from headwater.corpus.building.run import run_tasks, start_workers
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage import open_folder
 

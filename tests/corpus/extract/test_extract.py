@@ -24,10 +24,9 @@ from headwater.corpus import (
     read_funnel,
     read_pages,
 )
-from headwater.corpus.extract import extractor as extract_module
+from headwater.corpus.extract import page_text as extract_module
 from headwater.corpus.extract.charset import decode
-from headwater.corpus.extract.extractor import MEMORY_BYTES, Extractor
-from headwater.corpus.extract.page_text import tidy
+from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, tidy
 from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
 from headwater.corpus.http_body import BodyDecoder

@@ -17,7 +17,7 @@ from typing import Any
 
 from headwater.corpus.building.plan import BuildTask
 from headwater.corpus.building.recipes import BuildConfig
-from headwater.corpus.extract.extractor import Extractor
+from headwater.corpus.extract.page_text import Extractor
 from headwater.corpus.folder import DOCUMENT_BYTES, Document, make_id, read_shard
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages

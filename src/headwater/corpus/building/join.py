@@ -24,10 +24,10 @@ from headwater.corpus.building.parts import (
     WANTED,
     read_account,
     read_part,
+    write_wanted,
 )
 from headwater.corpus.building.plan import BuildPlan, BuildSource
 from headwater.corpus.building.recipes import BuildConfig
-from headwater.corpus.building.run import write_wanted
 from headwater.corpus.dedup.exact import find_copies
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
 from headwater.corpus.filters.steps import Funnel, Removal

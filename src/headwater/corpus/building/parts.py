@@ -1,4 +1,6 @@
-"""Do one task: read its files, apply the steps of the recipe, and write its output, a part of the corpus.
+"""Do the tasks of a plan: read files, apply the steps of the recipe, and write the output, a part of the corpus.
+
+Tasks run in this process or in several (`run_tasks`); `cluster` runs them on other machines.
 
 A part is a folder with documents (an Arrow stream, which only the join of the parts reads), their fingerprints,
 their band keys and an account. It gets its name when it is complete, so that a killed build resumes.
@@ -23,6 +25,7 @@ from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash, write_shingles
 from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import COLUMNS, GROUP_BYTES, GROUP_DOCUMENTS, Document
+from headwater.corpus.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.errors import HeadwaterError, StorageError
 from headwater.reading import sha256_of
 from headwater.storage import atomic_path, storage_errors
@@ -173,3 +176,74 @@ def write_part_wanted(part: Path) -> None:
 
     with storage_errors(part):
         write_shingles(texts(), part / SHINGLES)
+
+
+def start_workers(plan: BuildPlan, count: int) -> WorkerPool:
+    """Return a pool of `count` processes that do the tasks of `plan`."""
+    return WorkerPool(count, "headwater.corpus.building.parts:_task_handler", str(plan.folder))
+
+
+def run_tasks(plan: BuildPlan, workers: WorkerPool, on_funnel: OnFunnel) -> None:
+    """Do all missing tasks; call `on_funnel` with the funnel of what is done so far.
+
+    Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times, both after the other tasks
+    are done; a failure of storage at once.
+    """
+    missing = plan.missing()
+    total = Funnel()
+    if workers.count == 1 or len(missing) <= 1:
+        failed: HeadwaterError | None = None
+        with TaskRunner(plan) as runner:
+            for number in missing:
+                try:
+                    runner.run(number, lambda funnel: on_funnel(total.joined(funnel)))
+                except StorageError:
+                    raise
+                except HeadwaterError as error:
+                    failed = failed or error
+                    continue
+                total.add(part_funnel(plan.part(number)))
+                on_funnel(total)
+        if failed is not None:
+            raise failed
+        return
+    for funnel in _replies(plan, workers, "do", missing):
+        total.add(funnel)
+        on_funnel(total)
+
+
+def write_wanted(plan: BuildPlan, numbers: list[int], workers: WorkerPool) -> None:
+    """Write the shingles of the documents that WANTED in each of these parts names, next to them."""
+    if workers.count == 1 or len(numbers) <= 1:
+        for number in numbers:
+            write_part_wanted(plan.part(number))
+        return
+    for _ in _replies(plan, workers, "shingle", numbers):
+        pass
+
+
+def _replies(plan: BuildPlan, workers: WorkerPool, job: str, numbers: list[int]) -> Iterator[Any]:
+    try:
+        yield from workers.replies([(job, number) for number in numbers])
+    except WorkerDied as died:
+        files = ", ".join(plan.tasks[died.request[1]].files[:3])
+        raise StorageError(
+            f"the worker that read {files} died {ATTEMPTS} times",
+            repair="See whether memory ran out: with fewer --workers each has more; what is complete is kept",
+        ) from None
+
+
+def _task_handler(folder: str) -> Callable[[tuple[str, int]], Funnel | None]:
+    """Return what a worker process does with a request (job, number of a task)."""
+    plan = BuildPlan.load(Path(folder))
+    runner = TaskRunner(plan)
+
+    def handle(request: tuple[str, int]) -> Funnel | None:
+        job, number = request
+        if job == "shingle":
+            write_part_wanted(plan.part(number))
+            return None
+        runner.run(number)
+        return part_funnel(plan.part(number))
+
+    return handle

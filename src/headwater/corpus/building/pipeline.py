@@ -1,10 +1,10 @@
 """Build a corpus folder from sources: `headwater corpus build`.
 
 A source is `python-docs`, a file, a folder, or another corpus. The build goes through this package in order:
-`plan` divides the sources into tasks, `run` (or `cluster`) does them, each by `documents` (read) and `parts`
-(apply the steps of `recipes`, write), and `join` removes duplicates among all documents, except the first of each,
-and writes the rest as one corpus in the order of the sources and their documents. The result does not depend on
-the number of workers.
+`plan` divides the sources into tasks, `parts` does them (here, or by `cluster` on other machines): it takes what
+`documents` reads, applies the steps of `recipes`, and writes; and `join` removes duplicates among all documents,
+except the first of each, and writes the rest as one corpus in the order of the sources and their documents. The
+result does not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Literal
 
 from headwater.corpus.building.join import PACKAGES, join_parts, read_funnel
-from headwater.corpus.building.parts import altered_parts
+from headwater.corpus.building.parts import altered_parts, run_tasks, start_workers
 from headwater.corpus.building.plan import BUILT_IN, PLAN, BuildPlan, BuildSource, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
-from headwater.corpus.building.run import run_tasks, start_workers
 from headwater.corpus.sources import python_docs
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, counted, resumable
 from headwater.reading import file_at, read_json
