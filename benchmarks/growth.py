@@ -3,8 +3,8 @@
     python benchmarks/growth.py                          # all stages, 10,000 documents or links a unit
     python benchmarks/growth.py near overlap --unit 1000
 
-Each size runs in a process of its own. A line has processor time and peak memory beyond those of a start on one
-item, divided by the number of items, and the last line of a stage compares the largest size with the smallest: a
+Each size runs in a process of its own. A line has processor time and peak memory beyond those of a run on 100
+items, divided by the number of further items, and the last line of a stage compares the largest size with the smallest: a
 ratio of one is linear growth. Documents have about 60 words of a Zipf distribution; one link in 30 is of one host.
 """
 
@@ -24,6 +24,7 @@ from peak import peak_megabytes
 
 WORDS, VOCABULARY = 60, 50_000
 FILES = 5000  # documents in a file
+START = 100  # items of the run whose time and memory are subtracted
 
 
 def texts(count: int) -> Iterator[str]:
@@ -137,12 +138,13 @@ def main() -> None:
         run_one(options.stages[0], Path(options.one))
         return
     for stage in options.stages:
-        start = measure(stage, 1)
+        start = measure(stage, START)
         found = []
         for times in options.times:
             count = times * options.unit
             seconds, megabytes = measure(stage, count)
-            each = (seconds - start[0]) / count * 1e6, max(0.0, megabytes - start[1]) / count * 1e6
+            more = count - START
+            each = (seconds - start[0]) / more * 1e6, max(0.0, megabytes - start[1]) / more * 1e6
             found.append(each)
             say(stage=stage, items=count, microseconds_an_item=round(each[0], 2), bytes_an_item=round(each[1], 1))
         say(stage=stage, last_to_first=round(found[-1][0] / found[0][0], 2))

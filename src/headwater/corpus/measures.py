@@ -19,6 +19,7 @@ TOP = 10
 UNKNOWN = "<UNK>"  # GPT-2, section 3.1: this string occurs 26 times in WebText's 40 billion bytes
 # A column with more distinct values identifies documents instead of grouping them.
 _DISTINCT = 100_000
+_DISTINCT_DOMAINS = 2_000_000  # that are counted
 _DISTINCT_WORDS = 5_000_000  # where the growth curve ends
 
 
@@ -49,13 +50,15 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
                 lengths.append(pyarrow.compute.utf8_length(text).to_numpy())
                 for name in names:
                     _count(counters, name, batch.column(name))
-                domains.update(filter(None, map(domain_name, batch.column("url").to_pylist())))
+                for name in filter(None, map(domain_name, batch.column("url").to_pylist())):
+                    if len(domains) < _DISTINCT_DOMAINS or name in domains:  # the common ones come early
+                        domains[name] += 1
                 for document in text.to_pylist():
                     vocabulary.add(document)
                     unknown += document.count(UNKNOWN)
     every = numpy.concatenate(lengths) if lengths else numpy.zeros(0, dtype=numpy.int32)
     if domains:
-        counters["domain"] = domains
+        counters["domain"] = domains if len(domains) < _DISTINCT_DOMAINS else None
     measured = {
         "documents": len(every),
         "bytes": total_bytes,

@@ -298,16 +298,11 @@ def _document(package: str, module: str, name: str, signature: str, docstring: s
 
 
 def _topics(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield (topic, "", text) of the language reference, a module that assigns a dictionary of names to texts.
-
-    Texts that are too short are left out, and not counted.
-    """
+    """Yield (topic, "", text) of the language reference, a module that assigns a dictionary of names to texts."""
     texts: dict[str, str] = {}
     for statement in tree.body:
         value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
         if isinstance(value, ast.Dict):
             texts |= ast.literal_eval(value)
     for topic in sorted(texts):
-        text = texts[topic].strip("\n").rstrip()
-        if len(text) >= MINIMUM_CHARACTERS:
-            yield topic, "", text
+        yield topic, "", texts[topic].strip("\n").rstrip()
