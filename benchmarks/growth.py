@@ -5,8 +5,8 @@
 
 Each size runs in a process of its own. A line has processor time and peak memory beyond those of a run on 100
 items, divided by the number of further items, and the last line of a stage compares the largest size with the
-smallest: a ratio of one is linear growth. Documents have about 60 words of a Zipf distribution; one link in 30 is of
-one host.
+smallest: a ratio of one is linear growth. Documents have about 60 words of a Zipf distribution; one link in 30
+is of one host.
 """
 
 from __future__ import annotations
