@@ -89,7 +89,7 @@ def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) ->
         ("python", "abc", ""),
     ]
     assert [entry.partition(":")[0] for entry in findings.unreadable] == ["broken", "bytes"]
-    assert (findings.too_short, findings.repeated) == (1, 1)
+    assert (findings.too_short, findings.repeated) == (2, 1), "a topic of the language reference may be short too"
     assert len({d.id for d in documents}) == len(documents)
     assert [d.id for d in read_python_docs(roots)] == [d.id for d in documents]
 
