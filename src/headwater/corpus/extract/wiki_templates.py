@@ -2,13 +2,16 @@
 
 A dump has calls of templates, not what they show. Those that show one of their arguments, a number with its unit
 or a date are shown here as on the page, in English or Korean; notes and marks that show nothing to read are
-dropped. `None` means that a template is not known: its sentence cannot be completed.
+dropped; `wiki_templates.toml` names them. `None` means that a template is not known: its sentence cannot be
+completed.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 Shown = Callable[[Sequence[str], Mapping[str, str]], str]
 
@@ -23,84 +26,16 @@ _RANGES = {
     **{"by": " by ", "+/-": " ± ", "±": " ± "},
 }
 _UNITS = {"sqmi": "sq mi", "sqft": "sq ft", "C": "°C", "F": "°F", "kph": "km/h"}
-_SIGNS = {
-    **{"ndash": "–", "mdash": "—", "spaced ndash": " – ", "snd": " – ", "nbsp": " ", "!": "|", "=": "=", "'": "'"},
-    **{"·": " · ", "•": " • ", "spaces": " ", "thin space": " ", "zwsp": "", "shy": "", "wbr": ""},
-}
-# The first word of templates that show nothing to read, or only a mark, a footnote or a reference.
-_SILENT = re.compile(
-    r"""
-    (?: cite | citation | harvnb? | harv | sfnp? | efn | refn? | rp? | ref\ label | note\ label | notetag | cn
-      | fact | clarify | when | who | whom | which | where | why | by\ whom | according\ to\ whom | dubious
-      | discuss
-      | update\ inline | page\ needed | better\ source | vague | (?:visible\ )?anchor | vanchor | flagicon
-      | flagdeco | coord | audio | ipac? | pron | respell | wikidata | dead\ link | webarchive | sic
-      | failed\ verification
-      | full | nonspecific | original\ research | primary\ source | self-published | unreliable | verify
-      | main | main\ article | further | see\ also | see | about | for | redirect | distinguish | hatnote
-      | other\ uses | details | clear | toc | portal | commons | wikiquote | wikisource | reflist | notelist
-      | short\ description
-      | use\ \w+ | efn-la | needs\ ipa | listen
-      | 본문 | 다른\ 뜻 | 넘어옴 | 구별 | 출처 | 각주 | 국기그림 | 좌표 | 위키공용 | 인용 | 주석 | 참고
-      | 사실\ 확인 | 누가 | 언제 | 어디 | (?:웹|서적|뉴스|저널)\ 인용 )
-    (?: [ -].* | :.* | )$
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_FIRST = (
-    *(
-        "nowrap",
-        "nobr",
-        "nobreak",
-        "nobold",
-        "small",
-        "smaller",
-        "big",
-        "larger",
-        "em",
-        "strong",
-        "strike",
-        "tooltip",
-    ),
-    *("abbr", "ill", "interlanguage link", "link-interwiki", "sub", "sup", "mvar", "var", "math", "code", "mono"),
-    *(
-        "not a typo",
-        "as written",
-        "proper name",
-        "sc",
-        "smallcaps",
-        "uc",
-        "lc",
-        "lcfirst",
-        "ucfirst",
-        "nihongo foot",
-    ),
-    *("quote", "blockquote", "cquote", "poemquote", "quotation", "flag", "flagcountry", "flagu", "bold", "italic"),
-    *("underline", "highlight", "wikt-lang", "hangul", "nihongo", "zh", "overline", "chem2", "url", "작은 글씨"),
-    *("국기", "국기나라", "국기국", "큰 글씨", "굵게", "밑줄", "인용문", "언어링크", "임시링크", "한자"),
-)
-_LAST = ("lang", "transl", "transliteration", "llang", "script", "rtl-lang", "langx", "color", "font color", "색")
-_JOINED = ("chem", "ce", "angbr", "linktext")
-_DATES = (
-    *(
-        "start date",
-        "end date",
-        "birth date",
-        "birth date and age",
-        "death date",
-        "death date and age",
-        "start-date",
-    ),
-    *("start date and age", "film date", "dts", "date", "출생일", "출생일과 만나이", "사망일", "사망일과 만나이"),
-    *("시작일", "종료일", "날짜"),
-)
-_KOREAN = re.compile("[가-힣]")
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_SILENT = re.compile(rf"(?:{'|'.join(map(re.escape, _TABLES['silent']['names']))})(?:[ :-].*)?$", re.DOTALL)
 
 
 def shown(name: str, arguments: Sequence[str], named: Mapping[str, str]) -> str | None:
     """Return what a template shows; None if it is not known. `name` is in lower case."""
-    if name in _SIGNS:
-        return _SIGNS[name]
+    if (sign := _TABLES["signs"].get(name)) is not None:
+        return str(sign)
+    if (sign := _TABLES["money"].get(name)) is not None:
+        return f"{sign}{grouped(_at(arguments, 0))}"
     if name.startswith("lang-"):
         return _at(arguments, 0)
     if show := _SHOWN.get(name):
@@ -166,43 +101,21 @@ def _as_of(arguments: Sequence[str], named: Mapping[str, str]) -> str:
     return f"{'as' if 'lc' in named else 'As'} of {_date(arguments, {**named, 'df': 'y'})}"
 
 
-def _circa(arguments: Sequence[str], named: Mapping[str, str]) -> str:
-    return "c. " + " – ".join(arguments)
+def _korean_date(arguments: Sequence[str], named: Mapping[str, str]) -> str:
+    return _date(arguments, named, korean=True)
 
 
-def _money(sign: str) -> Shown:
-    return lambda arguments, named: sign + grouped(_at(arguments, 0))
-
-
-def _dates(name: str) -> Shown:
-    return lambda arguments, named: _date(arguments, named, korean=_KOREAN.search(name) is not None)
-
-
-_SHOWN: dict[str, Shown] = {
-    **dict.fromkeys(_FIRST, lambda arguments, named: _at(arguments, 0) or named.get("text", "")),
-    **dict.fromkeys(
-        _LAST, lambda arguments, named: _at(arguments, 1) or _at(arguments, 0) or named.get("text", "")
-    ),
-    **dict.fromkeys(_JOINED, lambda arguments, named: "".join(arguments)),
-    **dict.fromkeys(("convert", "cvt", "단위 변환"), _converted),
-    **dict.fromkeys(("formatnum", "num", "nts", "gaps"), lambda arguments, named: grouped("".join(arguments))),
-    **dict.fromkeys(("val", "value"), _value),
-    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
-    **dict.fromkeys(("circa", "c.", "ca."), _circa),
-    **{name: _dates(name) for name in _DATES},
-    "as of": _as_of,
-    **{
-        name: _money(sign)
-        for sign, names in {
-            "US$": ("usd", "us$"),
-            "£": ("gbp", "£", "pound sterling"),
-            "€": ("eur", "€", "euro"),
-            "₩": ("krw", "₩", "원"),
-            "¥": ("jpy", "¥", "jp¥"),
-            "A$": ("aud", "a$"),
-            "C$": ("cad", "c$"),
-            "₹": ("inr",),
-        }.items()
-        for name in names
-    },
+_BY_KIND: dict[str, Shown] = {
+    "first": lambda arguments, named: _at(arguments, 0) or named.get("text", ""),
+    "second": lambda arguments, named: _at(arguments, 1) or _at(arguments, 0) or named.get("text", ""),
+    "joined": lambda arguments, named: "".join(arguments),
+    "quantity": _converted,
+    "number": lambda arguments, named: grouped("".join(arguments)),
+    "value": _value,
+    "fraction": _fraction,
+    "circa": lambda arguments, named: "c. " + " – ".join(arguments),
+    "as_of": _as_of,
+    "date": _date,
+    "korean_date": _korean_date,
 }
+_SHOWN = {name: _BY_KIND[kind] for kind, names in _TABLES["arguments"].items() for name in names}
