@@ -27,6 +27,8 @@ from headwater.serve.limits import Keys, Limits
 from headwater.storage import SILENT, Progress
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from headwater.serve.served import Server
 
 # Connections at a time, and open files that are not connections.
@@ -118,23 +120,7 @@ def serve(
         address = f"http://{shown}:{listening.getsockname()[1]}"
         state: Server = app.state.server
 
-        class Stoppable(uvicorn.Server):
-            """uvicorn's server, which waits for `drain` seconds after SIGTERM."""
-
-            until = math.inf
-
-            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-                """Stop at once for SIGINT, a second signal, or without `drain`."""
-                if sig != signal.SIGTERM or not drain or state.draining:
-                    super().handle_exit(sig, frame)
-                state.draining = True
-                self.until = min(self.until, time.monotonic() + drain)
-
-            async def on_tick(self, counter: int) -> bool:
-                """Return whether it is time to stop."""
-                return await super().on_tick(counter) or time.monotonic() >= self.until
-
-        server = Stoppable(config)
+        server = _draining_server(config, state, drain)
 
         # Handle signals that come before uvicorn installs its handlers. uvicorn also raises the signal that
         # stopped it again when it has finished; stopping as told is not a failure.
@@ -163,6 +149,27 @@ def serve(
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _draining_server(config: uvicorn.Config, state: Server, drain: float) -> uvicorn.Server:
+    """Return uvicorn's server, which goes on for `drain` seconds after SIGTERM."""
+    import uvicorn
+
+    class DrainingServer(uvicorn.Server):
+        until = math.inf
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            """Stop at once for SIGINT, a second signal, or without `drain`."""
+            if sig != signal.SIGTERM or not drain or state.draining:
+                super().handle_exit(sig, frame)
+            state.draining = True
+            self.until = min(self.until, time.monotonic() + drain)
+
+        async def on_tick(self, counter: int) -> bool:
+            """Return whether it is time to stop."""
+            return await super().on_tick(counter) or time.monotonic() >= self.until
+
+    return DrainingServer(config)
 
 
 def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence[str]) -> None:

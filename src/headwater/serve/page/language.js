@@ -14,8 +14,6 @@ export function t(key, ...values) {
   return typeof text === "function" ? text(...values) : text;
 }
 
-export const current = () => language;
-
 function use(name) {
   language = name;
   document.documentElement.lang = name;
