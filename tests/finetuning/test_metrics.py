@@ -47,8 +47,8 @@ def test_intervals_equal_those_of_resampled_examples() -> None:
     chosen = np.where(random.random(300) < 0.8, truth, 1 - truth)
     measured = metrics.measure_classes(truth, chosen, 2)
     drawn = [random.integers(0, 300, 300) for _ in range(2_000)]
-    for name, metric in metrics.OF_CONFUSION.items():
-        resampled = [metric(metrics.confusion_matrix(truth[rows], chosen[rows], 2)) for rows in drawn]
+    for name, metric in metrics.OF_CLASSES.items():
+        resampled = [metric(metrics.count_classes(truth[rows], chosen[rows], 2)) for rows in drawn]
         assert measured[name]["interval"] == pytest.approx(np.percentile(resampled, [2.5, 97.5]), abs=0.02)
     with pytest.MonkeyPatch.context() as patch:  # drawn in parts, they are the same
         patch.setattr(metrics, "_CELLS", 28)
@@ -80,3 +80,14 @@ def test_all_right_or_all_wrong_is_not_certain(count: int, classes: int) -> None
             assert wrong["interval"][1] - wrong["value"] > bound / 2
         low, high = metrics.measure_classes(truth, np.zeros_like(truth), classes)[name]["interval"]
         assert low < high, "one class for all"
+
+
+def test_thirty_thousand_classes_need_little_memory() -> None:
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 30_000, 500)
+    chosen = np.where(random.random(500) < 0.8, truth, 0)
+    measured = metrics.measure_classes(truth, chosen, 30_000)  # a dense confusion matrix would take 7 GB
+    low, high = measured["macro_f1"]["interval"]
+    assert low < measured["macro_f1"]["value"] <= high
+    perfect = metrics.measure_classes(truth, truth, 30_000)["f1"]
+    assert perfect["interval"][0] < perfect["value"] == perfect["interval"][1]

@@ -368,7 +368,7 @@ def test_true_is_one_label_in_json_and_csv(tmp_path: Path) -> None:
     table = rows(write(tmp_path / "t.csv", "text,label\na,True\nb,FALSE\n"))
     objects = rows(write(tmp_path / "t.jsonl", '{"text": "c", "label": true}\n{"text": "d", "label": false}'))
     labels = learn_labels(table, "classify", None, "t")
-    assert labels.names == ["false", "true"]
+    assert labels.names == ["FALSE", "True"]
     assert labels.targets(objects, "t").tolist() == [1, 0]
     earlier = Labels(target="class", names=["False", "True"])  # as a folder of an earlier version has them
     assert earlier.targets([*table, *objects], "t").tolist() == [1, 0, 1, 0]

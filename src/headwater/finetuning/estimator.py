@@ -349,9 +349,9 @@ class Estimator(Conventions):
         whole = [compose(label) if self.compose and isinstance(label, str) else label for label in y]
         by_name = {class_name(label): label for label in whole}
         if start is not None:
-            new = [by_name[name] for name in labels.names[len(start.labels.names) :]]
+            new = [by_name[class_name(name)] for name in labels.names[len(start.labels.names) :]]
             return labels, np.array([*as_list(self.classes_), *new])
-        classes, order = np.unique([by_name[name] for name in labels.names], return_index=True)
+        classes, order = np.unique([by_name[class_name(name)] for name in labels.names], return_index=True)
         return replace(labels, names=[labels.names[at] for at in order]), classes
 
     def _name(self, label: Any) -> str:

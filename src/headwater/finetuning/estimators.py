@@ -138,7 +138,7 @@ class Similarity(Entailment):
 
     @classmethod
     def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
-        return {"target": target}
+        return {"target": target} if target in ("score", "class") else None
 
     def _target(self) -> Target:
         return self.target

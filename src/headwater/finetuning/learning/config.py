@@ -220,7 +220,7 @@ class FinetuneConfig(Config):
             if labels.target != "class":
                 raise UsageError(f"class_weight does not fit labels of kind {labels.target}", expected="classes")
             for name in self.class_weight if self.class_weight != "balanced" else ():
-                if name not in labels.names:
+                if name not in map(class_name, labels.names):
                     raise UsageError(f"class_weight names the class {name!r}", expected=listed(labels.names))
         fitting = _METRICS[labels.target]
         if self.metric is not None and self.metric not in fitting:

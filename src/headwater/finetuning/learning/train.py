@@ -26,7 +26,7 @@ from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.results.metrics import measure_classes, measure_labels, measure_scores
 from headwater.finetuning.rows.labels import Labels
-from headwater.finetuning.rows.row import MetricName
+from headwater.finetuning.rows.row import MetricName, class_name
 from headwater.storage import SILENT, Progress
 from headwater.training import Measurement, OnUpdate, Ranks, Run, Trainer
 
@@ -188,7 +188,7 @@ def _weights(
                 labels.outputs * np.maximum(np.bincount(classes, minlength=labels.outputs), 1)
             )
         else:
-            of_class = np.array([config.class_weight.get(name, 1.0) for name in labels.names])
+            of_class = np.array([config.class_weight.get(class_name(name), 1.0) for name in labels.names])
         weights = weights * of_class[classes]
     return (weights / weights.mean()).astype(np.float32)
 

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.finetuning.results.metrics import (
-    OF_CONFUSION,
+    OF_CLASSES,
     OF_SCORES,
-    confusion_matrix,
+    count_classes,
     label_metric,
     measure_classes,
     measure_labels,
@@ -221,7 +221,7 @@ class Baseline:
             return float(label_metric(self.metric, truth, decided))
         classes = max(self.labels.outputs, int(max(truth.max(), decided.max())) + 1)
         return float(
-            OF_CONFUSION[self.metric](confusion_matrix(truth.astype(np.int64), decided.astype(np.int64), classes))
+            OF_CLASSES[self.metric](count_classes(truth.astype(np.int64), decided.astype(np.int64), classes))
         )
 
     def _linear(self, features: Any, segments: Segments, targets: Floats, strength: float) -> Any:
@@ -249,7 +249,7 @@ class Baseline:
         weight: Any = self.class_weight
         if isinstance(weight, Mapping):
             by_name = {class_name(label): value for label, value in weight.items()}
-            weight = {n: by_name.get(name, 1.0) for n, name in enumerate(self.labels.names)}
+            weight = {n: by_name.get(class_name(name), 1.0) for n, name in enumerate(self.labels.names)}
         model = LogisticRegression(C=strength, max_iter=_STEPS, class_weight=weight)
         return model.fit(features, targets.astype(np.int64))
 

@@ -12,7 +12,7 @@ GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ RESAMPLES = 1_000
 CONFIDENCE = 0.95
 # Cells of the confusion matrices that are drawn at a time: 8 MB for any number of classes.
 _CELLS = 1 << 20
+# With more classes the posterior has too many cells: the interval is that of the accuracy, scaled to the value.
+_POSTERIOR_CLASSES = 64
 
 
 def confusion_matrix(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Floats:
@@ -32,43 +34,76 @@ def confusion_matrix(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
     return np.bincount(truth * classes + chosen, minlength=classes**2).reshape(classes, classes).astype(float)
 
 
+class Margins(NamedTuple):
+    """What the metrics read of a confusion matrix, (…, classes) each: right, true and predicted rows."""
+
+    right: Floats
+    true: Floats
+    predicted: Floats
+
+
+def margins_of(confusion: Floats) -> Margins:
+    """Return the margins of (…, classes, classes)."""
+    return Margins(np.diagonal(confusion, axis1=-2, axis2=-1), confusion.sum(axis=-1), confusion.sum(axis=-2))
+
+
+def count_classes(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Margins:
+    """Return the margins of predictions, in memory that is linear in the number of classes."""
+    counts = (np.bincount(one, minlength=classes) for one in (truth[truth == chosen], truth, chosen))
+    return Margins(*(count.astype(float) for count in counts))
+
+
+def _accuracy(margins: Margins) -> Floats:
+    return margins.right.sum(axis=-1) / margins.true.sum(axis=-1)
+
+
+def _f1(margins: Margins) -> Floats:
+    each = _f1_of_each(margins)
+    return each[..., -1] if each.shape[-1] == 2 else each.mean(axis=-1)
+
+
+def _macro_f1(margins: Margins) -> Floats:
+    return _f1_of_each(margins).mean(axis=-1)
+
+
+def _f1_of_each(margins: Margins) -> Floats:
+    both = margins.true + margins.predicted
+    return np.divide(2 * margins.right, both, out=np.zeros_like(both), where=both > 0)
+
+
+def _matthews(margins: Margins) -> Floats:
+    right, truth, chosen = margins
+    total = truth.sum(axis=-1)
+    covariance = right.sum(axis=-1) * total - (truth * chosen).sum(axis=-1)
+    scale = np.sqrt((total**2 - (truth**2).sum(axis=-1)) * (total**2 - (chosen**2).sum(axis=-1)))
+    return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
+
+
 def accuracy(confusion: Floats) -> Floats:
     """Return the share of correct predictions: (…, classes, classes) -> (…)."""
-    return np.trace(confusion, axis1=-2, axis2=-1) / confusion.sum(axis=(-2, -1))
+    return _accuracy(margins_of(confusion))
 
 
 def f1(confusion: Floats) -> Floats:
     """Return the F1 of the second of two classes, else the mean over classes; 0 for a class that never occurs."""
-    each = _f1_of_each(confusion)
-    return each[..., -1] if confusion.shape[-1] == 2 else each.mean(axis=-1)
+    return _f1(margins_of(confusion))
 
 
 def macro_f1(confusion: Floats) -> Floats:
     """Return the unweighted mean of the F1 of each class."""
-    return _f1_of_each(confusion).mean(axis=-1)
-
-
-def _f1_of_each(confusion: Floats) -> Floats:
-    """(…, classes, classes) -> (…, classes)."""
-    right = np.diagonal(confusion, axis1=-2, axis2=-1)
-    both = confusion.sum(axis=-1) + confusion.sum(axis=-2)
-    return np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
-
-
-def by_class(confusion: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0."""
-    right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-    each = _f1_of_each(confusion)
-    return [_class_entry(name, right[n], true[n], predicted[n], each[n]) for n, name in enumerate(names)]
+    return _macro_f1(margins_of(confusion))
 
 
 def matthews(confusion: Floats) -> Floats:
     """Return Matthews' correlation for any number of classes (Gorodkin 2004); 0 where it is undefined."""
-    total = confusion.sum(axis=(-2, -1))
-    truth, chosen = confusion.sum(axis=-1), confusion.sum(axis=-2)
-    covariance = np.trace(confusion, axis1=-2, axis2=-1) * total - (truth * chosen).sum(axis=-1)
-    scale = np.sqrt((total**2 - (truth**2).sum(axis=-1)) * (total**2 - (chosen**2).sum(axis=-1)))
-    return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
+    return _matthews(margins_of(confusion))
+
+
+def by_class(margins: Margins, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0."""
+    each = _f1_of_each(margins)
+    right, true, predicted = margins
+    return [_class_entry(name, right[n], true[n], predicted[n], each[n]) for n, name in enumerate(names)]
 
 
 def pearson(first: Floats, second: Floats, weights: Floats | None = None) -> Floats:
@@ -88,49 +123,64 @@ def spearman(first: Floats, second: Floats) -> Floats:
     return pearson(rankdata(first), rankdata(second))
 
 
-# Metrics of a confusion matrix, by name.
-OF_CONFUSION = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
+# Metrics of classes, by name.
+OF_CLASSES = {"accuracy": _accuracy, "f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
 # Metrics of two columns of numbers, by name.
 OF_SCORES = {"pearson": pearson, "spearman": spearman}
 # The metrics by name: functions of a confusion matrix, or of true and predicted scores.
-METRICS: Mapping[str, Callable[..., Floats]] = {**OF_CONFUSION, **OF_SCORES}
+METRICS: Mapping[str, Callable[..., Floats]] = {
+    **{"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews},
+    **OF_SCORES,
+}
 
 
 def measure_classes(
     truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int, intervals: bool = True
 ) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
-    confusion = confusion_matrix(truth, chosen, classes)
+    counted = count_classes(truth, chosen, classes)
+    measured: dict[str, dict[str, Any]] = {
+        name: {"value": float(metric(counted))} for name, metric in OF_CLASSES.items()
+    }
     if not intervals:
-        return {name: {"value": float(metric(confusion))} for name, metric in OF_CONFUSION.items()}
-    value, interval = float(accuracy(confusion)), list(wilson(int(np.trace(confusion)), len(truth)))
-    measured: dict[str, dict[str, Any]] = {"accuracy": {"value": value, "interval": interval}}
-    shares = (confusion / confusion.sum()).ravel()
+        return measured
+    share = list(wilson(int(counted.right.sum()), len(truth)))
+    measured["accuracy"]["interval"] = share
     random = np.random.default_rng(0)
-    others = {name: metric for name, metric in OF_CONFUSION.items() if name != "accuracy"}
-    resampled = _resample(others, classes, lambda size: random.multinomial(len(truth), shares, size))
-    if any(np.ptp(values) == 0 for values in resampled.values()):
-        posterior = _without_spread(confusion)
-        drawn = _resample(others, classes, lambda size: random.dirichlet(posterior, size))
-    for name, metric in others.items():
-        value, values = float(metric(confusion)), resampled[name]
+    cells, number = np.unique(truth * classes + chosen, return_counts=True)
+    resampled = _resample(cells, classes, lambda size: random.multinomial(len(truth), number / len(truth), size))
+    drawn: dict[str, Floats] = {}
+    if classes <= _POSTERIOR_CLASSES and any(np.ptp(values) == 0 for values in resampled.values()):
+        posterior = _without_spread(confusion_matrix(truth, chosen, classes))
+        drawn = _resample(np.arange(classes**2), classes, lambda size: random.dirichlet(posterior, size))
+    for name, values in resampled.items():
+        value = measured[name]["value"]
         if np.ptp(values) == 0:
-            values = drawn[name]
+            values = drawn.get(name, np.array(share) * value / max(measured["accuracy"]["value"], 1e-12))
         low, high = _interval(values)
-        measured[name] = {"value": value, "interval": [min(low, value), max(high, value)]}
+        measured[name]["interval"] = [min(low, value), min(1.0, max(high, value))]
     return measured
 
 
 def _resample(
-    metrics: Mapping[str, Callable[[Floats], Floats]], classes: int, draw: Callable[[int], npt.NDArray[Any]]
+    cells: npt.NDArray[np.int64], classes: int, draw: Callable[[int], npt.NDArray[Any]]
 ) -> dict[str, Floats]:
-    """Return {metric: (RESAMPLES,)} of confusion matrices that `draw` returns, (size, classes²)."""
-    values_of: dict[str, list[Floats]] = {name: [] for name in metrics}
-    together = max(1, _CELLS // classes**2)
+    """Return {metric: (RESAMPLES,)} of the draws, (size, cells), for these cells of a confusion matrix."""
+    from scipy.sparse import csr_matrix
+
+    places, ones = np.arange(len(cells)), np.ones(len(cells))
+    row, column = cells // classes, cells % classes
+    sums = [
+        csr_matrix((weight, (places, of_class)), shape=(len(cells), classes))
+        for weight, of_class in ((ones * (row == column), row), (ones, row), (ones, column))
+    ]
+    values_of: dict[str, list[Floats]] = {name: [] for name in OF_CLASSES if name != "accuracy"}
+    together = max(1, _CELLS // max(len(cells), classes))
     for start in range(0, RESAMPLES, together):
-        matrices = draw(min(together, RESAMPLES - start)).reshape(-1, classes, classes).astype(float)
-        for name, metric in metrics.items():
-            values_of[name].append(metric(matrices))
+        drawn = draw(min(together, RESAMPLES - start)).astype(float)
+        margins = Margins(*(drawn @ one for one in sums))
+        for name, values in values_of.items():
+            values.append(OF_CLASSES[name](margins))
     return {name: np.concatenate(values) for name, values in values_of.items()}
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
-from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.row import Raw, Target
 from headwater.storage import to_json, write_json_lines
 
 # The separator of each format with one.
@@ -50,7 +50,7 @@ def prediction_table(form: str, fine_tuned: FineTuned, columns: list[str], *, bo
     if form == ".jsonl":
         return _JsonLines(added)
     if form == ".parquet":
-        return _Parquet(columns, added, together)
+        return _Parquet(columns, added, together, fine_tuned.labels.target)
     return _Separated(columns, added, together, _SEPARATORS[form], bom)
 
 
@@ -124,8 +124,8 @@ class _Separated:
 
 
 class _Parquet:
-    def __init__(self, columns: list[str], added: list[str], together: bool) -> None:
-        self.columns, self.added, self.together = columns, added, together
+    def __init__(self, columns: list[str], added: list[str], together: bool, target: Target) -> None:
+        self.columns, self.added, self.together, self.target = columns, added, together, target
 
     def check(self, read: Callable[[], Iterable[Raw]]) -> None:
         """Find the types of the columns, which all rows decide."""
@@ -138,13 +138,18 @@ class _Parquet:
                 try:
                     kind = pa.array([(row.columns or {}).get(name) for row in rows]).type
                     schema = pa.unify_schemas([schema, pa.schema([(name, kind)])], promote_options="permissive")
-                except pa.ArrowException:
+                except (pa.ArrowException, OverflowError):
                     raise DataError(
                         f"the column {name!r} has values of different types near row {rows[0].row:,}, which "
                         ".parquet cannot hold",
                         repair="Choose an --out that ends in .csv or .jsonl",
                     ) from None
         types = {field.name: field.type for field in schema}
+        if empty := next((name for name, kind in types.items() if _has_empty_struct(kind)), None):
+            raise DataError(
+                f"the column {empty!r} has objects without keys, which .parquet cannot hold",
+                repair="Choose an --out that ends in .csv or .jsonl",
+            )
         self.types = {name: types.get(name, pa.null()) for name in self.columns}
 
     def begin(self, handle: IO[bytes]) -> None:
@@ -170,17 +175,22 @@ class _Parquet:
             name: pa.array([(row.columns or {}).get(name) for row, _ in self.waiting], kind)
             for name, kind in self.types.items()
         }
+        share = pa.string() if self.together else pa.float64()
+        kinds = {"labels": pa.list_(pa.string()), "score": pa.float64(), "answer": pa.int64()}
         for place, name in enumerate(self.added):
             values = [added[place] for _, added in self.waiting]
-            kind = pa.string() if self.together else pa.float64()
-            if place == 0:  # the label, or a list of labels
-                kind = pa.list_(pa.string()) if any(isinstance(value, list) for value in values) else None
-            arrays[name] = pa.array(values, kind)
+            arrays[name] = pa.array(values, share if place else kinds.get(self.target, pa.string()))
         if self.writer is None:
             self.schema = pa.schema([(name, array.type) for name, array in arrays.items()])
             self.writer = pq.ParquetWriter(self.handle, self.schema)
         self.writer.write_table(pa.table(arrays).cast(self.schema))
         self.waiting = []
+
+
+def _has_empty_struct(kind: Any) -> bool:
+    """Return whether a type of pyarrow has an object without keys anywhere."""
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    return (str(kind).startswith("struct") and not inner) or any(map(_has_empty_struct, inner))
 
 
 def _added_values(prediction: Prediction, together: bool, count: int) -> list[Any]:

@@ -14,7 +14,7 @@ from headwater.finetuning.learning.train import TrainingOutcome, measure_probabi
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import compare
-from headwater.finetuning.results.metrics import by_class, by_label, confusion_matrix
+from headwater.finetuning.results.metrics import by_class, by_label, count_classes
 from headwater.storage import Progress
 
 METRICS_FILE = "metrics.json"
@@ -89,7 +89,7 @@ def _by_class(outcome: TrainingOutcome, validation: Encoded) -> dict[str, Any]:
             f"the model predicts {labels.names[chosen[0]]!r} for all {len(chosen):,} validation rows; "
             "try more epochs, a larger --learning-rate or --set class_weight=balanced"
         )
-    classes = by_class(confusion_matrix(truth, chosen, labels.outputs), labels.names)
+    classes = by_class(count_classes(truth, chosen, labels.outputs), labels.names)
     return {"warnings": warnings, "classes": classes}
 
 

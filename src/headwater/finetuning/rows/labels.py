@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 # Scores that span more integer levels than this are spread over six, as STS-B's.
 _MOST_LEVELS = 21
-# Ratings are small: a larger number is a mistake, and float32 cannot distinguish integers above 2^24.
-_LARGEST_SCORE = 1e6
+# Prices in won or yen are scores too; float64 distinguishes integers to 2^53.
+_LARGEST_SCORE = 1e15
 # Names in a message, and characters of each.
 _LISTED, _SHOWN = 20, 60
 
@@ -87,6 +88,7 @@ class Labels:
             result[rows, targets.astype(np.int64)] = known
             return result
         levels = np.array(self.levels)
+        targets = np.clip(targets, levels[0], levels[-1])  # of rows that were not trained on
         below = np.clip(np.searchsorted(levels, targets, side="right") - 1, 0, len(levels) - 2)
         share = (targets - levels[below]) / (levels[below + 1] - levels[below])
         result[rows, below] = (1 - share) * known
@@ -96,7 +98,7 @@ class Labels:
     def extended(self, rows: Sequence[Raw], name: str) -> Labels:
         """Return these labels, with the new classes of the rows of the table `name` at the end.
 
-        Raises DataError, naming the row, for numbers among words and the reverse, and a score beyond the levels.
+        Raises DataError, naming the row, for numbers among words and the reverse.
         """
         if self.target not in ("class", "labels"):
             return self
@@ -107,7 +109,8 @@ class Labels:
                     new.setdefault(label, row)
         for label, row in new.items():
             self._check_kind(label, f"{name} row {row.row:,}")
-        return Labels(target=self.target, names=[*self.names, *sorted(new, key=class_order)])
+        added = spelled(rows, new) if self.target == "class" else sorted(new, key=class_order)
+        return Labels(target=self.target, names=[*self.names, *added])
 
     def _names_of(self, row: Raw) -> tuple[str, ...]:
         if row.label is None:
@@ -138,11 +141,6 @@ class Labels:
             score = number_of(row.label)
             if score is None:
                 raise DataError(f"{where} has the score {row.label!r}", expected="a number")
-            if self.levels and not self.levels[0] <= score <= self.levels[-1]:
-                raise DataError(
-                    f"{where} has the score {score:g}",
-                    expected=f"one from {self.levels[0]:g} to {self.levels[-1]:g}, as in training",
-                )
             return score
         if isinstance(row.label, tuple):
             raise _several(row, where)
@@ -254,7 +252,16 @@ def learn_labels(rows: Sequence[Raw], task: TaskName, target: Target | None, nam
             expected="classes that several rows have",
             repair="Name the column of the class with --label; for scores use --task regress",
         )
-    return Labels(target="class", names=sorted(names, key=class_order))
+    return Labels(target="class", names=spelled(known, names))
+
+
+def spelled(rows: Iterable[Raw], names: Iterable[str]) -> list[str]:
+    """Return class names in order, each spelled as most of its rows have it: TRUE, 1.0."""
+    spellings: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for row in rows:
+        if row.label is not None and (name := class_name(row.label)) in spellings:
+            spellings[name][row.label if isinstance(row.label, str) else name] += 1
+    return [spellings[name].most_common(1)[0][0] for name in sorted(spellings, key=class_order)]
 
 
 def _several_labels(rows: Sequence[Raw], name: str) -> Labels:

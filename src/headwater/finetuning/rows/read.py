@@ -16,7 +16,7 @@ from typing import Any
 from headwater.errors import DataError
 from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
 from headwater.finetuning.rows.labels import listed
-from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name
+from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels
 from headwater.reading import OpenTable, compose, open_table, parse_json
 from headwater.storage import SILENT, Progress
 
@@ -107,7 +107,9 @@ def open_task_table(
 
 
 def _named(columns: Columns) -> list[str]:
-    return [name for value in columns.by_role().values() if value for name in as_list(value)]
+    """Return the names of all roles; those of several labels are columns of their own, not texts to join."""
+    texts = [name for role, value in columns.by_role().items() if role != "label" for name in as_list(value)]
+    return [*texts, *(name for name in as_list(columns.label or "") if "," not in name)]
 
 
 def _refuse_title(path: Path, table: OpenTable) -> None:
@@ -213,9 +215,9 @@ def label_of(row: Mapping[str, Any], column: str | list[str] | None, separator: 
         return _labels_of_columns(row, column, where)
     value = row.get(column) if column else None
     if isinstance(value, list):
-        if all(isinstance(one, str | int | float) for one in value):
-            return tuple(map(class_name, value))
-        value = next(one for one in value if not isinstance(one, str | int | float))
+        if (names := listed_labels(value)) is not None:
+            return names if names or not value else None
+        value = next(one for one in value if not isinstance(one, str | int | float | None))
     if isinstance(value, str):
         value = value.strip()
         if separator and value and not (value[0] == "[" and value[-1] == "]"):  # a list, as predict writes

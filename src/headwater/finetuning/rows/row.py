@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from headwater.errors import DataError
-from headwater.reading import compose
+from headwater.reading import compose, parse_json
 
 TaskName = Literal["classify", "entail", "similarity", "choice"]
 # The names of the tasks.
@@ -54,11 +55,31 @@ def class_name(label: Label) -> str:
     return name.lower() if name.lower() in {"true", "false"} else name
 
 
+def listed_labels(values: Any) -> tuple[str, ...] | None:
+    """Return the names in a list of labels, without missing ones; None if it is not such a list."""
+    if not isinstance(values, list | tuple):
+        return None
+    if not all(isinstance(one, str | int | float | None) for one in values):
+        return None
+    return tuple(class_name(one) for one in values if one is not None and one == one)
+
+
+def _parsed(text: str) -> Any:
+    """Return the list that a cell has, as JSON or as Python writes it; raise DataError if it is neither."""
+    with suppress(json.JSONDecodeError):
+        return parse_json(text)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        raise DataError("not a list") from None
+
+
 def label_set(label: Label) -> tuple[str, ...]:
     """Return the names of the labels of a row that may have several; the text of a list is read as that list."""
     if isinstance(label, str) and label.startswith("[") and label.endswith("]"):
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            label = tuple(map(class_name, ast.literal_eval(label)))
+        with suppress(DataError):
+            names = listed_labels(_parsed(label))
+            label = label if names is None else names
     return tuple(dict.fromkeys(map(class_name, label if isinstance(label, tuple) else (label,))))
 
 

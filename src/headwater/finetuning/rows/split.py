@@ -8,7 +8,7 @@ one side.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ import numpy.typing as npt
 from headwater.errors import DataError, counted
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import Raw, Usable, class_name
+
+# A class with less than this share of a row for validation is rare.
+_HALF = 0.5
 
 
 def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
@@ -42,9 +45,10 @@ def split(
     name: str,
     kept: Mapping[int, bool] | None = None,
 ) -> tuple[list[int], list[int]]:
-    """Return the places of training and validation rows: the same share of each class, one text or more.
+    """Return the places of training and validation rows: the same share of the rows of each class.
 
-    Equal texts stay together; a class with a single text is in training only. `kept`: the places of rows that an
+    Classes whose share is less than half a row are divided together, so that they keep most of their rows. Equal
+    texts stay together; a class with a single text is in training only. `kept`: the places of rows that an
     earlier training had, and whether in validation; the others are divided. Raises DataError if a side is empty.
     """
     kept = kept or {}
@@ -60,19 +64,43 @@ def split(
             continue
         strata[labels.names[int(targets[group[0]])] if labels.target == "class" else ""].append(group)
     random = np.random.default_rng([seed, len(rows) - len(kept)])
+    few: list[list[int]] = []  # of rare classes
+    few_rows = 0
     for key in sorted(strata):
         members = strata[key]
-        wanted = max(1, round(len(members) * share))
-        held = min(wanted, len(members) - 1)
-        chosen = set(random.permutation(len(members))[:held].tolist())
+        size = sum(map(len, members))
+        if labels.target == "class" and size * share < _HALF:
+            train.extend(members[0])  # every class is in training
+            few.extend(members[1:])
+            few_rows += size
+            continue
+        order = random.permutation(len(members))
+        held = _held(members, order, max(1, round(size * share)), most=len(members) - 1)
         for number, group in enumerate(members):
-            (validation if number in chosen else train).extend(group)
+            (validation if number in held else train).extend(group)
+    held = _held(few, random.permutation(len(few)), max(round(few_rows * share), not validation), most=len(few))
+    for number, group in enumerate(few):
+        (validation if number in held else train).extend(group)
+    if not validation and (spare := [group for members in strata.values() for group in members[1:]]):
+        validation = sorted(spare, key=len)[0]  # of texts that are all repeated
+        train = sorted({*train} - {*validation})
     if not train or not validation:
         raise DataError(
             f"{name} has {len(rows):,} usable rows, too few to split off a validation part",
             expected="at least two rows of each class, with different texts",
         )
     return sorted(train), sorted(validation)
+
+
+def _held(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, *, most: int) -> set[int]:
+    """Return at most `most` groups, drawn in this order, that have about `wanted` rows together."""
+    held: set[int] = set()
+    size = 0
+    for number in order:
+        if len(held) < most and size + len(groups[number]) / 2 <= wanted:  # which is nearer to `wanted`
+            held.add(int(number))
+            size += len(groups[number])
+    return held
 
 
 def describe(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
