@@ -159,3 +159,27 @@ def test_a_baseline_without_a_mistake_has_other_advice() -> None:
     metrics = {"metric": "accuracy", "value": 1.0, "baseline": baseline}
     assert baseline_sentence(metrics).endswith("use the baseline, or validate on more rows and harder ones.")
     assert "try more rows" in baseline_sentence(metrics | {"value": 0.9})
+
+
+def test_few_rows_of_each_class_have_no_constant_baseline() -> None:
+    names = [f"class-{n:02}" for n in range(40)]
+    texts = [(f"words of {name} and {name} number {n}",) for name in names for n in range(2)]
+    targets = np.repeat(np.arange(40.0), 2)
+    baseline = Baseline("classify", Labels(target="class", names=names)).fit(texts, targets)
+    assert baseline.name.startswith("TF-IDF")
+    assert (baseline.decide(texts) == targets).mean() > 0.9
+
+
+def test_a_baseline_can_be_left_out(base: Path, table: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "model"
+    given = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--out", str(out)]
+    given += ["--test", str(table), "--set", "steps=1"]
+    assert main([*given, "--no-baseline"]) == 0
+    assert "No baseline was measured" in capsys.readouterr().out
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert "baseline" not in metrics
+    assert len(metrics["confused"]) == 1  # of two classes, one is always predicted
+    card = (out / "README.md").read_text()
+    assert card.index("Test accuracy") < card.index("Validation accuracy")
+    assert main(given) == 0
+    assert "complete already" in capsys.readouterr().err

@@ -242,7 +242,7 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "missing.csv"], 1, "missing.csv does not exist"),
         (["--task", "entail", "--train", "TABLE"], 1, "no column for the premise of task entail"),
         (["--task", "classify", "--train", "TABLE", "--text", "reviw"], 1, "Did you mean 'review'"),
-        (["--task", "classify", "--train", "TABLE", "--transfer-layers", "9"], 2, "9 layers"),
+        (["--task", "classify", "--train", "TABLE", "--set", "transfer_layers=9"], 2, "9 layers"),
         (["--task", "classify", "--train", "TABLE", "--set", "epoch=2"], 2, "'epochs'"),
         (["--task", "classify", "--train", "TABLE", "--epochs", "inf"], 2, "finite number"),
         (["--task", "classify", "--train", "TABLE", "--seed", "1" * 30], 2, "less than"),

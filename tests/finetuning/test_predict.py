@@ -194,3 +194,19 @@ def test_rows_in_another_encoding_are_read_by_its_name(tuned: Path, tmp_path: Pa
     with pytest.raises(DataError, match="--encoding latin1"):
         predict_file(tuned, rows, tmp_path / "out.jsonl")
     assert predicted(tuned, rows, encoding="cp1252")[0]["note"] == "é"
+
+
+def test_a_threshold_leaves_unsure_rows_empty(tuned: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("review,sentiment\na lovely film,good\nan awful plot,bad\nthe,bad\n")
+    whole = predict_file(tuned, file, tmp_path / "whole.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "whole.jsonl").read_text().splitlines()]
+    top = sorted(max(row["probabilities"].values()) for row in rows)
+    threshold = (top[0] + top[1]) / 2
+    summary = predict_file(tuned, file, tmp_path / "sure.jsonl", threshold=threshold)
+    sure = [json.loads(line) for line in (tmp_path / "sure.jsonl").read_text().splitlines()]
+    assert (summary["unsure"], summary["labelled"], whole["labelled"]) == (1, 2, 3)
+    assert [row["prediction"] is None for row in sure] == [
+        max(row["probabilities"].values()) < threshold for row in rows
+    ]
+    assert [row["probabilities"] for row in sure] == [row["probabilities"] for row in rows]

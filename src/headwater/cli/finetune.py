@@ -35,7 +35,7 @@ KEYS = keys_option("headwater.finetuning:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
 _COLUMNS = "Columns (found by name by default)"
-_MOST_CLASSES = 20  # whose table is printed
+_MOST_CLASSES, _MOST_PAIRS = 20, 8  # whose table is printed, and confused pairs of more classes
 _TRAINING = "Training"
 _FROM = "In place of --model and --task: go on from this fine-tuned model, with its head, labels and columns."
 
@@ -94,9 +94,9 @@ def finetune(
     from_scratch: Annotated[
         bool, _training("--from-scratch", "Use only the model's shape and tokenizer, with random weights.")
     ] = False,
-    transfer_layers: Annotated[
-        int | None, _training("--transfer-layers", "Keep the embeddings and the first N blocks.")
-    ] = None,
+    no_baseline: Annotated[
+        bool, _training("--no-baseline", "Do not compare the model with a linear baseline.")
+    ] = False,
     patience: Annotated[
         int | None, _training("--patience", "Stop after N measurements without a better one.")
     ] = None,
@@ -148,7 +148,7 @@ def finetune(
         "lambda_lm": 0.0 if no_auxiliary else None,
         "freeze": freeze or None,
         "from_scratch": from_scratch or None,
-        "transfer_layers": transfer_layers,
+        "baseline": False if no_baseline else None,
         "patience": patience,
         "limit": limit,
         "encoding": encoding or None,
@@ -310,6 +310,12 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
             f"{one['precision']:9.3f}  {one['recall']:6.3f}  {one['f1']:5.3f}  {one['count']:6,}"
             f"  {one['predicted']:9,}  {one['class']}"
             for one in classes
+        ]
+    elif metrics.get("confused"):
+        lines.append("Most often confused:")
+        lines += [
+            f"  {one['count']:,} of {one['label']} taken for {one['predicted']}"
+            for one in metrics["confused"][:_MOST_PAIRS]
         ]
     if metrics.get("mistakes"):
         lines.append("The most confident mistakes:")

@@ -28,6 +28,9 @@ def predict(
     bom: Annotated[
         bool, typer.Option("--bom", help="Begin .csv or .tsv with a byte-order mark, as Excel expects.")
     ] = False,
+    threshold: Annotated[
+        float, typer.Option(help="Leave the prediction empty below this probability.", min=0, max=1)
+    ] = 0.0,
     device: Device = "auto",
     limit: Limit = None,
     as_json: AsJson = False,
@@ -49,10 +52,13 @@ def predict(
         limit=limit,
         encoding=encoding,
         bom=bom,
+        threshold=threshold,
         device=device,
         progress=terminal_progress(),
     )
     text = f"{counted(summary['rows'], 'row')} labelled: {out}"
+    if "unsure" in summary:
+        text += f"; {summary['unsure']:,} below the threshold, without a prediction"
     if "accuracy" in summary:
         text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with text and label"
     if str(out) == "-":  # standard output has the rows

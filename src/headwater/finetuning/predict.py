@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice, tee
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +35,7 @@ def predict_file(
     limit: int | None = None,
     encoding: str = "",
     bom: bool = False,
+    threshold: float = 0.0,
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -49,7 +51,8 @@ def predict_file(
     Path("-") is standard input, whose format is told by its first bytes, or standard output, which is CSV for CSV
     and else JSON Lines.
 
-    Returns {"out", "rows", "empty"} and, if the file has labels of a class or choice, {"labelled", "accuracy"}.
+    Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels of a
+    class or choice, {"labelled", "accuracy"} of the rows with a prediction.
     Raises UsageError for an `out` that has another extension or is `file`, DataError for rows, FolderError for
     models, and for an `out` that was not predicted from the same rows, model and options.
     """
@@ -67,6 +70,7 @@ def predict_file(
                 limit=limit,
                 encoding=encoding,
                 bom=bom,
+                threshold=threshold,
                 device=device,
                 progress=progress,
             )
@@ -98,6 +102,9 @@ def predict_file(
     chosen, _, available = opened(progress)
     settings: dict[str, Any] = {"columns": dict(columns or {}), "limit": limit}
     settings |= ({"encoding": encoding} if encoding else {}) | ({"bom": bom} if bom else {})
+    settings |= {"threshold": threshold} if threshold else {}
+    if threshold and fine_tuned.labels.target not in ("class", "answer"):
+        raise UsageError("a threshold needs a model of classes or choices", repair="Leave --threshold out")
     output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
     if out != STREAM:
         output.require_own()
@@ -110,17 +117,20 @@ def predict_file(
     table.check(read)
     rows, again = tee(read())
     empty: list[int] = []
-    done = labelled = right = shortened = 0
+    done = labelled = right = shortened = unsure = 0
     progress.start("Predicting", unit="rows")
     with _standard_output() if out == STREAM else output.write() as handle:
         table.begin(handle)
         for prediction, row in zip(fine_tuned.predict(rows), again, strict=True):
+            if prediction.label is not None and max(prediction.probabilities.values(), default=1) < threshold:
+                prediction = replace(prediction, label=None)
+                unsure += 1
+            elif prediction.label is None:
+                empty.append(row.row)
             table.add(row, prediction)
             done += 1
             shortened += prediction.cut > 0
-            if prediction.label is None:
-                empty.append(row.row)
-            elif row.label is not None and fine_tuned.labels.target != "score":
+            if None not in (prediction.label, row.label) and fine_tuned.labels.target != "score":
                 labelled += 1
                 right += fine_tuned.labels.matches(row, prediction.label)
             progress.advance(done)
@@ -132,6 +142,8 @@ def predict_file(
     if empty:
         shown = ", ".join(f"{number:,}" for number in empty[:5]) + (", …" if len(empty) > 5 else "")
         progress.note(f"Rows without text, which get an empty prediction ({len(empty):,}): {shown}")
+    if threshold:
+        summary["unsure"] = unsure
     if labelled:
         summary |= {"labelled": labelled, "accuracy": right / labelled}
     return summary

@@ -42,7 +42,7 @@ from headwater.storage import (
 from headwater.tokenizer import Tokenizer
 from headwater.training import CHECKPOINTS, resolve_precision
 
-CONFIG_FILE = "config.toml"
+CONFIG_FILE, REPORT_FILE = "config.toml", "report.html"
 
 
 def finetune(
@@ -104,7 +104,8 @@ def run_stage(
     model = shipped.resolve(model)
     config, rate = _with_rate(config, model, progress)
     stage = _stage(config, out, {"model": model, **inputs}, tokenizer)
-    if stage.is_complete() and "baseline" in (written := dict(read_json(out / METRICS_FILE))):
+    written = dict(read_json(out / METRICS_FILE)) if stage.is_complete() else {}
+    if written and (out / REPORT_FILE).exists():
         remove_work(out)  # left by a kill just before its removal
         progress.note(f"{out} is complete already")
         return written
@@ -126,7 +127,8 @@ def run_stage(
         metrics = measure(prepared, outcome)
         metrics["learning_rate"] |= rate
         _write_model(stage, prepared, outcome, metrics)
-        add_baselines(metrics, prepared, outcome, baselines, progress)
+        if config.baseline:
+            add_baselines(metrics, prepared, outcome, baselines, progress)
         _write_report(stage, prepared, outcome, metrics, model.name)
     return metrics
 
@@ -184,7 +186,7 @@ def _write_report(
         written, metrics["mistakes"] = page(
             tuned, metrics, rows, prepared.encoded["validation"], outcome.probabilities
         )
-        write_text(work / "report.html", written)
+        write_text(work / REPORT_FILE, written)
         write_text(work / "README.md", card(base, tuned, metrics))
         write_json(work / METRICS_FILE, metrics)
     remove_work(stage.out)

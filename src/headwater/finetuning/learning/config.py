@@ -88,6 +88,8 @@ class FinetuneConfig(Config):
     """Share of the training rows to validate on, if there is no validation file."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after N measurements without a better one."""
+    baseline: bool = True
+    """Measure a linear baseline on the same rows, after the model is written."""
     limit: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     """Use only the first N rows of each file."""
     encoding: str = ""
@@ -155,7 +157,7 @@ class FinetuneConfig(Config):
 
     def deciding(self) -> dict[str, Any]:
         """Return the keys that decide the result, which a resumed run must not change, as plain values."""
-        return {key: value for key, value in self.to_dict().items() if key not in CHANGEABLE}
+        return {key: value for key, value in self.to_dict().items() if key not in (*CHANGEABLE, "baseline")}
 
     def epochs_for(self, examples: int, base: ModelConfig | None = None) -> float:
         """Return the epochs for a number of training examples: the base's, else the paper's or more for few."""

@@ -59,6 +59,8 @@ CHARACTERS, BASELINE_ROWS, FEATURES = 2_000, 20_000, 50_000
 # The inverse strengths of the regularisation; the rows and the folds of the cross-validation.
 STRENGTHS = (0.3, 3.0, 30.0)
 CROSS_VALIDATED, FOLDS = 3_000, 3
+# With more classes the features are compared with one strength, and the weights have at most this many numbers.
+MOST_COMPARED, _WEIGHTS = 100, 10_000_000
 _STEPS = 300  # of logistic regression; without convergence they are enough for a baseline
 _WORD = re.compile(r"\w+")
 
@@ -111,8 +113,10 @@ def comparison(metric: str, model: Mapping[str, Any], measured: Mapping[str, Any
     }
 
 
-def recorded(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `comparison` in metrics.json."""
+def recorded(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the `comparison` in metrics.json; None without a baseline."""
+    if "baseline" not in metrics:
+        return None
     model = {key: metrics[key] for key in ("value", "interval")}
     return comparison(metrics["metric"], model, metrics["baseline"], metrics["count"])
 
@@ -142,7 +146,8 @@ class Baseline:
         by_target: dict[str, MetricName] = {"score": "pearson", "labels": "micro_f1"}
         self.metric: MetricName = metric or by_target.get(labels.target, "accuracy")
         self.name = ""
-        shared: dict[str, Any] = {"sublinear_tf": True, "max_features": FEATURES, "dtype": np.float32}
+        most = min(FEATURES, max(1_000, _WEIGHTS // max(1, labels.outputs)))
+        shared: dict[str, Any] = {"sublinear_tf": True, "max_features": most, "dtype": np.float32}
         self._vectors = [
             TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), **shared),
             TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), **shared),
@@ -180,13 +185,19 @@ class Baseline:
         candidates = [_Candidate(one, strength) for one in reversed(sets) for strength in STRENGTHS]
         if self.labels.target in ("class", "answer"):
             candidates += [_Candidate(constant=float(one)) for one in np.unique(targets)]
-        if len(segments) < 2 * FOLDS:
-            return _Candidate(sets[-1], STRENGTHS[1])
+        if len(segments) < 2 * FOLDS or self._is_incomparable(targets):
+            return _Candidate(sets[-1], STRENGTHS[-1 if self.labels.outputs > MOST_COMPARED else 1])
         rows = random.permutation(len(segments))[:CROSS_VALIDATED]
         segments, targets = _taken(segments, rows), targets[rows]
         features = dict(zip(sets, self._features(segments, sets), strict=True))
         values = [self._cross_validated(one, features, segments, targets) for one in candidates]
         return candidates[int(np.argmax(values))]
+
+    def _is_incomparable(self, targets: Floats) -> bool:
+        """Return whether a cross-validation takes long or says nothing: many classes, or few rows of each."""
+        if self.labels.target != "class":
+            return False
+        return self.labels.outputs > MOST_COMPARED or len(targets) < FOLDS * self.labels.outputs
 
     def _cross_validated(
         self,

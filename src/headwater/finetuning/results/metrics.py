@@ -261,6 +261,19 @@ def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dic
     return measured
 
 
+def confused_pairs(
+    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], names: Sequence[str], most: int
+) -> list[dict[str, Any]]:
+    """Return the pairs of a true and another predicted class with most rows: {"label", "predicted", "count"}."""
+    wrong = truth != chosen
+    pairs, counts = np.unique(truth[wrong] * len(names) + chosen[wrong], return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:most]
+    return [
+        {"label": names[pair // len(names)], "predicted": names[pair % len(names)], "count": int(count)}
+        for pair, count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True)
+    ]
+
+
 def by_label(truth: Floats, chosen: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return what `by_class` returns, of each of several labels: (rows, labels) of 0 and 1."""
     right, true, predicted = (truth * chosen).sum(axis=0), truth.sum(axis=0), chosen.sum(axis=0)

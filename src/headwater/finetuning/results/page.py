@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from headwater.errors import counted
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import ADVICE
@@ -76,24 +77,40 @@ def _mistake(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
-    """Return the folder's README.md: task, base, rate and why, and the score on the validation rows."""
-    rate, counts, (low, high) = metrics["learning_rate"], metrics["counts"], metrics["interval"]
-    outputs = fine_tuned.labels.output_names
-    labels = f"- Labels: {', '.join(outputs[:20])}{', …' if len(outputs) > 20 else ''}\n" if outputs else ""
+    """Return the folder's README.md: the scores, those on the tests first; classes, base, rows, rate and limits."""
+    rate, counts, name = metrics["learning_rate"], metrics["counts"], metrics["metric"]
+    scores = [
+        f"- {test.capitalize()} {name}: {_with_interval(measured[name])} on {counted(measured['labelled'], 'row')}\n"
+        for test, measured in metrics["tests"].items()
+        if name in measured
+    ]
+    chosen = ", chosen on these rows" if metrics["selected_on_validation"] else ""
+    classes = metrics["data"]["classes"]
+    shown = ", ".join(f"{label}: {count:,}" for label, count in list(classes.items())[:20])
     return (
-        f"# {base}, fine-tuned\n\nFor the task {fine_tuned.task}, by Headwater.\n\n{labels}"
+        f"# {base}, fine-tuned\n\nFor the task {fine_tuned.task}, by Headwater, from the base {base}.\n\n"
+        f"{''.join(scores)}- Validation {name}: {_with_interval(metrics)}{chosen}\n"
+        f"- {baseline_sentence(metrics)}\n"
         f"- Rows: {counts['train']:,} to train on, {counts['validation']:,} to validate on\n"
+        f"- Training rows of each label: {shown}{', …' if len(classes) > 20 else ''}\n"
         f"- Learning rate: {rate['value']:g}, {rate['reason']}; {metrics['curve'][-1]['epoch']:g} epochs\n"
-        f"- Validation {metrics['metric']}: {metrics['value']:.3f} [{low:.3f}, {high:.3f}]\n"
-        f"- {baseline_sentence(metrics)}\n\n"
+        "- Licence: that of the base and of the rows; see the base's card\n"
+        "- Limits: it knows these labels alone, and texts like the training rows; at most "
+        f"{fine_tuned.model.model.config.context:,} tokens of a text are read\n\n"
         "    headwater predict --model FOLDER FILE --out predictions.csv\n\n"
         "`report.html` shows curves and mistakes, `metrics.json` every figure.\n"
     )
 
 
+def _with_interval(measured: Mapping[str, Any]) -> str:
+    low, high = measured["interval"]
+    return f"{measured['value']:.3f} [{low:.3f}, {high:.3f}]"
+
+
 def baseline_sentence(metrics: Mapping[str, Any]) -> str:
     """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
-    baseline = metrics["baseline"]
+    if (baseline := metrics.get("baseline")) is None:
+        return "No baseline was measured."
     low, high = baseline["interval"]
     shown = f"Baseline ({baseline['name']}): {metrics['metric']} {baseline['value']:.3f} [{low:.3f}, {high:.3f}]"
     if metrics["value"] > baseline["value"]:

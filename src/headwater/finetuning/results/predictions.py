@@ -196,7 +196,7 @@ def _has_empty_struct(kind: Any) -> bool:
 def _added_values(prediction: Prediction, together: bool, count: int) -> list[Any]:
     """Return the label and the probabilities of a row for its added columns; None without a prediction."""
     shares = prediction.probabilities
-    if prediction.label is None:
+    if prediction.label is None and not shares:
         return [None] * count
     return [prediction.label, *([" ".join(map(str, shares.values()))] if together else shares.values())]
 

@@ -14,10 +14,11 @@ from headwater.finetuning.learning.train import TrainingOutcome, measure_probabi
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import compare
-from headwater.finetuning.results.metrics import by_class, by_label, count_classes
+from headwater.finetuning.results.metrics import by_class, by_label, confused_pairs, count_classes
 from headwater.storage import Progress
 
 METRICS_FILE = "metrics.json"
+_MOST_PAIRS = 20  # of confused classes
 
 
 def measure(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
@@ -90,7 +91,8 @@ def _by_class(outcome: TrainingOutcome, validation: Encoded) -> dict[str, Any]:
             "try more epochs, a larger --learning-rate or --set class_weight=balanced"
         )
     classes = by_class(count_classes(truth, chosen, labels.outputs), labels.names)
-    return {"warnings": warnings, "classes": classes}
+    confused = confused_pairs(truth, chosen, labels.names, _MOST_PAIRS)
+    return {"warnings": warnings, "classes": classes, "confused": confused}
 
 
 def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
