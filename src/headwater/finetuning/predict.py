@@ -51,8 +51,10 @@ def predict_file(
     Path("-") is standard input, whose format is told by its first bytes, or standard output, which is CSV for CSV
     and else JSON Lines.
 
-    Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels of a
-    class or choice, {"labelled", "accuracy"} of the rows with a prediction.
+    threshold: a row whose most probable class or answer is less probable gets an empty prediction.
+
+    Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels of
+    a class or choice, {"labelled", "accuracy"} of the rows with a prediction.
     Raises UsageError for an `out` that has another extension or is `file`, DataError for rows, FolderError for
     models, and for an `out` that was not predicted from the same rows, model and options.
     """
@@ -130,7 +132,7 @@ def predict_file(
             table.add(row, prediction)
             done += 1
             shortened += prediction.cut > 0
-            if None not in (prediction.label, row.label) and fine_tuned.labels.target != "score":
+            if prediction.label is not None and row.label is not None and fine_tuned.labels.target != "score":
                 labelled += 1
                 right += fine_tuned.labels.matches(row, prediction.label)
             progress.advance(done)

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from headwater.errors import counted
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import ADVICE
@@ -77,10 +76,10 @@ def _mistake(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
-    """Return the folder's README.md: the scores, those on the tests first; classes, base, rows, rate and limits."""
+    """Return the folder's README.md: the scores, tests first; then rows, classes, rate, licence and limits."""
     rate, counts, name = metrics["learning_rate"], metrics["counts"], metrics["metric"]
     scores = [
-        f"- {test.capitalize()} {name}: {_with_interval(measured[name])} on {counted(measured['labelled'], 'row')}\n"
+        f"- {test.capitalize()} {name}: {_with_interval(measured[name])}, {measured['labelled']:,} rows\n"
         for test, measured in metrics["tests"].items()
         if name in measured
     ]
