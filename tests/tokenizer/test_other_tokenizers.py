@@ -13,6 +13,7 @@ import pytest
 from headwater.convert import convert
 from headwater.errors import DataError
 from headwater.inference import load
+from headwater.reading import read_object
 from headwater.shipped import resolve
 from headwater.storage import write_json
 from headwater.tokenizer import PATTERN, Tokenizer, compare
@@ -509,3 +510,20 @@ def test_many_added_tokens_are_checked_in_linear_time() -> None:
     added = {name: 256 + number for number, name in enumerate(names)}
     check("gpt2", ids | added, [], list(added), vocabulary_name="vocabulary", merges_name="merges")
     assert Counted.compared < 5_000
+
+
+@pytest.mark.parametrize("make", [byte_level, openai_gpt, unigram, word_pieces, added_to_kogpt2])
+def test_each_file_is_read_once(
+    tmp_path: Path, make: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, {}) if make is byte_level else make(tmp_path)
+    read: list[str] = []
+
+    def counted(path: Path) -> dict[str, Any]:
+        read.append(path.name)
+        return read_object(path)
+
+    monkeypatch.setattr("headwater.tokenizer.folder.read_object", counted)
+    Tokenizer.load(tmp_path)
+    assert "tokenizer_config.json" in read
+    assert sorted(read) == sorted(set(read))

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, FolderError, MismatchError
-from headwater.reading import read_json, read_object, read_text
+from headwater.reading import read_json, read_text
 from headwater.storage import write_json, write_text
 from headwater.tokenizer import foreign, wordpiece
-from headwater.tokenizer.roles import Roles, tokenizer_settings
+from headwater.tokenizer.folder import SETTINGS, TOKENIZER, TokenizerFiles
+from headwater.tokenizer.roles import Roles
 from headwater.tokenizer.vocabulary import (
     BYTE_CHARACTERS,
     CHARACTER_BYTES,
@@ -45,14 +46,15 @@ TOKENIZER_CLASSES = {
 }
 
 
-def read_folder(folder: Path) -> Vocabulary:
-    """Return the vocabulary in `folder`.
+def read_folder(files: TokenizerFiles) -> Vocabulary:
+    """Return the vocabulary in a folder.
 
     Raises FolderError if there is none, DataError if its files are inconsistent.
     """
-    content, pair = foreign.described(folder), _pair(folder)
+    folder = files.folder
+    content, pair = foreign.described(files), _pair(folder)
     if content is None and pair is not None:
-        content = _content_of_pair(*pair, folder)
+        content = _content_of_pair(*pair, files)
     if content is None:
         if (folder / CHARACTERS).is_file():
             return _of_characters(folder / CHARACTERS)
@@ -64,21 +66,21 @@ def read_folder(folder: Path) -> Vocabulary:
             repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
         )
     if not _is_ours(content):
-        return foreign.read_foreign(content, folder)
-    added = _added_tokens(folder)
+        return foreign.read_foreign(content, files)
+    added = _added_tokens(files)
     ids = {token.content: index for token, index in added.items()}
     if wordpiece.is_bert(content):
         vocabulary = wordpiece.read_vocabulary(folder, content, ids)
     elif pair is not None and read_json(pair[0]) == content["model"]["vocab"]:
         vocabulary = read_pair(*pair, ids)
-        if (folder / "tokenizer.json").is_file() and vocabulary != _read_tokenizer_json(folder, ids):
+        if files[TOKENIZER] and vocabulary != _read_tokenizer_json(files, ids):
             raise DataError(
                 f"{pair[1]} has other merges than {folder / 'tokenizer.json'}, which AutoTokenizer reads",
                 expected="the same merges in the same order",
                 repair=f"Remove {pair[0].name} and {pair[1].name}, or write all files again",
             )
     else:
-        vocabulary = _read_tokenizer_json(folder, ids)
+        vocabulary = _read_tokenizer_json(files, ids)
     # Nothing cleans the text of a byte-level tokenizer: a token is always found as it is.
     exact = vocabulary.kind == "gpt2"
     tokens = [token._replace(normalized=token.normalized and not exact) for token in added]
@@ -86,13 +88,12 @@ def read_folder(folder: Path) -> Vocabulary:
     return replace(vocabulary, unusual=tuple(token for token in unusual if token.content in vocabulary.specials))
 
 
-def _content_of_pair(vocabulary: Path, merges: Path, folder: Path) -> dict[str, Any]:
+def _content_of_pair(vocabulary: Path, merges: Path, files: TokenizerFiles) -> dict[str, Any]:
     """Return the JSON of what AutoTokenizer runs for a token file and a merges file."""
     ids, pairs, _ = _parse_pair(vocabulary, merges)
-    if NEWLINE in ids or foreign.tokenizer_class(folder) == "OpenAIGPTTokenizer":
+    if NEWLINE in ids or files.tokenizer_class == "OpenAIGPTTokenizer":
         return foreign.gpt1_content(ids, pairs)
-    added = {token.content for token in _added_tokens(folder)} | {END_OF_TEXT, *TASK_TOKENS}
-    added |= {str(value) for key, value in tokenizer_settings(folder).items() if key.endswith("_token")}
+    added = {token.content for token in _added_tokens(files)} | files.named | {END_OF_TEXT, *TASK_TOKENS}
     for token in ids:
         if not CHARACTER_BYTES.keys() >= set(token) and token not in added:
             raise DataError(
@@ -100,7 +101,7 @@ def _content_of_pair(vocabulary: Path, merges: Path, folder: Path) -> dict[str, 
                 expected="a vocabulary of GPT-2's or GPT-1's kind, or a tokenizer.json, which describes any kind",
                 repair="Save it with the tokenizers library: tokenizer.save('tokenizer.json')",
             )
-    prefix_space = bool(tokenizer_settings(folder).get("add_prefix_space"))
+    prefix_space = bool(files.settings.get("add_prefix_space"))
     return foreign.gpt2_content(ids, pairs, prefix_space)
 
 
@@ -182,16 +183,14 @@ def _place(index: Any) -> int:
     return index if isinstance(index, int) else -1
 
 
-def _added_tokens(folder: Path) -> dict[AddedToken, int]:
+def _added_tokens(files: TokenizerFiles) -> dict[AddedToken, int]:
     """Return the added tokens in the files of a Hugging Face folder, and their ids.
 
     How a token is found is what `tokenizer_config.json` says, else `tokenizer.json`, as in transformers.
     """
     ids: dict[str, int] = {}
     tokens: dict[str, AddedToken] = {}
-    path = folder / "tokenizer_config.json"
-    config = read_object(path)
-    special = {str(value) for key, value in tokenizer_settings(folder).items() if key.endswith("_token")}
+    path, special = files.folder / SETTINGS, files.named
 
     def add(entry: Mapping[str, Any], index: Any) -> None:
         own = _added(entry, index, path)
@@ -200,16 +199,16 @@ def _added_tokens(folder: Path) -> dict[AddedToken, int]:
             known = {key: bool(entry[key]) for key in AddedToken._fields[1:] if key in entry}
             tokens.setdefault(content, AddedToken(content, **({"special": False} | known)))
 
-    for index, entry in _part(config, "added_tokens_decoder", path).items():
+    for index, entry in _part(files[SETTINGS], "added_tokens_decoder", path).items():
         # Files of old versions have only the text.
         add(entry if isinstance(entry, dict) else {"content": entry, "special": True}, index)
-    path = folder / "tokenizer.json"
-    entries = read_object(path).get("added_tokens") or []
+    path = files.folder / TOKENIZER
+    entries = files[TOKENIZER].get("added_tokens") or []
     for entry in entries if isinstance(entries, list) else [entries]:
         known = entry if isinstance(entry, dict) else {}
         add(known, known.get("id"))
-    path = folder / "added_tokens.json"
-    for content, index in read_object(path).items():
+    path = files.folder / "added_tokens.json"
+    for content, index in files[path.name].items():
         add({"content": content, "special": content in special, "normalized": content not in special}, index)
     return {tokens[content]: index for content, index in ids.items()}
 
@@ -231,10 +230,9 @@ def _added(entry: Mapping[str, Any], index: Any, path: Path) -> dict[str, int]:
     raise DataError(f"{path} names an added token without text and id: {str(entry)[:100]}")
 
 
-def _read_tokenizer_json(folder: Path, added: Mapping[str, int]) -> Vocabulary:
-    path = folder / "tokenizer.json"
-    content = read_json(path)
-    model = content.get("model") if isinstance(content, dict) else None
+def _read_tokenizer_json(files: TokenizerFiles, added: Mapping[str, int]) -> Vocabulary:
+    path = files.folder / TOKENIZER
+    model = files[TOKENIZER].get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or "merges" not in model:
         raise DataError(f"{path} has no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind")
     merges = model["merges"]

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.reading import read_object, read_text
+from headwater.reading import read_text
 from headwater.tokenizer import wordpiece
-from headwater.tokenizer.roles import tokenizer_settings
+from headwater.tokenizer.folder import CLASSES, SETTINGS, TOKENIZER, TokenizerFiles
 from headwater.tokenizer.vocabulary import (
     UNKNOWN,
     WORD_END,
@@ -34,8 +34,6 @@ from headwater.tokenizer.vocabulary import (
 )
 
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
-# The class of a model's tokenizer where no file names one.
-_CLASSES = {"gpt2": "GPT2Tokenizer", "openai-gpt": "OpenAIGPTTokenizer", "bert": "BertTokenizer"}
 # What no tokenizer in use comes near: it would take the time or memory of the process.
 _LONGEST_PATTERN = 2_000  # characters of a regular expression
 _MOST_STEPS = 200  # of cleaning, splitting and decoding together
@@ -133,20 +131,19 @@ class WordPieceCodec(LibraryCodec):
         return b"".join([self.token_bytes[i] for i in ids]).decode("utf-8").removeprefix(" ")
 
 
-def described(folder: Path) -> dict[str, Any] | None:
+def described(files: TokenizerFiles) -> dict[str, Any] | None:
     """Return the JSON of the tokenizer that AutoTokenizer runs, without the tokens that other files add.
 
     None for a folder that has no tokenizer.json and no vocab.txt.
     """
-    content, settings = read_object(folder / "tokenizer.json"), tokenizer_settings(folder)
-    name = tokenizer_class(folder)
+    folder, content, name = files.folder, files[TOKENIZER], files.tokenizer_class
     if not content:
         path = folder / wordpiece.VOCABULARY_FILE
         if not path.is_file():
             return None
         lines = read_text(path).removesuffix("\n").split("\n")
         words = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
-        return _bert_content(words, folder, {"version": "1.0", "added_tokens": []})
+        return _bert_content(words, files, {"version": "1.0", "added_tokens": []})
     model = content.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
         raise DataError(
@@ -155,11 +152,11 @@ def described(folder: Path) -> dict[str, Any] | None:
     if isinstance(model["vocab"], list):
         return content
     if name == "GPT2Tokenizer" and "merges" in model:
-        return gpt2_content(model["vocab"], model["merges"], bool(settings.get("add_prefix_space")), content)
+        return gpt2_content(model["vocab"], model["merges"], bool(files.settings.get("add_prefix_space")), content)
     if name == "OpenAIGPTTokenizer" and "merges" in model:
         return gpt1_content(model["vocab"], model["merges"], content)
     if name == "BertTokenizer":
-        return _bert_content(model["vocab"], folder, content)
+        return _bert_content(model["vocab"], files, content)
     return content
 
 
@@ -202,12 +199,12 @@ def gpt1_content(
     return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": model}
 
 
-def _bert_content(vocab: Mapping[str, int], folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+def _bert_content(vocab: Mapping[str, int], files: TokenizerFiles, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON of transformers' BertTokenizer."""
-    settings = tokenizer_settings(folder)
+    settings = files.settings
     own = {"unk_token": settings.get("unk_token", "[UNK]"), "continuing_subword_prefix": "##"}
     rules = {name: settings.get(name, default) for name, default in wordpiece.RULES.items()}
-    wordpiece.check_rules(rules, folder / "tokenizer_config.json")
+    wordpiece.check_rules(rules, files.folder / SETTINGS)
     steps = {
         "normalizer": wordpiece.bert_normalizer(rules),
         "pre_tokenizer": {"type": "BertPreTokenizer"},
@@ -217,24 +214,17 @@ def _bert_content(vocab: Mapping[str, int], folder: Path, content: Mapping[str, 
     return {**content, **steps, "model": model}
 
 
-def tokenizer_class(folder: Path) -> str:
-    """Return the class that AutoTokenizer opens a folder with, without "Fast"; empty if no file names one."""
-    config = read_object(folder / "config.json")
-    named = read_object(folder / "tokenizer_config.json").get("tokenizer_class") or config.get("tokenizer_class")
-    return str(named or _CLASSES.get(str(config.get("model_type")), "")).removesuffix("Fast")
-
-
-def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
+def read_foreign(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabulary:
     """Return the vocabulary of a tokenizer that `described` returned, with the added tokens of all files.
 
     Raises DataError if the library refuses it, as for a merge of unknown tokens.
     """
     import tokenizers
 
+    folder = files.folder
     _require_bounded(content, folder)
-    settings = tokenizer_settings(folder)
-    raw = read_object(folder / "tokenizer_config.json")
-    own = tokenizer_class(folder) in _CLASSES.values()
+    settings, raw = files.settings, files[SETTINGS]
+    own = files.tokenizer_class in CLASSES.values()
     # A class of its own takes the added tokens from the other files where these list them.
     replaced = own and isinstance(raw.get("added_tokens_decoder"), dict)
     model = {**content["model"], **({"dropout": None} if "dropout" in content["model"] else {})}  # for training
@@ -242,7 +232,7 @@ def read_foreign(content: Mapping[str, Any], folder: Path) -> Vocabulary:
     with _library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
         made = tokenizers.Tokenizer.from_str(json.dumps({**plain, "added_tokens": []} if replaced else plain))
         present = {repr(token) for token in made.get_added_tokens_decoder().values()}
-        tokens = [token for token in _listed(raw, folder) if repr(token) not in present]
+        tokens = [token for token in _listed(files) if repr(token) not in present]
         names = {token.content for token in made.get_added_tokens_decoder().values()} | {t.content for t in tokens}
         more = raw.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
         roles = [settings[role] for role in _NAMED if isinstance(settings.get(role), str)]
@@ -332,10 +322,11 @@ def _vocabulary(made: Any) -> Vocabulary:
     return Vocabulary("foreign", tuple(texts), (), specials, unusual=unusual, library=library)
 
 
-def _listed(settings: Mapping[str, Any], folder: Path) -> list[Any]:
+def _listed(files: TokenizerFiles) -> list[Any]:
     """Return the tokens in `added_tokens_decoder`, or in the older `added_tokens.json`, in the order of ids."""
     import tokenizers
 
+    settings = files[SETTINGS]
     listed = settings.get("added_tokens_decoder")
     if isinstance(listed, dict):
         known = {"lstrip", "rstrip", "single_word", "normalized", "special"}
@@ -344,7 +335,7 @@ def _listed(settings: Mapping[str, Any], folder: Path) -> list[Any]:
             for _, entry in sorted(listed.items(), key=lambda item: int(item[0]))
         ]
     special = {str(settings.get(role)) for role in _NAMED}
-    older = read_object(folder / "added_tokens.json")
+    older = files["added_tokens.json"]
     return [
         tokenizers.AddedToken(text, normalized=text not in special, special=text in special)
         for text, _ in sorted(older.items(), key=lambda item: item[1])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError
-from headwater.reading import read_object
+from headwater.tokenizer.folder import TokenizerFiles
 from headwater.tokenizer.vocabulary import END_OF_TEXT, PADDING
 
 _OTHERS = ("unk_token", "cls_token", "sep_token", "mask_token")
@@ -32,14 +32,14 @@ def default_roles(ids: Mapping[str, int]) -> Roles:
     return Roles(end, () if end is None else (end,))
 
 
-def read_roles(folder: Path, ids: Mapping[str, int], rows: int) -> Roles:
+def read_roles(files: TokenizerFiles, ids: Mapping[str, int], rows: int) -> Roles:
     """Return the roles that the files of a folder give; ids of `rows` or more, which no token has, are ignored.
 
     ids: of the special tokens by their texts. Raises DataError for a role that is not an id or a token.
     """
     default = default_roles(ids)
-    settings = tokenizer_settings(folder)
-    models = [(folder / name, read_object(folder / name)) for name in ("generation_config.json", "config.json")]
+    settings = files.settings
+    models = [(files.folder / name, files[name]) for name in ("generation_config.json", "config.json")]
 
     def of(role: str, fallback: tuple[int, ...]) -> tuple[int, ...]:
         for path, content in models:
@@ -54,19 +54,6 @@ def read_roles(folder: Path, ids: Mapping[str, int], rows: int) -> Roles:
     padding = of("pad", tuple(ids[name] for name in (PADDING,) if name in ids))
     names = tuple((role, settings[role]) for role in _OTHERS if settings.get(role) in ids)
     return Roles(start[0] if start else None, ends, padding[0] if padding else None, names)
-
-
-def tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """Return `tokenizer_config.json`, its tokens as texts, with what an older `special_tokens_map.json` adds."""
-    path = folder / "tokenizer_config.json"
-    content = read_object(path)
-    # transformers reads the older file only where the newer one does not describe the added tokens.
-    older = {} if "added_tokens_decoder" in content else read_object(folder / "special_tokens_map.json")
-    merged = {**content, **older}
-    for key, value in merged.items():
-        if key.endswith("_token") and isinstance(value, dict):
-            merged[key] = value.get("content")
-    return merged
 
 
 def _tokens(value: Any, role: str, path: Path) -> list[int]:

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.errors import DataError
-from headwater.reading import read_object
-from headwater.tokenizer.foreign import tokenizer_class
-from headwater.tokenizer.roles import tokenizer_settings
+from headwater.tokenizer.folder import TOKENIZER, TokenizerFiles
 
 if TYPE_CHECKING:
     from headwater.tokenizer.tokenizer import Tokenizer
@@ -39,10 +37,11 @@ class Template(NamedTuple):
 
 def read_templates(folder: Path, tokenizer: Tokenizer) -> tuple[Template, Template]:
     """Return what AutoTokenizer puts around one text and around two; raise DataError for another kind."""
-    settings, name = tokenizer_settings(folder), tokenizer_class(folder)
+    files = TokenizerFiles(folder)
+    settings, name = files.settings, files.tokenizer_class
     inputs = settings.get("model_input_names")
     typed = _TYPES in inputs if isinstance(inputs, list) else name == "BertTokenizer"
-    ids, processor = tokenizer.vocabulary.ids, read_object(folder / "tokenizer.json").get("post_processor")
+    ids, processor = tokenizer.vocabulary.ids, files[TOKENIZER].get("post_processor")
 
     def named(role: str, default: str | None) -> Tokens:
         token = settings.get(role, default)

@@ -31,6 +31,7 @@ from headwater.storage import (
 from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
+from headwater.tokenizer.folder import TokenizerFiles
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.gguf import read_gguf
 from headwater.tokenizer.gpt1 import WordCodec
@@ -81,7 +82,7 @@ class Tokenizer:
             )
             original = read_pair(vocabulary, merges)
             here = Path(name_or_folder)
-            if holds_tokenizer(here) and read_folder(here).identity != original.identity:
+            if holds_tokenizer(here) and read_folder(TokenizerFiles(here)).identity != original.identity:
                 raise UsageError(
                     f"{here} is the original tokenizer, and the folder ./{here} has another one",
                     repair=f"Write ./{here} for the folder, or rename it for the original",
@@ -92,8 +93,9 @@ class Tokenizer:
             return cls(*read_gguf(folder))
         if has_manifest(folder) and read_manifest(folder).kind == "tokenizer":
             open_folder(folder, "tokenizer")
-        found = read_folder(folder)
-        return cls(found, read_roles(folder, found.specials, len(found.tokens)))
+        files = TokenizerFiles(folder)
+        own = read_folder(files)
+        return cls(own, read_roles(files, own.specials, len(own.tokens)))
 
     @staticmethod
     def inputs_of(name_or_folder: str | Path) -> dict[str, Path]:
