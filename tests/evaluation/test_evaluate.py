@@ -165,6 +165,17 @@ def test_another_models_answers_are_never_used(tmp_path: Path) -> None:
             assert cache.look_up([request]) == {}
 
 
+def test_a_journal_of_a_killed_process_is_removed_as_well(tmp_path: Path) -> None:
+    request = ContinuationRequest((1,), (2,))
+    with AnswerCache(tmp_path / "answers", "a model", "fp32") as cache:
+        cache.keep({request: Scored((-1.0,), (True,))})
+    (tmp_path / "answers-journal").write_bytes(bytes(512))  # killed while it closed the file
+    with AnswerCache(tmp_path / "answers", "a model", "fp32") as cache:
+        assert cache.look_up([request])
+    cache.remove()
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_altered_answer_is_computed_again(tmp_path: Path) -> None:
     request = ContinuationRequest((1,), (2,))
     with AnswerCache(tmp_path / "answers", "one", "fp32") as cache:

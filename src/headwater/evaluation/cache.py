@@ -77,7 +77,9 @@ class AnswerCache:
     def remove(self) -> None:
         """Delete the file, when every answer is in the results folder."""
         self._database.close()
-        self.path.unlink(missing_ok=True)
+        # A process that was killed while it closed the file left its journal, which SQLite ignores.
+        for name in (f"{self.path.name}-journal", self.path.name):
+            self.path.with_name(name).unlink(missing_ok=True)
 
     def _open(self) -> sqlite3.Connection:
         try:
