@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import re
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -156,18 +154,15 @@ def _draining_server(config: uvicorn.Config, state: Server, drain: float) -> uvi
     import uvicorn
 
     class DrainingServer(uvicorn.Server):
-        until = math.inf
-
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             """Stop at once for SIGINT, a second signal, or without `drain`."""
             if sig != signal.SIGTERM or not drain or state.draining:
                 super().handle_exit(sig, frame)
+            else:
+                end = threading.Timer(drain, setattr, (self, "should_exit", True))
+                end.daemon = True
+                end.start()
             state.draining = True
-            self.until = min(self.until, time.monotonic() + drain)
-
-        async def on_tick(self, counter: int) -> bool:
-            """Return whether it is time to stop."""
-            return await super().on_tick(counter) or time.monotonic() >= self.until
 
     return DrainingServer(config)
 
