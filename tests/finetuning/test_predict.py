@@ -210,3 +210,15 @@ def test_a_threshold_leaves_unsure_rows_empty(tuned: Path, tmp_path: Path) -> No
         max(row["probabilities"].values()) < threshold for row in rows
     ]
     assert [row["probabilities"] for row in sure] == [row["probabilities"] for row in rows]
+
+
+def test_what_is_measured_is_what_is_predicted(base: Path, tuned: Path, tmp_path: Path) -> None:
+    """Whatever the precision of the training."""
+    train = tuned.with_name("train.csv")
+    config = FinetuneConfig.build({"steps": 2, "precision": "bf16", "learning_rate": 1e-2})
+    finetune(config, tmp_path / "out", model=base, train=train, validation=train)
+    predict_file(tmp_path / "out", train, tmp_path / "predicted.jsonl")
+    predicted = [json.loads(line) for line in (tmp_path / "predicted.jsonl").read_text().splitlines()]
+    lines = (tmp_path / "out" / "predictions-validation.jsonl").read_text().splitlines()
+    for measured, row in zip(map(json.loads, lines), predicted, strict=True):
+        assert measured["probabilities"] == pytest.approx(row["probabilities"], abs=1e-5)
