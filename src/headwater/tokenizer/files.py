@@ -172,14 +172,14 @@ def assemble(
         kind,
         {**ids, **added},
         pairs,
-        sorted(specials, key=lambda name: _place(added.get(name, ids.get(name)))),
+        sorted(specials, key=lambda name: _sort_id(added.get(name, ids.get(name)))),
         vocabulary_name=vocabulary,
         merges_name=merges,
         first_line=first_line,
     )
 
 
-def _place(index: Any) -> int:
+def _sort_id(index: Any) -> int:
     return index if isinstance(index, int) else -1
 
 

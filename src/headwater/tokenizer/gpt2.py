@@ -33,7 +33,7 @@ _WORTHWHILE_BYTES = 1 << 21
 # The pre-split always has a border between a visible character and a space: a long text may be cut there.
 _SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
 _CUT_CHARACTERS = 1 << 16
-_GROUP = 256
+_CALL_TEXTS = 256
 
 
 class LibraryEngine:
@@ -53,8 +53,8 @@ class LibraryEngine:
         ]
         counts = np.zeros(len(texts) + 1, np.int64)
         parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
-        for start in range(0, len(owned), _GROUP):
-            group = owned[start : start + _GROUP]
+        for start in range(0, len(owned), _CALL_TEXTS):
+            group = owned[start : start + _CALL_TEXTS]
             encodings = self._tokenizer.encode_batch_fast([p for _, p in group], add_special_tokens=False)
             for (owner, _), encoding in zip(group, encodings, strict=True):
                 ids = np.array(encoding.ids, np.uint32)
