@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from headwater.cli.main import main
 from headwater.errors import FolderError
 from headwater.evaluation import Result
 from headwater.evaluation.figures import ratio_error
-from headwater.evaluation.results import write_examples
+from headwater.evaluation.results import examples_writer
 from headwater.finetuning import confusion_matrix, matthews
 from headwater.reading import read_json
 from headwater.report import KIND
@@ -62,6 +62,12 @@ def simulate(random: np.random.Generator, effect: float, seeds: float, items: fl
         found = {name: ItemValues(tuple(map(str, range(60))), values)}
         sets.append(Measured(values.mean(axis=1).tolist(), errors.tolist(), found))
     return mean_of_sets(sets)
+
+
+def write_examples(records: Iterable[dict[str, Any]], protocol: str, folder: Path) -> None:
+    with examples_writer(protocol, folder) as write:
+        for record in records:
+            write(record)
 
 
 @pytest.mark.parametrize(

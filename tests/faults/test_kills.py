@@ -32,6 +32,7 @@ KILLS = {
     "further": 16,
     "epochs": 16,
     "predict": 14,
+    "embed": 4,
     "evaluate": 16,
     "reproduce": 14,
     "convert": 14,

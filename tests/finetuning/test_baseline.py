@@ -110,7 +110,7 @@ def test_a_model_that_predicts_one_class_gives_a_warning(
 ) -> None:
     out = tmp_path / "model"
     given = ["--train", str(table), "--test", str(table), "--set", "steps=1", "--set", "precision=fp32"]
-    given += ["--validation", str(table)]
+    given += ["--set", "recipe=gpt1", "--validation", str(table)]
     assert main(["finetune", "--model", str(base), "--task", "classify", "--out", str(out), *given]) == 0
     shown = capsys.readouterr().out
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -173,7 +173,7 @@ def test_few_rows_of_each_class_have_no_constant_baseline() -> None:
 def test_a_baseline_can_be_left_out(base: Path, table: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "model"
     given = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--out", str(out)]
-    given += ["--test", str(table), "--set", "steps=1"]
+    given += ["--test", str(table), "--set", "steps=1", "--set", "recipe=gpt1"]
     assert main([*given, "--no-baseline"]) == 0
     assert "No baseline was measured" in capsys.readouterr().out
     metrics = json.loads((out / "metrics.json").read_text())

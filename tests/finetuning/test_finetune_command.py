@@ -43,6 +43,7 @@ def test_few_rows_have_more_epochs_unless_a_number_is_given(
     monkeypatch.setattr("headwater.finetuning.learning.config.FEWEST_UPDATES", 8)
     monkeypatch.setattr("headwater.finetuning.learning.config.SMALL_EPOCHS", 1)
     command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--json"]
+    command += ["--set", "recipe=gpt1"]
     found = {}
     for name, options in (("default", []), ("one", ["--epochs", "1"])):
         assert main([*command, "--out", str(tmp_path / name), "--set", "precision=fp32", *options]) == 0

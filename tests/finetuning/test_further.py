@@ -27,12 +27,18 @@ def write(path: Path, texts: list[str], labels: list[str]) -> Path:
     return path
 
 
+PAPER = ("--set", "recipe=gpt1")
+
+
 @pytest.fixture(scope="module")
 def week(base: Path, tmp_path_factory: pytest.TempPathFactory, sentences: Any) -> tuple[Path, Path]:
     """Return the first week's model and table."""
     folder = tmp_path_factory.mktemp("week")
     table = write(folder / "first.csv", *sentences(60, seed=1))
-    assert command(folder / "first", "--model", base, "--task", "classify", "--train", table, "--epochs", "1") == 0
+    assert (
+        command(folder / "first", "--model", base, "--task", "classify", "--train", table, "--epochs", "1", *PAPER)
+        == 0
+    )
     return folder / "first", table
 
 

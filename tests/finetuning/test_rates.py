@@ -38,7 +38,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_base_without_a_record_gets_the_papers_rate(foreign: Path, tmp_path: Path) -> None:
-    fitted = hw.Classifier(foreign, epochs=1, device="cpu").fit(TEXTS, LABELS)
+    fitted = hw.Classifier(foreign, recipe="gpt1", epochs=1, device="cpu").fit(TEXTS, LABELS)
     assert fitted.learning_rate_ == 6.25e-5
     assert "the paper's" in fitted.learning_rate_reason_
     save_model(load_model(foreign), tmp_path)  # converted, it is still of another program

@@ -60,7 +60,7 @@ def rows() -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def fitted(base: Path, rows: list[tuple[str, list[str]]]) -> Classifier:
-    return Classifier(base, multi_label=True, **FAST).fit(*zip(*rows, strict=True))
+    return Classifier(base, recipe="gpt1", multi_label=True, **FAST).fit(*zip(*rows, strict=True))
 
 
 def test_the_loss_is_the_binary_cross_entropy(tokenizer: Tokenizer) -> None:

@@ -157,3 +157,40 @@ def test_what_does_not_fit_is_named() -> None:
     for keys in ({"task": "choice"}, {"freeze": True}, {"from_scratch": True}):
         with pytest.raises(UsageError, match="lp-ft does not fit"):
             FinetuneConfig.build({"recipe": "lp-ft", **keys})
+
+
+def test_the_rows_of_a_class_choose_the_recipe() -> None:
+    shape = preset("gpt2-pico")
+
+    def chosen(rows: int, **keys: Any) -> str:
+        return FinetuneConfig.build({"recipe": "auto", **keys}).chosen(rows, 2, shape).recipe
+
+    assert [chosen(rows) for rows in (2, 500, 501)] == ["lp-ft", "lp-ft", "gpt1"]
+    for keys in (
+        {"task": "choice"},
+        {"freeze": True},
+        {"from_scratch": True},
+        {"transfer_layers": 1},
+        {"lambda_lm": 0.3},
+    ):
+        assert chosen(20, **keys) == "gpt1"
+    assert FinetuneConfig().chosen(2, 2, shape).recipe == "gpt1"  # the papers' experiments
+
+
+def test_a_few_rows_begin_with_the_probe_by_default(encoder: Path) -> None:
+    texts, labels = zip(*ROWS, strict=True)
+    classifier = hw.Classifier(encoder, device="cpu").fit(texts, labels)
+    assert classifier.recipe_ == "lp-ft"
+    assert classifier.score(texts, labels) > 0.9
+    again = classifier.set_params(warm_start=True).fit(texts, labels)  # the head stays
+    assert again.recipe_ == "lp-ft"
+
+
+def test_the_order_of_a_similar_pair_means_nothing(encoder: Path) -> None:
+    texts = [text for text, _ in ROWS]
+    pairs = list(zip(texts, reversed(texts), strict=True))
+    scores = [float(len(first)) for first, _ in pairs]
+    model = hw.Similarity(encoder, device="cpu", epochs=1).fit(pairs, scores)
+    assert model.recipe_ == "lp-ft"
+    swapped = model.predict([(second, first) for first, second in pairs])
+    np.testing.assert_allclose(model.predict(pairs), swapped, atol=1e-4)

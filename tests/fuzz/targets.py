@@ -266,9 +266,9 @@ def link_dumps(data: bytes) -> None:
     import zstandard
 
     from headwater.corpus import LinksConfig
-    from headwater.corpus.web.links import _Funnel, _submissions, apply_rules
+    from headwater.corpus.web.links import LinkRules, _Funnel, _submissions
 
-    config = LinksConfig()
+    rules = LinkRules(LinksConfig())
     with folder() as place:
         for name, content in (
             ("a.zst", data),
@@ -280,7 +280,7 @@ def link_dumps(data: bytes) -> None:
             (place / name).write_bytes(content)
             with suppress(HeadwaterError):
                 for submission in _submissions(place / name, _Funnel()):
-                    _, link = apply_rules(submission, config)
+                    _, link = rules.apply(submission)
                     json.dumps(link).encode()
 
 

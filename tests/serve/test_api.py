@@ -497,7 +497,6 @@ BAD: list[tuple[str, Any]] = [
     ("max_tokens", {"max_tokens": 5000}),
     ("max_tokens", {"max_tokens": "5"}),
     ("min_tokens", {"min_tokens": 9, "max_tokens": 5}),
-    ("top_k", {"top_k": 100_000}),
     ("max_tokens", {"max_tokens": -2}),
     ("temperature", {"temperature": -0.1}),
     ("top_p", {"top_p": -0.1}),

@@ -140,7 +140,9 @@ def finetune(
         "answers": [name.strip() for name in answers.split(",")] if answers is not None else None,
         "label": label,
     }
-    if label is not None and "," in label and "target=labels" in [one.replace(" ", "") for one in settings or ()]:
+    from headwater.config import parse_settings
+
+    if label is not None and "," in label and parse_settings(settings or []).get("target") == "labels":
         columns["label"] = [name.strip() for name in label.split(",")]
     keys = {
         "epochs": epochs,
@@ -169,7 +171,8 @@ def finetune(
     if find_lr and learning_rate is not None:
         raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
     further = None if init_from is None else local_model(init_from, download)
-    config = _configuration(task, seed, columns, _kept_keys(further) if further else {}, keys, settings)
+    kept = _kept_keys(further) if further else {}
+    config = _configuration(task, seed, columns, kept, keys, settings, "gpt1" if task_set else "auto")
     model = further or local_model(model or DEFAULT, download)
     fetch_tokenizer(tokenizer, download)
     if show is not None:
@@ -255,16 +258,17 @@ def _configuration(
     kept: Mapping[str, Any],
     keys: Mapping[str, Any],
     settings: list[str] | None,
+    recipe: str,
 ) -> FinetuneConfig:
-    """Return the defaults, changed by the keys `kept` of --from, the options and --set."""
+    """Return the defaults and a recipe, changed by the keys `kept` of --from, the options and --set."""
     from headwater.config import option_layers, parse_settings
     from headwater.finetuning import FinetuneConfig
 
-    chosen: dict[str, Any] = {} if kept else {"task": "classify"}
+    chosen: dict[str, Any] = {} if kept else {"task": "classify", "recipe": recipe}
     if task == _REGRESS:
-        chosen = {"task": "classify", "target": "score"}
+        chosen |= {"task": "classify", "target": "score"}
     elif task is not None:
-        chosen = {"task": task}
+        chosen["task"] = task
     config = FinetuneConfig.build(
         {**kept, **chosen, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
         *option_layers(keys),

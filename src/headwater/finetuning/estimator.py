@@ -24,7 +24,7 @@ from headwater.config import Config
 from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning.conventions import Conventions, NotFitted
-from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.continued import check_start
 from headwater.finetuning.learning.prepare import load_tokenizer, prepare
 from headwater.finetuning.learning.search import search_rate
@@ -69,16 +69,17 @@ class _Saved(Config):
 class Estimator(Conventions):
     """What the five estimators have in common. Use one of them.
 
-    base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned. recipe: "gpt1",
-    or "lp-ft", which begins with logistic regression on the base's features: for few rows. The other parameters
-    are those of `headwater finetune`, with the paper's defaults. epochs: None means 3, or more for few rows.
-    learning_rate: None is the base's own; "search" tries a series on the held-out rows, see `learning_rates_`;
-    what was used, and why, is in `learning_rate_` and `learning_rate_reason_`. validation_share: the share of
-    the rows that choose the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its
-    layers. task_model: what reads that mixture: "pooling" or, with headwater-papers, "lstm"; it needs `freeze`.
-    class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed form,
-    so that both forms of 각 or é are the same. warm_start: `fit` goes on from a fitted or loaded model and its
-    head; new classes come last in `classes_`. verbose: print the progress on stderr.
+    base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned. recipe:
+    "gpt1", the paper's; "lp-ft", which begins with logistic regression on the base's features; or "auto",
+    which is lp-ft for few rows of a class, see `recipe_`. The other parameters are those of `headwater
+    finetune`, with the paper's defaults. epochs: None means 3, or more for few rows. learning_rate: None is
+    the base's own; "search" tries a series on the held-out rows, see `learning_rates_`; what was used, and
+    why, is in `learning_rate_` and `learning_rate_reason_`. validation_share: the share of the rows that
+    choose the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers.
+    task_model: what reads that mixture: "pooling" or, with headwater-papers, "lstm"; it needs `freeze`.
+    class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed
+    form, so that both forms of 각 or é are the same. warm_start: `fit` goes on from a fitted or loaded model
+    and its head; new classes come last in `classes_`. verbose: print the progress on stderr.
     """
 
     task: ClassVar[TaskName]
@@ -86,7 +87,7 @@ class Estimator(Conventions):
 
     base: Any = shipped.DEFAULT
     _: KW_ONLY
-    recipe: Literal["gpt1", "lp-ft"] = "gpt1"
+    recipe: Recipe = "auto"
     epochs: float | None = None
     learning_rate: float | Literal["search"] | None = None
     batch_size: int = 32
@@ -162,7 +163,10 @@ class Estimator(Conventions):
         self.fine_tuned_.compose = self.compose
         self.fine_tuned_.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
         self.learning_rate_ = outcome.learning_rate
-        self.learning_rate_reason_ = config.rate_reason(prepared.base.config)
+        self.recipe_ = prepared.config.recipe
+        self.learning_rate_reason_ = config.model_copy(update={"recipe": self.recipe_}).rate_reason(
+            prepared.base.config
+        )
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self

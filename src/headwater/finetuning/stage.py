@@ -125,7 +125,9 @@ def run_stage(
         tuned.columns, tuned.compose = columns or Columns(), compose
         tuned.seen = (prepared.seen or Seen()).extended(parts.train.rows, parts.validation.rows)
         metrics = measure(prepared, outcome)
-        metrics["learning_rate"] |= rate
+        chosen = config.model_copy(update={"recipe": prepared.config.recipe})
+        metrics["learning_rate"] |= rate | {"reason": chosen.rate_reason(prepared.base.config)}
+        metrics["recipe"] = prepared.config.recipe
         _write_model(stage, prepared, outcome, metrics)
         if config.baseline:
             add_baselines(metrics, prepared, outcome, baselines, progress)
@@ -137,7 +139,7 @@ def _with_rate(config: FinetuneConfig, model: Path, progress: Progress) -> tuple
     """Return the configuration with the base's learning rate if it has none; and, for metrics.json, why."""
     shape = load_config(model)
     used: dict[str, Any] = {"reason": config.rate_reason(shape)}
-    if config.learning_rate is not None:
+    if config.learning_rate is not None or config.recipe == "auto":  # the rows choose the recipe, and it the rate
         return config, used
     rate = config.peak_rate(shape)
     progress.note(f"learning rate {rate:g}, {used['reason']} (--learning-rate for another, --find-lr)")

@@ -26,6 +26,7 @@ from headwater.model import Faithful, ModelConfig
 from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
 
+Recipe = Literal["auto", "gpt1", "lp-ft"]
 ClassName = Annotated[str, BeforeValidator(class_name)]
 # The metrics of each kind of label; the first is the default.
 _METRICS: dict[Target, tuple[MetricName, ...]] = {
@@ -41,6 +42,8 @@ FROZEN_RATE = 1e-3
 _LAMBDA_LM = 0.5
 # Of the recipe lp-ft: the rate, the epochs for few rows and the rows above which they are fewer, the warm-up.
 LP_FT_RATE, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_WARMUP = 1e-4, 10, 1_500, 0.1
+# Of the recipe auto: lp-ft up to so many training rows of a class, ended by so many measurements without a better.
+FEW_OF_A_CLASS, FEW_PATIENCE = 250, 3
 
 
 class FinetuneConfig(Config):
@@ -51,8 +54,9 @@ class FinetuneConfig(Config):
 
     inline: ClassVar[str] = "training"
 
-    recipe: Literal["gpt1", "lp-ft"] = "gpt1"
-    """gpt1: the paper's. lp-ft: begin with logistic regression on the base's features, then tune all weights."""
+    recipe: Recipe = "gpt1"
+    """gpt1: the paper's. lp-ft: begin with logistic regression on the base's features, then tune all weights.
+    auto: lp-ft for few rows of a class, else gpt1; the default of `headwater finetune` and of the estimators."""
     task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None
@@ -150,6 +154,25 @@ class FinetuneConfig(Config):
         if self.freeze and self.lambda_lm not in (0, _LAMBDA_LM):
             raise ValueError(f"a frozen base has no language-model loss: leave out lambda_lm = {self.lambda_lm:g}")
         return self
+
+    def chosen(self, examples: int, outputs: int, base: ModelConfig) -> FinetuneConfig:
+        """Return this with a recipe in place of `auto`, for so many training rows and outputs of the head.
+
+        Keys that only GPT-1's recipe has choose it.
+        """
+        if self.recipe != "auto":
+            return self
+        needs_gpt1 = (
+            self.task == "choice"
+            or self.freeze
+            or self.from_scratch
+            or self.transfer_layers is not None
+            or self.lambda_lm not in (0, _LAMBDA_LM)
+            or base.architecture != "transformer"
+        )
+        if needs_gpt1 or examples > FEW_OF_A_CLASS * outputs:
+            return self.model_copy(update={"recipe": "gpt1"})
+        return self.model_copy(update={"recipe": "lp-ft", "patience": self.patience or FEW_PATIENCE})
 
     def with_keys(self, **keys: Any) -> FinetuneConfig:
         """Return this with other values of some keys, spelled as in TOML."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from headwater.errors import MismatchError, counted
-from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, no_head
 from headwater.finetuning.model.pooled import PooledModel
@@ -31,6 +31,11 @@ def load_start(config: FinetuneConfig, folder: Path, device: torch.device) -> Fi
     return start
 
 
+def recipe_of(start: FineTuned) -> Recipe:
+    """Return the recipe whose head a fine-tuned model has."""
+    return "lp-ft" if isinstance(start.model, PooledModel) else "gpt1"
+
+
 def check_start(start: FineTuned, config: FinetuneConfig, name: Path | str) -> None:
     """Raise MismatchError, naming the key, if `config` trains another kind of head than that of `start`."""
     if start.templates is not None:
@@ -43,7 +48,7 @@ def check_start(start: FineTuned, config: FinetuneConfig, name: Path | str) -> N
         "freeze": (reader is not None, config.freeze),
         "task_model": (reader or "pooling", config.task_model),
         "compose": (start.compose, config.compose),
-        "recipe": ("lp-ft" if isinstance(start.model, PooledModel) else "gpt1", config.recipe),
+        "recipe": (recipe_of(start), recipe_of(start) if config.recipe == "auto" else config.recipe),
     }
     for key, (there, now) in kinds.items():
         if there != now:

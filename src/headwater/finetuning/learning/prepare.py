@@ -16,7 +16,7 @@ import torch
 
 from headwater.errors import UsageError, counted
 from headwater.finetuning.learning.config import PAPER_EPOCHS, FinetuneConfig
-from headwater.finetuning.learning.continued import continuation, load_start, rows_seen
+from headwater.finetuning.learning.continued import continuation, load_start, recipe_of, rows_seen
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
 from headwater.finetuning.model.head import TaskModel
@@ -191,6 +191,13 @@ def prepare(
     parts = arrange_parts(config, tables, seen, start.labels if start else None, learn)
     config.checked_metric(parts.labels)
     model, tokenizer = prepare_base(config, *base())
+    if start is not None and config.recipe == "auto":
+        config = config.model_copy(update={"recipe": recipe_of(start)})
+    if config.recipe == "auto":
+        rows, outputs = len(parts.train.rows), parts.labels.outputs
+        config = config.chosen(rows, outputs, model.config)
+        few = "few rows of a class" if config.recipe == "lp-ft" else "many rows of a class, or keys that it needs"
+        progress.note(f"recipe {config.recipe}, for {few} (--set recipe=gpt1 or lp-ft for another)")
     encoded = {  # the tests too: an error in them comes before the training
         part: encode(
             rows,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,10 @@ from headwater.finetuning.rows.row import MetricName, class_name
 from headwater.storage import SILENT, Progress
 from headwater.training import Measurement, OnUpdate, Ranks, Run, Trainer
 
-if TYPE_CHECKING:
-    pass
-
 # A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
+# With fewer validation rows, the loss chooses the best state of lp-ft.
+FEW_TO_VALIDATE = 100
 
 
 @dataclass
@@ -94,13 +93,18 @@ def train_task(
     untuned = None if probe is None else _measure_start(fine_tuned, train, validation)
     kept = [] if probe is None else [weight.detach().clone() for weight in masters]
 
+    def rank(value: float, loss: float) -> tuple[float, ...]:
+        """Return what orders states; of few rows the loss, because their metric is mostly chance."""
+        by_loss = probe is not None and len(validation) < FEW_TO_VALIDATE
+        return (-loss, value) if by_loss else (value, -loss)
+
     def validate() -> Measurement:
         values, loss = model.predict(validation, labels)
         figures = measure_probabilities(fine_tuned, validation.targets, values, intervals=False)
         value = figures[metric]["value"]
         progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
         shown = {"validation_loss": loss, f"validation_{metric}": value}
-        return Measurement(shown, (value, -loss), figures)
+        return Measurement(shown, rank(value, loss), figures)
 
     run = Run(
         trainer=trainer,
@@ -122,14 +126,15 @@ def train_task(
     best_step = int(run.best["step"])
     curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
     if probe is not None and untuned is not None:
-        value, tuned = untuned[metric]["value"], run.best["rank"]
-        probe = replace(probe, kept=(value, -untuned["validation_loss"]) >= tuple(tuned))
+        value, loss = untuned[metric]["value"], untuned["validation_loss"]
+        probe = replace(probe, kept=rank(value, loss) >= tuple(run.best["rank"]))
         if probe.kept:
             best_step = 0
             with torch.no_grad():
                 torch._foreach_copy_(masters, kept)
             trainer.optimizer.copy_to_model()
-        then = "no epoch improves on it" if probe.kept else f"then all weights tuned: {metric} {tuned[0]:.3f}"
+        tuned = next(entry for entry in curve if entry["step"] == int(run.best["step"]))[metric]["value"]
+        then = "no epoch improves on it" if probe.kept else f"then all weights tuned: {metric} {tuned:.3f}"
         progress.note(f"start: {probe}, {metric} {value:.3f}; {then}, on the validation rows")
         curve = [untuned, *curve]
     trainer.end_training()

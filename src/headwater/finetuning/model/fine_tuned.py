@@ -150,7 +150,10 @@ class FineTuned:
         if self.labels.linear:
             return probabilities[:, 0].astype(np.float64)
         if self.labels.target == "score":
-            return probabilities.astype(np.float64) @ np.array(self.labels.levels)
+            levels = np.array(self.labels.levels)
+            return np.clip(
+                probabilities.astype(np.float64) @ levels, levels[0], levels[-1]
+            )  # float32 sums to 1 nearly
         return probabilities.argmax(axis=1).astype(np.float64)
 
     def prediction(self, number: int, share: npt.NDArray[np.float32]) -> Prediction:

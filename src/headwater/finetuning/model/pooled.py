@@ -1,7 +1,8 @@
 """A head over one vector a text: the mean over its tokens, or the last one. Two texts are read apart.
 
-The vector of two texts u and v, of length 1 each, is [u, v, |u − v|, u · v] (InferSent, Conneau et al. 2017). The
-texts have no task tokens around them: a GPT reads them alone, BERT between `[CLS]` and `[SEP]`.
+The vector of two texts u and v, of length 1 each, is [u, v, |u − v|, u · v] (InferSent, Conneau et al. 2017).
+Where their order means nothing, as in similarity, it is [u + v, |u − v|, u · v]. The texts have no task tokens
+around them: a GPT reads them alone, BERT between `[CLS]` and `[SEP]`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class PooledModel(TaskModel):
         dropout: float = 0.1,
         seed: int = 0,
     ) -> None:
-        width = model.config.output_width * (1 if task == "classify" else 4)
+        width = model.config.output_width * {"classify": 1, "similarity": 3}.get(task, 4)
         head = nn.utils.skip_init(nn.Linear, width, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
         self.template, self.pooled = template, pooled
@@ -69,7 +70,8 @@ class PooledModel(TaskModel):
         if self.task == "classify":
             return vectors
         u, v = functional.normalize(vectors[0::2], dim=1), functional.normalize(vectors[1::2], dim=1)
-        return torch.cat([u, v, (u - v).abs(), u * v], dim=1)
+        alone = [u + v] if self.task == "similarity" else [u, v]
+        return torch.cat([*alone, (u - v).abs(), u * v], dim=1)
 
     def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
         """(sequences, width) -> (examples, outputs) float32."""
