@@ -23,7 +23,11 @@ def expected(name: str) -> set[str]:
     patterns = settings["tool"]["setuptools"]["package-data"][name]
     source = PROJECTS[name] / "src"
     found = (path for pattern in ("**/*.py", *patterns) for path in (source / name).glob(pattern))
-    files = {path.relative_to(source).as_posix() for path in found if path.is_file()}
+    files = {
+        path.relative_to(source).as_posix()
+        for path in found
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
     pages = (ROOT / "docs" / "reading").glob("*.md") if name == "headwater" else ()
     return files | {f"headwater/serve/reading/{page.name}" for page in pages}
 
