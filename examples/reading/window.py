@@ -1,4 +1,4 @@
-"""An n-gram model sees n - 1 tokens: what stands before them changes nothing for it, but much for a GPT."""
+"""An n-gram model sees n - 1 tokens: the text before them changes nothing for it, but much for a GPT."""
 
 from collections import Counter
 

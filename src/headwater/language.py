@@ -14,6 +14,7 @@ from pathlib import Path
 
 LANGUAGES = ("en", "ko")
 _CATALOGUES = Path(__file__).parent / "locale"
+_NAME = re.compile("[/'\"\\\\]")  # in a path or a quoted value, which stays as it is
 _VALUE = re.compile(r"\\\{(n?)\\\}")  # as re.escape writes {} and {n}
 
 
@@ -38,7 +39,7 @@ class Catalogue:
             return self._entries[text]
         for pattern, translation in self._patterns:
             if matched := pattern.fullmatch(text):
-                values = [self._entries.get(value, value) for value in matched.groups()]
+                values = [value if _NAME.search(value) else self.translate(value) for value in matched.groups()]
                 return re.sub(r"\{(\d*)n?\}", self._filled(values), translation)
         return self._of_parts(text)
 

@@ -75,6 +75,7 @@ def test_parts_of_a_message_are_translated() -> None:
     assert korean.translate("pack: 1,200 tokens, 3 others (0.3 s)") == "토큰: 토큰 1,200개, 3 others (0.3초)"
     assert korean.translate("one of two") == "two의 one"
     assert korean.translate("nothing is known") == "nothing is known"
+    assert korean.translate("12 tokens of /a/pack: b") == "/a/pack: b의 토큰 12개"
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_the_rows_of_a_class_choose_the_recipe() -> None:
         {"freeze": True},
         {"from_scratch": True},
         {"transfer_layers": 1},
-        {"lambda_lm": 0.3},
+        {"lambda_lm": 0.0},
     ):
         assert chosen(20, **keys) == "gpt1"
     assert FinetuneConfig().chosen(2, 2, shape).recipe == "gpt1"  # the papers' experiments

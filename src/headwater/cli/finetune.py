@@ -37,7 +37,7 @@ _REGRESS = "regress"  # one text to a score: the input of classify
 _COLUMNS = "Columns (found by name by default)"
 _MOST_CLASSES, _MOST_PAIRS = 20, 8  # whose table is printed, and confused pairs of more classes
 _TRAINING = "Training"
-_FROM = "In place of --model and --task: go on from this fine-tuned model, with its head, labels and columns."
+_FROM = "In place of --model and --task: continue from this fine-tuned model, with its head, labels and columns."
 
 
 def _column(name: str, what: str) -> Any:
@@ -81,7 +81,7 @@ def finetune(
         float | None,
         _training(
             "--learning-rate",
-            "Peak learning rate; by default the model's own, else 6.25e-5, as GPT-1.",
+            "Peak learning rate; by default 1e-4 for few rows (lp-ft), else the model's own.",
         ),
     ] = None,
     find_lr: Annotated[
@@ -127,7 +127,7 @@ def finetune(
     list_keys: Annotated[bool, KEYS] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fine-tune a model on labelled rows, as GPT-1 does.
+    """Fine-tune a model on labelled rows.
 
     headwater finetune --model runs/small/model --task classify --train reviews.csv --out sentiment
     """

@@ -72,7 +72,7 @@ class Estimator(Conventions):
     base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned. recipe:
     "gpt1", the paper's; "lp-ft", which begins with logistic regression on the base's features; or "auto",
     which is lp-ft for few rows of a class, see `recipe_`. The other parameters are those of `headwater
-    finetune`, with the paper's defaults. epochs: None means 3, or more for few rows. learning_rate: None is
+    finetune`, with the recipe's defaults for None. learning_rate: None is
     the base's own; "search" tries a series on the held-out rows, see `learning_rates_`; what was used, and
     why, is in `learning_rate_` and `learning_rate_reason_`. validation_share: the share of the rows that
     choose the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers.

@@ -42,7 +42,7 @@ FROZEN_RATE = 1e-3
 _LAMBDA_LM = 0.5
 # Of the recipe lp-ft: the rate, the epochs for few rows and the rows above which they are fewer, the warm-up.
 LP_FT_RATE, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_WARMUP = 1e-4, 10, 1_500, 0.1
-# Of the recipe auto: lp-ft up to so many training rows of a class, ended by so many measurements without a better.
+# Of the recipe auto: the rows per output up to which it is lp-ft, and the patience of that.
 FEW_OF_A_CLASS, FEW_PATIENCE = 250, 3
 
 
@@ -56,7 +56,7 @@ class FinetuneConfig(Config):
 
     recipe: Recipe = "gpt1"
     """gpt1: the paper's. lp-ft: begin with logistic regression on the base's features, then tune all weights.
-    auto: lp-ft for few rows of a class, else gpt1; the default of `headwater finetune` and of the estimators."""
+    auto: lp-ft for few rows per class, else gpt1; the default of `headwater finetune` and of the estimators."""
     task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None
@@ -75,7 +75,7 @@ class FinetuneConfig(Config):
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout before the head."""
     epochs: float | None = Field(default=None, gt=0)
-    """Passes over the training rows; by default 3, and more for few rows."""
+    """Passes over the training rows; by default the recipe's: of gpt1 3, and more for few rows."""
     warmup: float = Field(default=0.002, ge=0, le=1)
     """Share of all updates over which the learning rate rises, if warmup_steps is 0."""
     freeze: bool = False
@@ -102,7 +102,7 @@ class FinetuneConfig(Config):
     steps: int | None = Field(default=None, ge=1, le=1 << 40)
     """Updates; by default as many as the epochs have."""
     learning_rate: float | Literal["search"] | None = None
-    """The peak learning rate; by default the base's own, 1e-3 with freeze; search: the best of a short series."""
+    """The peak learning rate; by default the base's own, lp-ft 1e-4, freeze 1e-3; search: the best of a series."""
     validate_every: int | None = Field(default=None, ge=1)
     """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
     training: TrainConfig = TrainConfig(
@@ -167,7 +167,7 @@ class FinetuneConfig(Config):
             or self.freeze
             or self.from_scratch
             or self.transfer_layers is not None
-            or self.lambda_lm not in (0, _LAMBDA_LM)
+            or self.lambda_lm != _LAMBDA_LM
             or base.architecture != "transformer"
         )
         if needs_gpt1 or examples > FEW_OF_A_CLASS * outputs:

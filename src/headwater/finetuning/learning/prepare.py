@@ -196,8 +196,11 @@ def prepare(
     if config.recipe == "auto":
         rows, outputs = len(parts.train.rows), parts.labels.outputs
         config = config.chosen(rows, outputs, model.config)
-        few = "few rows of a class" if config.recipe == "lp-ft" else "many rows of a class, or keys that it needs"
+        few = "few rows per class" if config.recipe == "lp-ft" else "many rows per class, or keys of gpt1 alone"
         progress.note(f"recipe {config.recipe}, for {few} (--set recipe=gpt1 or lp-ft for another)")
+        if config.learning_rate is None:
+            rate, reason = config.peak_rate(model.config), config.rate_reason(model.config)
+            progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
     encoded = {  # the tests too: an error in them comes before the training
         part: encode(
             rows,

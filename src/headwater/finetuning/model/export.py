@@ -58,7 +58,9 @@ def _class_of(fine_tuned: FineTuned, source: Path) -> str:
         fine_tuned.task == "similarity": "it adds the outputs of both orders of the two texts",
         fine_tuned.task == "choice": "it compares one sequence for each answer",
         kind not in CLASSES: f"transformers has no architecture for it ({kind})",
-        isinstance(fine_tuned.model, PooledModel): "its head reads the mean over the tokens (recipe = lp-ft)",
+        isinstance(
+            fine_tuned.model, PooledModel
+        ): "its head reads one vector of each text (recipe = lp-ft): train with --set recipe=gpt1",
     }
     if True in reasons:
         raise UsageError(
