@@ -95,7 +95,12 @@ def test_the_command_writes_the_vectors_of_lines_and_of_a_column(encoder: Path, 
         assert main(["embed", str(file), "--model", str(encoder), "--out", str(out), *more]) == 0
         np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
         out.unlink()
+    assert main(["embed", str(table), "--model", str(encoder), "--out", str(out)]) == 0  # the column text
+    out.unlink()
+    table.write_text("one,other\na,b\n", encoding="utf-8")
     assert main(["embed", str(table), "--model", str(encoder), "--out", str(out)]) == 2  # which column?
+    table.write_text("", encoding="utf-8")
+    assert main(["embed", str(table), "--model", str(encoder), "--out", str(out)]) == 1
     assert main(["embed", str(lines), "--model", str(encoder), "--out", "vectors.csv"]) == 2
 
 

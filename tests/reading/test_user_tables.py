@@ -170,6 +170,15 @@ def test_the_sheet_with_the_table_is_read_the_others_are_named(tmp_path: Path) -
     assert [row["text"] for row in read(tmp_path / "t.xlsx", "text")] == ["New one", "New two"]
 
 
+def test_booleans_of_a_workbook_are_spelled_as_in_excel(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], ["one", True], ["two", False]):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    assert [row["label"] for row in read(tmp_path / "t.xlsx")] == ["TRUE", "FALSE"]
+
+
 def test_a_merged_cell_has_its_value_in_each_row(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

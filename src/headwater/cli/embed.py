@@ -68,7 +68,7 @@ def embed(
 
 def _texts(file: Path, column: str, encoding: str) -> Iterator[str]:
     """Yield the lines of a text file, or the cells of a table's column; raise UsageError if it has several."""
-    from headwater.errors import UsageError
+    from headwater.errors import DataError, UsageError
     from headwater.reading import is_table, open_table, text_blocks
 
     if not is_table(file):
@@ -78,12 +78,19 @@ def _texts(file: Path, column: str, encoding: str) -> Iterator[str]:
         yield from whole.removesuffix("\n").split("\n") if whole else []
         return
     table = open_table(file, [column] if column else [], encoding, [column] if column else [])
-    if column not in (*table.columns, "") or not (column or len(table.texts) == 1):
-        raise UsageError(
-            f"--text {column!r} is not a column of {file}" if column else f"{file} has several columns of text",
-            expected=f"one of {', '.join(table.texts)}",
-            repair="Name it: --text COLUMN",
-        )
+    if not table.columns:
+        raise DataError(f"{file} is empty", expected="a table with a column of text")
+    if not column:
+        column = "text" if "text" in table.columns else table.texts[0] if len(table.texts) == 1 else ""
+        if not column:
+            what = "several columns" if table.texts else "no column"
+            raise UsageError(
+                f"{file} has {what} of text",
+                expected=f"one of {', '.join(table.columns)}",
+                repair="Name it: --text COLUMN",
+            )
+    elif column not in table.columns:
+        raise UsageError(f"--text {column!r} is not a column of {file}", expected=", ".join(table.columns))
     for _, row in table.rows:
-        cell = row.get(column or table.texts[0])
+        cell = row.get(column)
         yield "" if cell is None else str(cell)

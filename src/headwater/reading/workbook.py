@@ -45,7 +45,13 @@ class Workbook:
             self._parts = {sheet.name: relation.target for sheet, relation in reader.parser.find_sheets()}
             self._sheets = {sheet.title: sheet for sheet in reader.wb.worksheets}
             beginnings = {name: list(islice(self._rows(name), _JUDGED_ROWS)) for name in self._sheets}
-        except (OSError, BadZipFile, zlib.error, *MALFORMED) as error:
+        except (
+            OSError,
+            BadZipFile,
+            zlib.error,
+            RuntimeError,
+            *MALFORMED,
+        ) as error:  # of a cipher, another version
             raise self._unreadable(error) from None
         filled = [name for name, rows in beginnings.items() if rows]
         tables = [name for name in filled if sum(_cells(row) > 1 for row in beginnings[name]) > 1]
@@ -60,7 +66,13 @@ class Workbook:
             for row in self._rows(self.sheet, keep_blank=True):
                 width = width or len(row)  # of the header; rows end at their last filled cell
                 yield row + [None] * (width - len(row)) if row else []
-        except (OSError, BadZipFile, zlib.error, *MALFORMED) as error:
+        except (
+            OSError,
+            BadZipFile,
+            zlib.error,
+            RuntimeError,
+            *MALFORMED,
+        ) as error:  # of a cipher, another version
             raise self._unreadable(error) from None
 
     def _rows(self, name: str, *, keep_blank: bool = False) -> Iterator[list[Any]]:
@@ -75,7 +87,7 @@ class Workbook:
                 raise DataError(
                     f"{self.path} has more than {number - 1:,} rows", expected="at most so many, as in Excel"
                 )
-            row = [value.isoformat() if hasattr(value, "isoformat") else value for value in cells]
+            row = [_as_shown(value) for value in cells]
             for column, (last, value) in [*repeated.items()]:
                 if number > last:
                     del repeated[column]
@@ -110,3 +122,10 @@ class Workbook:
 
 def _cells(row: list[Any]) -> int:
     return sum(cell not in (None, "") for cell in row)
+
+
+def _as_shown(value: Any) -> Any:
+    """Return a cell's value: dates in ISO form, TRUE and FALSE as Excel spells them."""
+    if isinstance(value, bool):
+        return str(value).upper()
+    return value.isoformat() if hasattr(value, "isoformat") else value

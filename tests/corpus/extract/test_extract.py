@@ -397,6 +397,11 @@ def test_wiki_markup_takes_no_prose_with_it(markup: str, prose: str) -> None:
             "R is.",
             {"boxes": 1, "footnotes": 1, "tables": 1},
         ),
+        (
+            "He is. He was {{tall|ft=6|in=2}}. It was{{when|date=May 2020}} so.",
+            "He is. It was so.",
+            {"sentences with a template that is not known": 1},
+        ),
         ("[[UTC+09:00]] of [[Re:Zero]] on [[Help:A|help]]", "UTC+09:00 of Re:Zero on help", {}),
         (
             "물.\n== 같이 보기 ==\n* [[얼음]]\n== 외부 링크 ==\n* [http://e.org 물]\n",

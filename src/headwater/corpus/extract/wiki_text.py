@@ -51,6 +51,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*$")  # as a prefix: a link to ano
 _DEPTH = 20  # of templates inside templates
 _UNKNOWN = "\x02"  # in place of a template whose text is not known
 _BOX = "\x03"  # in place of one that stands for itself
+_OF_NOTES = {"date", "reason"}  # the arguments of notes to editors
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
 
 
@@ -106,9 +107,10 @@ def _template_text(call: re.Match[str]) -> str:
     text = shown(name, arguments, named)
     if text is not None:
         return text
-    # Boxes have names for all they are given, or several lines; a template in a sentence has the text as such.
+    # A box has several lines, or begins a line with names for all its arguments. Others may show text.
     at_start = call.start() == 0 or call.string[call.start() - 1] == "\n"
-    is_box = "\n" in call[1] or (not arguments and (bool(named) or at_start))
+    is_note = bool(named) and named.keys() <= _OF_NOTES  # as {{when|date=May 2020}}
+    is_box = "\n" in call[1] or (not arguments and (at_start or is_note))
     return _BOX if is_box else _UNKNOWN
 
 

@@ -9,6 +9,7 @@ probe is the model.
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -127,8 +128,10 @@ def _fit(features: Floats, targets: Floats, weights: Floats, strength: float, se
 
 def _regression(scaled: Floats, targets: Floats, weights: Floats, strength: float) -> _Linear:
     """Return softmax regression on targets that are probabilities: a row counts once for each of its outputs."""
+    state = random.getstate()  # importing it draws from Python's generator, on some versions
     from sklearn.linear_model import LogisticRegression
 
+    random.setstate(state)
     rows, outputs = np.nonzero(targets)
     present = np.unique(outputs)
     weight = np.zeros((targets.shape[1], scaled.shape[1]), np.float32)

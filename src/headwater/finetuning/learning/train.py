@@ -88,9 +88,9 @@ def train_task(
         progress.note("logistic regression on the base's features begins the head")
         weights = _weights(config, train, labels, prepared.weights)
         probe = fit_probe(model, train, labels, weights, config.training.seed)
+    untuned = None if probe is None else _measure_start(fine_tuned, train, validation)
     trainer, source = build_trainer(config, model, train, labels, prepared.weights)
     masters = trainer.optimizer.masters
-    untuned = None if probe is None else _measure_start(fine_tuned, train, validation)
     kept = [] if probe is None else [weight.detach().clone() for weight in masters]
 
     def rank(value: float, loss: float) -> tuple[float, ...]:

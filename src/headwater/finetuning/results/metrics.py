@@ -59,11 +59,13 @@ def _accuracy(margins: Margins) -> Floats:
 
 def _f1(margins: Margins) -> Floats:
     each = _f1_of_each(margins)
-    return each[..., -1] if each.shape[-1] == 2 else each.mean(axis=-1)
+    return each[..., -1] if each.shape[-1] == 2 else _macro_f1(margins)
 
 
 def _macro_f1(margins: Margins) -> Floats:
-    return _f1_of_each(margins).mean(axis=-1)
+    """Return the mean over the classes that occur, in labels or predictions, as scikit-learn's."""
+    occur = (margins.true + margins.predicted > 0).sum(axis=-1)
+    return _f1_of_each(margins).sum(axis=-1) / np.maximum(occur, 1)
 
 
 def _f1_of_each(margins: Margins) -> Floats:
@@ -85,12 +87,12 @@ def accuracy(confusion: Floats) -> Floats:
 
 
 def f1(confusion: Floats) -> Floats:
-    """Return the F1 of the second of two classes, else the mean over classes; 0 for a class that never occurs."""
+    """Return the F1 of the second of two classes, else the mean over those that occur."""
     return _f1(margins_of(confusion))
 
 
 def macro_f1(confusion: Floats) -> Floats:
-    """Return the unweighted mean of the F1 of each class."""
+    """Return the unweighted mean of the F1 of each class that occurs, in labels or predictions."""
     return _macro_f1(margins_of(confusion))
 
 

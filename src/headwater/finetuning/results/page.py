@@ -116,7 +116,8 @@ def baseline_sentence(metrics: Mapping[str, Any]) -> str:
         return f"{shown}."
     if metrics["value"] == baseline["value"] == 1:
         return f"{shown}. Both have every row right: use the baseline, or validate on more rows and harder ones."
-    return f"{shown}. The model does not beat it: {ADVICE}."
+    other = "gpt1" if metrics.get("recipe") == "lp-ft" else "lp-ft"
+    return f"{shown}. The model does not beat it: {ADVICE.format(recipe=other)}."
 
 
 def _shown(
