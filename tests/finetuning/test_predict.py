@@ -14,7 +14,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.finetuning import FinetuneConfig, FineTuned, finetune, predict_file
+from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, finetune, predict_file
 from headwater.inference import load
 from headwater.reading import open_table
 from headwater.tokenizer import TASK_TOKENS
@@ -210,6 +210,17 @@ def test_a_threshold_leaves_unsure_rows_empty(tuned: Path, tmp_path: Path) -> No
         max(row["probabilities"].values()) < threshold for row in rows
     ]
     assert [row["probabilities"] for row in sure] == [row["probabilities"] for row in rows]
+
+
+def test_a_label_that_a_spreadsheet_would_run_is_named(base: Path, tmp_path: Path, capsys: Any) -> None:
+    labels = ['=HYPERLINK("http://a.org")', "-1"] * 20
+    texts = [f"{'fine' if n % 2 else 'dull'} film {n}" for n in range(40)]
+    Classifier(base, epochs=1, device="cpu").fit(texts, labels).save(tmp_path / "model")
+    (tmp_path / "rows.csv").write_text("text\na film\n", encoding="utf-8")
+    for form, warned in (("csv", 1), ("jsonl", 0)):
+        out = str(tmp_path / f"out.{form}")
+        assert main(["predict", "--model", str(tmp_path / "model"), str(tmp_path / "rows.csv"), "--out", out]) == 0
+        assert capsys.readouterr().err.count("as a formula") == warned
 
 
 def test_what_is_measured_is_what_is_predicted(base: Path, tuned: Path, tmp_path: Path) -> None:

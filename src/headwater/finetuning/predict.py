@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -24,6 +25,9 @@ from headwater.storage import SILENT, OutputFile, Progress
 
 # The name of standard input and output.
 STREAM = Path("-")
+
+# What Excel and its like take for a formula; numbers are none.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,]+$)")
 
 
 def predict_file(
@@ -140,6 +144,9 @@ def predict_file(
     progress.finish(counted(done, "row"))
     if shortened:
         progress.note(f"shortened {counted(shortened, 'row')} that did not fit the model's context")
+    formulas = [name for name in fine_tuned.labels.names if _FORMULA.match(name)]
+    if formulas and form in {".csv", ".tsv"}:
+        progress.note(f"Warning: a spreadsheet runs the label {formulas[0]!r} as a formula: import {out} as text")
     summary: dict[str, Any] = {"out": str(out), "rows": done, "empty": len(empty)}
     if empty:
         shown = ", ".join(f"{number:,}" for number in empty[:5]) + (", …" if len(empty) > 5 else "")

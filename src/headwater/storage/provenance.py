@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -220,20 +220,27 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """
     files: list[Path] = []
     others: list[Path] = []
-    paths = sorted(folder.iterdir())
-    is_saved = any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
-    for path in paths:
-        if path.name.startswith(".") or path.name == MANIFEST:
+    opened = [_listing(folder)]  # of each folder on the way: folders may be deeper than Python's stack
+    while opened:
+        paths, is_saved = opened[-1]
+        path = next(paths, None)
+        if path is None:
+            opened.pop()
+        elif path.name.startswith(".") or path.name == MANIFEST:
             continue
-        if path.is_file():
+        elif path.is_file():
             (others if is_saved and path.name in _SAVED else files).append(path)
         elif path.is_symlink() or has_manifest(path):
             others.append(path)
         elif path.is_dir():
-            inner, inner_others = user_files(path)
-            files += inner
-            others += inner_others
+            opened.append(_listing(path))
     return files, others
+
+
+def _listing(folder: Path) -> tuple[Iterator[Path], bool]:
+    """Return what is in a folder, in order, and whether `datasets.save_to_disk` wrote it."""
+    paths = sorted(folder.iterdir())
+    return iter(paths), any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
 
 
 def describe_input(role: str, path: Path, out: Path | None) -> Input:

@@ -66,3 +66,13 @@ def test_every_file_of_a_folder_is_read_or_named(tmp_path: Path) -> None:
     assert "the sheet 'Sheet' is read, not 'Other'" in named
     assert json.loads(funnel)["read"]["documents"] >= 3
     assert sum(len(files) for _, _, files in os.walk(folder)) == 17  # the folder itself is not changed
+
+
+def test_folders_deeper_than_pythons_stack_are_listed(tmp_path: Path) -> None:
+    folder = tmp_path
+    for _ in range(1_500):
+        folder /= "d"
+        folder.mkdir()
+    (folder / "a.txt").write_text("deep")
+    (tmp_path / "b.txt").write_text("flat")
+    assert user_files(tmp_path) == ([tmp_path / "b.txt", folder / "a.txt"], [])
