@@ -78,7 +78,7 @@ class Estimator(Conventions):
     choose the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers.
     task_model: what reads that mixture: "pooling" or, with headwater-papers, "lstm"; it needs `freeze`.
     class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed
-    form, so that both forms of 각 or é are the same. warm_start: `fit` goes on from a fitted or loaded model
+    form, so that both forms of 각 or é are the same. warm_start: `fit` continues from a fitted or loaded model
     and its head; new classes come last in `classes_`. verbose: print the progress on stderr.
     """
 

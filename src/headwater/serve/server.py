@@ -150,7 +150,7 @@ def serve(
 
 
 def _draining_server(config: uvicorn.Config, state: Server, drain: float) -> uvicorn.Server:
-    """Return uvicorn's server, which goes on for `drain` seconds after SIGTERM."""
+    """Return uvicorn's server, which runs for `drain` more seconds after SIGTERM."""
     import uvicorn
 
     class DrainingServer(uvicorn.Server):

@@ -13,7 +13,7 @@ from headwater.reading import read_json
 from headwater.storage import Progress, write_json
 from headwater.training import CHECKPOINTS, OnUpdate
 
-# Rates that are tried, as factors of the base's own, and how far the series goes on while its end is the best.
+# Rates that are tried, as factors of the base's own, and how far the series continues while its end is the best.
 FACTORS, LOWEST, HIGHEST = (0.5, 1.0, 2.0, 4.0), 1 / 16, 64.0
 # The run's folders for the rates, during the search.
 RATES = "rates"
