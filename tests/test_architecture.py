@@ -10,7 +10,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "headwater"
 LAYERS = [
-    {"errors", "intervals", "language"},
+    {"display", "intervals", "language"},
+    {"errors"},
     {"plugins", "reading"},
     {"config", "device", "shipped", "storage"},
     {"native"},

@@ -13,7 +13,8 @@ import typer
 from typer.main import get_command
 
 from headwater.cli import console, main
-from headwater.errors import DataError, byte_size, duration, resumable
+from headwater.display import byte_size, duration
+from headwater.errors import DataError, resumable
 
 
 def test_the_time_left_of_a_resumed_stage_ignores_earlier_work(

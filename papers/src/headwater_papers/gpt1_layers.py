@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import counted
+from headwater.display import counted
 from headwater_papers.claims import CLAIMS, judge, judge_steps
 from headwater_papers.experiment import Experiment, Findings, Row
 from headwater_papers.figures import COLOURS, bands

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from headwater import shipped
 from headwater.corpus import build_corpus, load_recipe, measure, read_documents, training_grams, write_documents
-from headwater.errors import DataError, counted, duration
+from headwater.display import counted, duration
+from headwater.errors import DataError
 from headwater.evaluation import VERSION, DataFiles, Figure, Results, evaluate, select
 from headwater.inference import load
 from headwater.model import save_model

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from headwater.errors import FolderError, counted
+from headwater.display import counted
+from headwater.errors import FolderError
 from headwater.reading import read_json
 from headwater_papers.claims import CLAIMS, planned_effect
 from headwater_papers.page import RESULTS

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from headwater.corpus import measure
-from headwater.errors import counted
+from headwater.display import counted
 from headwater.finetuning import FinetuneConfig
 from headwater.model import load_config
 from headwater.pretraining import PretrainConfig, training_flops_per_token

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.errors import UsageError, duration, printable
+from headwater.display import duration, printable
+from headwater.errors import UsageError
 from headwater.language import translated
 from headwater.storage import PlainProgress, Progress, say
 

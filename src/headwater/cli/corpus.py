@@ -11,7 +11,8 @@ import typer
 
 from headwater.cli.console import AsJson, Encoding, Out, Seed, Settings, emit, refuse_unused, terminal_progress
 from headwater.cli.keys import keys_option
-from headwater.errors import UsageError, counted
+from headwater.display import counted
+from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus, or inspect one.")
 RULES_SHOWN = 8  # for each step

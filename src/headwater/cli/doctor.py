@@ -14,7 +14,7 @@ import typer
 
 from headwater.cli.console import AsJson, emit, warn_if_shadowed
 from headwater.cli.process import thread_variables
-from headwater.errors import byte_size, counted
+from headwater.display import byte_size, counted
 
 _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
 _NOT_FOR_USERS = {"all", "dev", "docs"}

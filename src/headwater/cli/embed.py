@@ -34,7 +34,8 @@ def embed(
     """
     import numpy as np
 
-    from headwater.errors import DataError, UsageError, counted
+    from headwater.display import counted
+    from headwater.errors import DataError, UsageError
     from headwater.inference import load
     from headwater.reading import text_encoding
     from headwater.shipped import resolve

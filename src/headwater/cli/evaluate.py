@@ -20,7 +20,8 @@ from headwater.cli.console import (
 )
 from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
-from headwater.errors import ResourceError, UsageError, counted
+from headwater.display import counted
+from headwater.errors import ResourceError, UsageError
 
 KEYS = keys_option("headwater.evaluation:EvaluateConfig")
 

@@ -19,7 +19,7 @@ from headwater.cli.console import (
     read_stdin,
     warn_if_shadowed,
 )
-from headwater.errors import counted, printable
+from headwater.display import counted, printable
 from headwater.shipped import DEFAULT
 from headwater.storage import say
 

@@ -40,7 +40,7 @@ def predict(
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
     warn_if_shadowed(model)
-    from headwater.errors import counted
+    from headwater.display import counted
     from headwater.finetuning import predict_file
 
     named = dict(map(_column, columns or []))

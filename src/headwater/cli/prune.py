@@ -19,7 +19,7 @@ def prune(
 
     Without a checkpoint a finished run still has its model, but cannot be lengthened.
     """
-    from headwater.errors import byte_size, counted
+    from headwater.display import byte_size, counted
     from headwater.training import prune_checkpoints
 
     removed = prune_checkpoints(run, keep)

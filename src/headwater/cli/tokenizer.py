@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headwater.cli.console import AsJson, Out, TokenizerDownload, emit, read_stdin, terminal_progress
-from headwater.errors import counted, printable
+from headwater.display import counted, printable
 from headwater.storage import say
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import FolderError, counted_examples
+from headwater.display import counted_examples
+from headwater.errors import FolderError
 from headwater.reading import parse_json, read_json
 from headwater.storage import open_folder, storage_errors, to_json, write_json
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.finetuning.estimator import Estimator
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.rows.arrays import as_label_sets, as_list, checked_weights, require_one_each

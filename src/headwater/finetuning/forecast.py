@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater import shipped
 from headwater.device import choose_device
-from headwater.errors import duration
+from headwater.display import duration
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.prepare import prepare_folder, read_tables
 from headwater.finetuning.learning.search import FACTORS

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from headwater.device import choose_device
-from headwater.errors import UsageError, counted
+from headwater.display import counted
+from headwater.errors import UsageError
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.results.predictions import FORMATS, prediction_table
 from headwater.finetuning.rows.columns import Columns

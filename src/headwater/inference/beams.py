@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwater.errors import UsageError, counted
+from headwater.display import counted
+from headwater.errors import UsageError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
 from headwater.inference.request import EndReason, Event, Request, TokenRules
 from headwater.inference.sampling import Alternatives, Logits, not_finite, penalise, subtract

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from headwater import native
-from headwater.errors import counted
+from headwater.display import counted
 from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
 from headwater.inference.packing import Pack

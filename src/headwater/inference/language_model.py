@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
 
-from headwater.errors import FolderError, UsageError, counted
+from headwater.display import counted
+from headwater.errors import FolderError, UsageError
 from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
 from headwater.inference.beams import BeamSearch

@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from headwater.errors import ContextError, HeadwaterError, UsageError, counted
+from headwater.display import counted
+from headwater.errors import ContextError, HeadwaterError, UsageError
 from headwater.inference.sampling import Alternatives, Sampling
 from headwater.tokenizer import TASK_TOKENS, Tokenizer
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from headwater.errors import UsageError, byte_size
+from headwater.display import byte_size
+from headwater.errors import UsageError
 from headwater.pretraining.cost import (
     KEPT_PER_WIDTH,
     REACHED,

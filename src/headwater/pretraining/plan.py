@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from headwater.device import available_cores, available_memory, cores_in_use
-from headwater.errors import byte_size
+from headwater.display import byte_size
 from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_memory
 from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.preview import passes_of, passes_text, passes_warning, rate_text

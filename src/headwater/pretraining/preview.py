@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from headwater.errors import byte_size, counted
+from headwater.display import byte_size, counted
 from headwater.pretraining.recipe import PretrainConfig
 
 # Repeated text is worth nearly as much as new text up to four passes, and little beyond sixteen (Muennighoff et

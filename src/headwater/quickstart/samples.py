@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import counted
+from headwater.display import counted
 from headwater.inference import LanguageModel, load
 from headwater.reading import read_json
 from headwater.storage import SILENT, Progress, Stage, write_json

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import large_json, parse_json
 from headwater.reading.remote import AnyFile

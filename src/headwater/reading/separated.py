@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.reading.encoding import filtered
 from headwater.reading.file_limits import FileLimits
 from headwater.reading.remote import AnyFile

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import read_toml
-from headwater.errors import duration
+from headwater.display import duration
 from headwater.reading import intact_json_lines
 from headwater.report.plots import Point
 from headwater.shipped import step_of

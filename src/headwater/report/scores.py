@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater import shipped
-from headwater.errors import counted, counted_examples
+from headwater.display import counted, counted_examples
 from headwater.intervals import of_score
 from headwater.reading import read_json
 from headwater.storage import Input, Manifest, has_manifest, read_manifest

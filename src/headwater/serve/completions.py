@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from headwater.errors import counted
+from headwater.display import counted
 from headwater.inference import (
     Alternatives,
     Event,

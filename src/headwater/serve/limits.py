@@ -12,7 +12,8 @@ from pathlib import Path
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.errors import FolderError, HeadwaterError, UsageError, counted
+from headwater.display import counted
+from headwater.errors import FolderError, HeadwaterError, UsageError
 from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from headwater import shipped
 from headwater.device import available_memory, choose_device
-from headwater.errors import UsageError, counted
+from headwater.display import counted
+from headwater.errors import UsageError
 from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from headwater.errors import ContextError, counted
+from headwater.display import counted
+from headwater.errors import ContextError
 from headwater.finetuning import FineTuned, Prediction, Raw, explain
 from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks

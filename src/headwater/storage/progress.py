@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import suppress
 
-from headwater.errors import duration, printable
+from headwater.display import duration, printable
 from headwater.language import translated
 
 

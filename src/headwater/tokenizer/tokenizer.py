@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
-from headwater.errors import DataError, MismatchError, UsageError, counted
+from headwater.display import counted
+from headwater.errors import DataError, MismatchError, UsageError
 from headwater.reading import is_table
 from headwater.storage import (
     SILENT,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from headwater.errors import UsageError, counted
+from headwater.display import counted
+from headwater.errors import UsageError
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer.counting import (
     Sources,

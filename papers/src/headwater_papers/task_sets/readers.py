@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.finetuning import Raw
 from headwater.reading import parse_json
 

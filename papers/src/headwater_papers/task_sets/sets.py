@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import coo_array, csgraph
 
-from headwater.errors import MALFORMED, DataError, UsageError, counted, suggest
+from headwater.display import counted
+from headwater.errors import MALFORMED, DataError, UsageError, suggest
 from headwater.finetuning import Raw, TaskName
 from headwater_papers.task_sets import hub
 from headwater_papers.task_sets.benchmarks import READERS, SETS, Benchmark, SetFiles

@@ -6,7 +6,8 @@ import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.finetuning import Raw
 
 

@@ -37,7 +37,8 @@ from headwater.corpus.sources.pages import HTML_SUFFIXES
 from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.corpus.tally import Tally
 from headwater.corpus.workers import WorkerPool
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.reading import file_at, read_json, unpacked_suffix
 from headwater.storage import save_array, write_json, write_json_lines
 

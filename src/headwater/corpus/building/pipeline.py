@@ -23,7 +23,8 @@ from headwater.corpus.building.parts import altered_parts, run_tasks, start_work
 from headwater.corpus.building.plan import BUILT_IN, PLAN, BuildPlan, BuildSource, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.sources import python_docs
-from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, counted, resumable
+from headwater.display import counted
+from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, read_json
 from headwater.storage import SILENT, Destination, Input, Progress, Stage, folder_lock, storage_errors
 

@@ -21,7 +21,8 @@ from urllib.parse import unquote
 from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.corpus.tally import Tally
-from headwater.errors import DataError, counted, require_extra
+from headwater.display import counted
+from headwater.errors import DataError, require_extra
 from headwater.reading import AnyFile, CompressedFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import (

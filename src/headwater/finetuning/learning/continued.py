@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headwater.errors import MismatchError, counted
+from headwater.display import counted
+from headwater.errors import MismatchError
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, no_head

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headwater.errors import UsageError, counted
+from headwater.display import counted
+from headwater.errors import UsageError
 from headwater.finetuning.learning.config import PAPER_EPOCHS, FinetuneConfig
 from headwater.finetuning.learning.continued import continuation, load_start, recipe_of, rows_seen
 from headwater.finetuning.model.features import FrozenTaskModel

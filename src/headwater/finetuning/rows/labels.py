@@ -18,7 +18,8 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name, label_set
 
 if TYPE_CHECKING:

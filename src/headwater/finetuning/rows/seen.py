@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater import shipped
-from headwater.errors import FolderError, counted
+from headwater.display import counted
+from headwater.errors import FolderError
 from headwater.finetuning.rows.row import Raw
 from headwater.reading import compose
 from headwater.storage import has_manifest, read_manifest

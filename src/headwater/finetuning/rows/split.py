@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwater.errors import DataError, counted
+from headwater.display import counted
+from headwater.errors import DataError
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import Raw, Usable, class_name
 

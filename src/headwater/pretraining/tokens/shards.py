@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headwater.errors import DataError, FolderError, counted
+from headwater.display import counted
+from headwater.errors import DataError, FolderError
 
 MOST_OPEN = 64  # files; the usual limit of a process is 1,024
 _RESUME = "Pack the corpus again; the same command then resumes from the last checkpoint"
