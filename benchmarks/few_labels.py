@@ -1,20 +1,25 @@
 """Learn from few labels, and compare with scikit-learn on TF-IDF and on a sentence encoder, and with SetFit.
 
-    python benchmarks/few_labels.py --data $HEADWATER_DATA --sets sst2 korean --per-class 8 64 --seeds 1 2 3
+    python benchmarks/few_labels.py --data $HEADWATER_DATA --sets sst2 korean --rows 8 64 --seeds 1 2 3
     python benchmarks/few_labels.py --data $HEADWATER_DATA --sets sst2 --setfit /path/of/its/environment/bin/python
 
 Every side learns from the same rows, drawn by the seed, and is measured on the same test rows: accuracy, or
-Pearson's correlation for STS-B. The encoder is minilm, for Korean gpt2-mini-ko. `lp-ft` and `gpt1` are Headwater's
-recipes; `probe` is logistic regression (ridge regression for STS-B) on `lm.embed`, its strength chosen by
-cross-validation; `tfidf` the same on TF-IDF of words and character n-grams. SetFit runs at its defaults in an
-environment of its own (`pip install setfit 'transformers<5'`), for one text only. A line of JSON is printed for
-each result, then a table.
+Pearson's correlation for STS-B. The encoder is minilm, for Korean gpt2-mini-ko. `default` is Headwater without a
+choice of a recipe, and `lp-ft` and `gpt1` are its recipes; `probe` is logistic regression (ridge regression for
+STS-B) on `lm.embed`, its strength chosen by cross-validation; `tfidf` the same on TF-IDF of words and character
+n-grams. SetFit runs at its defaults in an environment of its own (`pip install setfit 'transformers<5'`), for one
+text only.
+
+Results are kept in `--out`, where those that it has already are not measured again, so the table can be made in
+parts. The last lines are the table of all results in it; `--rows` without a number prints nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -31,7 +36,7 @@ import numpy as np
 import headwater as hw
 
 SETS = ("sst2", "clinc150", "snli", "stsb", "korean")
-METHODS = ("tfidf", "probe", "lp-ft", "gpt1", "setfit")
+METHODS = ("tfidf", "probe", "default", "setfit", "lp-ft", "gpt1")
 LEVELS = 6  # STS-B's scores, in place of classes
 Rows = list[tuple[tuple[str, ...], Any]]
 # SNLI's labels in the two files.
@@ -55,35 +60,70 @@ json.dump([names[int(one)] for one in model.predict(given["test"])], open(sys.ar
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("few_labels.json"), help="results, kept and extended")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
-    parser.add_argument("--per-class", nargs="+", type=int, default=[8, 64, 500])
+    parser.add_argument("--rows", nargs="*", type=int, default=[8, 64, 500], help="of a class; none: the table")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS[:4])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS[:3])
     parser.add_argument("--test", type=int, default=1_000, help="test rows")
-    parser.add_argument("--setfit", help="python of an environment with setfit")
+    parser.add_argument("--setfit", help="python of an environment with setfit, which is measured too")
+    parser.add_argument("--most-seconds", type=float, default=3_600.0, help="after which SetFit is stopped")
     given = parser.parse_args()
-    methods = [*given.methods, *(["setfit"] if given.setfit and "setfit" not in given.methods else [])]
-    found: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for name in given.sets:
+    methods = [one for one in METHODS if one in given.methods or (one == "setfit" and given.setfit)]
+    results = Results(given.out)
+    for name, per_class, seed in itertools.product(given.sets, given.rows, given.seeds):
         train, test = read(name, given.data)
-        for per_class in given.per_class:
-            for seed in given.seeds:
-                rows = sample(train, per_class, seed, is_score=name == "stsb")
-                asked = [test[n] for n in np.random.default_rng(0).permutation(len(test))[: given.test]]
-                for method in methods:
-                    if method == "setfit" and len(rows[0][0]) > 1:
-                        continue
-                    started = time.perf_counter()
-                    value = measure(method, name, rows, asked, seed, given.setfit)
-                    found[name, per_class][method].append(value)
-                    line = {"set": name, "per_class": per_class, "rows": len(rows), "seed": seed, "method": method}
-                    print(
-                        json.dumps({**line, "value": value, "seconds": time.perf_counter() - started}), flush=True
-                    )
-    print(f"\n| set | a class | {' | '.join(methods)} |\n|---|---|{'---|' * len(methods)}")
-    for (name, per_class), values in found.items():
-        cells = [f"{statistics.mean(values[one]):.3f}" if values[one] else "–" for one in methods]
-        print(f"| {name} | {per_class} | {' | '.join(cells)} |")
+        rows = sample(train, per_class, seed, is_score=name == "stsb")
+        asked = [test[n] for n in np.random.default_rng(0).permutation(len(test))[: given.test]]
+        for method in methods:
+            key = {"set": name, "per_class": per_class, "seed": seed, "test": len(asked), "method": method}
+            if results.has(key) or (method == "setfit" and len(rows[0][0]) > 1):
+                continue
+            started = time.perf_counter()
+            found = measure(method, name, rows, asked, seed, given)
+            results.add({**key, "rows": len(rows), **found, "seconds": round(time.perf_counter() - started, 1)})
+    print(results.table())
+
+
+class Results:
+    """The results in a JSON file: {"results": [{"set", "per_class", "seed", "method", "value", "seconds", …}]}."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"results": []}
+        self.all: list[dict[str, Any]] = known["results"]
+
+    def has(self, key: dict[str, Any]) -> bool:
+        """Return whether there is a result with these values."""
+        return any(key.items() <= result.items() for result in self.all)
+
+    def add(self, result: dict[str, Any]) -> None:
+        """Print a result and write it; a run that is ended keeps what it has."""
+        print(json.dumps(result, ensure_ascii=False), flush=True)
+        self.all.append(result)
+        lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in self.all)
+        self.path.write_text(f'{{"results": [\n{lines}\n]}}\n', encoding="utf-8")
+
+    def table(self) -> str:
+        """Return the means over the seeds, and the median seconds, as a table in Markdown."""
+        cells: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+        for one in self.all:
+            cells[one["set"], one["per_class"]][one["method"]].append(one)
+        methods = [one for one in METHODS if any(one in found for found in cells.values())]
+        lines = [f"| set | a class | {' | '.join(methods)} |", f"|---|---|{'---|' * len(methods)}"]
+        for (name, per_class), found in sorted(
+            cells.items(), key=lambda cell: (SETS.index(cell[0][0]), cell[0][1])
+        ):
+            lines.append(f"| {name} | {per_class} | {' | '.join(_cell(found[one]) for one in methods)} |")
+        return "\n".join(lines)
+
+
+def _cell(found: list[dict[str, Any]]) -> str:
+    values = [one["value"] for one in found if one["value"] is not None]
+    seconds = statistics.median(one["seconds"] for one in found) if found else 0.0
+    if not values:
+        return f"– (over {seconds:.0f} s)" if found else "–"
+    return f"{statistics.mean(values):.3f} ({seconds:.0f} s)"
 
 
 def read(name: str, data: Path) -> tuple[Rows, Rows]:
@@ -140,19 +180,21 @@ def sample(rows: Rows, per_class: int, seed: int, *, is_score: bool) -> Rows:
     return chosen
 
 
-def measure(method: str, name: str, rows: Rows, test: Rows, seed: int, python: str | None) -> float:
-    """Return the accuracy, or the correlation, of a method on the test rows."""
+def measure(method: str, name: str, rows: Rows, test: Rows, seed: int, given: Any) -> dict[str, Any]:
+    """Return the accuracy, or the correlation, of a method on the test rows, and the recipe that it chose."""
     base = "gpt2-mini-ko" if name == "korean" else "minilm"
     labels, truth = [label for _, label in rows], [label for _, label in test]
-    if method in ("lp-ft", "gpt1"):
+    if method in ("default", "lp-ft", "gpt1"):
         kind: Any = hw.Similarity if name == "stsb" else hw.Entailment if name == "snli" else hw.Classifier
-        model = kind(base=base, recipe=method, seed=seed).fit(_texts(rows), labels)
-        return float(model.score(_texts(test), truth))
+        recipe = {} if method == "default" else {"recipe": method}
+        model = kind(base=base, seed=seed, **recipe).fit(_texts(rows), labels)
+        return {"value": float(model.score(_texts(test), truth)), "recipe": model.recipe_}
     if method == "setfit":
-        decided = _setfit(rows, test, seed, str(python), base)
-        return float(np.mean([one == other for one, other in zip(decided, truth, strict=True)]))
+        decided = _setfit(rows, test, seed, given.setfit, given.most_seconds, base)
+        right = [one == other for one, other in zip(decided, truth, strict=True)] if decided else []
+        return {"value": float(np.mean(right)) if right else None}
     one, other = (_tfidf if method == "tfidf" else _embedded(base))(rows, test)
-    return _linear(one, labels, other, truth, is_score=name == "stsb")
+    return {"value": _linear(one, labels, other, truth, is_score=name == "stsb")}
 
 
 def _texts(rows: Rows) -> list[Any]:
@@ -199,7 +241,8 @@ def _linear(one: Any, labels: list[Any], other: Any, truth: list[Any], *, is_sco
     return float(model.score(other, truth))
 
 
-def _setfit(rows: Rows, test: Rows, seed: int, python: str, base: str) -> list[str]:
+def _setfit(rows: Rows, test: Rows, seed: int, python: str, most_seconds: float, base: str) -> list[str]:
+    """Return SetFit's classes of the test rows; none if it takes longer."""
     from headwater import shipped
 
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +251,13 @@ def _setfit(rows: Rows, test: Rows, seed: int, python: str, base: str) -> list[s
         given.write_text(
             json.dumps({**content, "seed": seed, "encoder": str(shipped.resolve(base))}), encoding="utf-8"
         )
-        subprocess.run([python, "-c", _SETFIT, str(given), str(out)], check=True, capture_output=True)
+        command = [python, "-c", _SETFIT, str(given), str(out)]
+        try:
+            # Its packages alone: PYTHONPATH may name those of this process.
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            subprocess.run(command, check=True, capture_output=True, timeout=most_seconds, env=environment)
+        except subprocess.TimeoutExpired:
+            return []
         decided: list[str] = json.loads(out.read_text(encoding="utf-8"))
         return decided
 
