@@ -21,12 +21,13 @@ from headwater.evaluation.figures import ratio_error
 from headwater.evaluation.results import examples_writer
 from headwater.finetuning import confusion_matrix, matthews
 from headwater.reading import read_json
-from headwater.report import KIND
+from headwater.report import report
 from headwater.storage import Stage, open_folder, write_json
 from headwater_papers.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all
+from headwater_papers.claims_section import claims_section
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.items import ItemValues, pseudo_values
-from headwater_papers.page import VERSION, claims_table, fewer_seeds, says_nothing, write_index
+from headwater_papers.page import KIND, VERSION, claims_table, fewer_seeds, says_nothing, write_index
 from headwater_papers.plan import ClaimPlan, Noise, from_pilot, load_plans
 from headwater_papers.scale import load_scale
 from headwater_papers.scores import better
@@ -46,6 +47,7 @@ from headwater_papers.statistics import (
 )
 
 RUNS = 2_000
+HOSTILE = "<script>alert(1)</script>"
 
 
 def claim_of(text: str) -> PaperClaim:
@@ -451,3 +453,44 @@ def test_a_claim_about_useless_scores_is_marked() -> None:
     assert any(line.endswith("| holds, but says nothing |") for line in claims_table(results, linked=False))
     assert says_nothing(finding | {"here": "0 → 0 → 0"}) == "Every model has 0."
     assert not says_nothing(finding | {"here": "91.7 (85.7 to 97.6)"})
+
+
+def test_the_report_shows_claims_with_the_papers_numbers(tmp_path: Path) -> None:
+    finding = {"claim": f"It helps {HOSTILE}", "paper": "74.7", "here": "61.2", "verdict": "does not hold"}
+    row = {"setting": "sst2", "measure": "accuracy", "value": 0.612, "low": 0.6, "high": 0.62, "seeds": 3}
+    results = {
+        "experiment": "gpt1_x",
+        "title": "Ablations",
+        "paper": "GPT-1",
+        "section": "5",
+        "scale": "mini",
+        "claim": "Everything helps.",
+        "rule": "By the interval.",
+        "findings": [
+            finding | {"sentence": "It does not."},
+            {"claim": "It falls.", "paper": "9", "here": "1e6 → 1e5", "verdict": "holds", "sentence": "It does."}
+            | {"empty": "Worse than a guess."},
+        ],
+        "rows": [row | {"published": 0.747, "examples": 100, "note": HOSTILE}],
+        "setup": [["text", "novels"]],
+        "notes": [],
+        "figures": ["table-5"],
+    }
+    made = {"commit": "abc", "machine": "2 cores", "command": "headwater reproduce gpt1_x"}
+    folder = tmp_path / "gpt1_x"
+    with Stage(folder, kind=KIND, config={}, inputs={}).write() as work:
+        write_json(work / "results.json", results)
+        write_json(work / "made.json", made)
+        (work / "table-5.svg").write_text("<svg/>")
+    page = report([folder], tmp_path / "page.html", section=claims_section([folder])).read_text()
+    assert '<span class="verdict open">holds, but says nothing</span>' in page
+    assert "Worse than a guess." in page
+    assert "It does." not in page
+    assert HOSTILE not in page
+    for shown in ("74.7", "61.2", "does not hold", "0.747", "data:image/svg+xml;base64,"):
+        assert shown in page
+    assert 'href="#provenance"' in page
+    assert 'id="provenance"' in page
+    with pytest.raises(FolderError, match="another format"):
+        (folder / "results.json").write_text("{}")
+        claims_section([folder])

@@ -442,41 +442,6 @@ def test_a_chart_of_nothing_is_nothing_and_of_one_point_is_drawn() -> None:
     assert "polyline" in line_chart([Series("three", [(0.0, 1.0), (1.0, 2.0), (2.0, 2.5)])], "x", "y")
 
 
-def test_claims_show_the_papers_numbers_and_provenance(world: Path) -> None:
-    finding = {"claim": f"It helps {HOSTILE}", "paper": "74.7", "here": "61.2", "verdict": "does not hold"}
-    row = {"setting": "sst2", "measure": "accuracy", "value": 0.612, "low": 0.6, "high": 0.62, "seeds": 3}
-    results = {
-        "experiment": "gpt1_x",
-        "title": "Ablations",
-        "paper": "GPT-1",
-        "section": "5",
-        "scale": "mini",
-        "claim": "Everything helps.",
-        "rule": "By the interval.",
-        "findings": [
-            finding | {"sentence": "It does not."},
-            {"claim": "It falls.", "paper": "9", "here": "1e6 → 1e5", "verdict": "holds", "sentence": "It does."}
-            | {"empty": "Worse than a guess."},
-        ],
-        "rows": [row | {"published": 0.747, "examples": 100, "note": HOSTILE}],
-        "setup": [["text", "novels"]],
-        "notes": [],
-        "figures": ["table-5"],
-    }
-    made = {"commit": "abc", "machine": "2 cores", "command": "headwater reproduce gpt1_x"}
-    files = {"results.json": json.dumps(results), "made.json": json.dumps(made), "table-5.svg": "<svg/>"}
-    fill(world / "gpt1_x", "reproduction", files, {"run": world / "run"})
-    page = report([world / "gpt1_x"], world / "page.html").read_text()
-    assert '<span class="verdict open">holds, but says nothing</span>' in page
-    assert "Worse than a guess." in page
-    assert "It does." not in page
-    assert HOSTILE not in page
-    for shown in ("74.7", "61.2", "does not hold", "0.747", "data:image/svg+xml;base64,"):
-        assert shown in page
-    (target,) = set(re.findall(r'href="#(step-[^"]+)"', page))
-    assert f'id="{target}"' in page
-
-
 def test_a_page_without_a_name_cannot_be_written(world: Path) -> None:
     with pytest.raises(StorageError, match=r"\. cannot be written: Is a directory"):
         report([world / "run"], Path())

@@ -21,9 +21,10 @@ from typing import Any
 from headwater.device import processor_name
 from headwater.errors import FolderError
 from headwater.reading import read_json
-from headwater.report import KIND, report, save_figure
+from headwater.report import report, save_figure
 from headwater.storage import Stage, has_manifest, read_manifest, write_json, write_text
 from headwater_papers.claims import correct_family
+from headwater_papers.claims_section import claims_section
 from headwater_papers.experiment import Experiment, Findings
 from headwater_papers.experiments import EXPERIMENTS
 from headwater_papers.laboratory import Laboratory
@@ -31,6 +32,7 @@ from headwater_papers.paper_tables import TABLES, markdown, number
 from headwater_papers.scale import Scale, shipped_scale
 from headwater_papers.statistics import RULE
 
+KIND = "reproduction"  # of a folder with the results of an experiment
 RESULTS = "results.json"
 MADE = "made.json"
 PAGE = "README.md"
@@ -118,7 +120,8 @@ def write_experiment(
         made |= {} if changed == [] else {"scale": scale.to_dict()}
         write_json(work / MADE, made)
         write_text(work / PAGE, page(results, made))
-    report([out], out.with_name(f"{out.name}.html"), title=f"{experiment.paper}: {experiment.title}")
+    title = f"{experiment.paper}: {experiment.title}"
+    report([out], out.with_name(f"{out.name}.html"), title=title, section=claims_section([out]))
     return results
 
 
@@ -267,7 +270,7 @@ def write_index(out: Path, scale: Scale | None = None) -> None:
     lines += [f"- [{one['paper']}: {one['title']}]({one['experiment']}/{PAGE})" for one in results]
     write_text(out / PAGE, "\n".join(lines) + "\n")
     folders = [out / one["experiment"] for one in results]
-    report(folders, out / HTML, title="The papers, run again")
+    report(folders, out / HTML, title="The papers, run again", section=claims_section(folders))
 
 
 def _of_another_configuration(results: Sequence[Mapping[str, Any]], scale: Scale | None) -> dict[str, str]:

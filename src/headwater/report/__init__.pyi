@@ -1,11 +1,9 @@
-from .claims import KIND
 from .html import report, template
 from .plots import Draw, Series, line_chart, require_matplotlib, save_figure, thin
 from .scores import EXPONENT_FROM
 
 __all__ = [
     "EXPONENT_FROM",
-    "KIND",
     "Draw",
     "Series",
     "line_chart",

@@ -15,13 +15,12 @@ from typing import Any
 from headwater import shipped
 from headwater.errors import FolderError
 from headwater.reading import intact_json_lines, read_json
-from headwater.report.claims import KIND, Reproduction, read_reproduction
 from headwater.report.runs import RunSummary, read_run
 from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
 from headwater.shipped import hub_name
 from headwater.storage import Manifest, has_manifest, lineage, open_folder, read_manifest
 
-SHOWN = ("run", "results", "samples", "model", KIND)  # kinds that a report shows
+SHOWN = ("run", "results", "samples", "model")  # kinds that a report shows
 _BREAKS_IN_A_ROW = 2
 _NEWEST_SAMPLES = 3
 
@@ -63,7 +62,6 @@ class Content:
     fine_tuned: Sequence[tuple[str, Sequence[ScoreRow]]]
     steps: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
-    reproductions: Sequence[Reproduction] = ()
     corpora: Sequence[Path] = ()
 
 
@@ -97,7 +95,6 @@ def read_content(folders: Sequence[Path]) -> Content:
         fine_tuned=read_fine_tuned(models),
         steps=list(steps.values()),
         versions=shown[-1][1].versions if shown else {},
-        reproductions=[read_reproduction(path, names[path]) for path, _ in kinds[KIND]],
         corpora=[path for path, manifest in shown if manifest.kind == "corpus"],
     )
 

@@ -6,6 +6,7 @@ from a folder.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +17,6 @@ import jinja2
 from markupsafe import Markup
 
 from headwater.errors import FolderError
-from headwater.report.claims import anchor
 from headwater.report.content import Content, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
@@ -45,12 +45,13 @@ def report(
     *,
     title: str = "Headwater report",
     measure: Measure | None = None,
+    section: str = "",
     progress: Progress = SILENT,
 ) -> Path:
     """Write one HTML file about `folders`, or about the Headwater folders inside them.
 
-    Show corpora if `measure`, a function from a corpus to its figures, is given. Raises FolderError for a missing
-    or damaged folder.
+    Show corpora if `measure`, a function from a corpus to its figures, is given. section: HTML
+    that comes first. Raises FolderError for a missing or damaged folder.
     """
     progress.start("report")
     _require_report(out_file)
@@ -58,7 +59,7 @@ def report(
     with storage_errors(out_file):  # before the corpora are measured, which can take minutes
         out_file.parent.mkdir(parents=True, exist_ok=True)
     corpora = [read_corpus(path, measure(path)) for path in content.corpora] if measure else ()
-    page = render(content, title, corpora)
+    page = render(content, title, corpora, section)
     write_text(out_file, page)
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file
@@ -77,11 +78,10 @@ def _require_report(path: Path) -> None:
             )
 
 
-def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
+def render(content: Content, title: str, corpora: Sequence[Corpus] = (), section: str = "") -> str:
     """Return the page as text."""
-    filters = {"number": number, "mark": _mark, "anchor": anchor}
     followed = followed_series(content.runs)
-    return template(Path(__file__).with_name(_TEMPLATE), filters).render(
+    return template(Path(__file__).with_name(_TEMPLATE)).render(
         title=title,
         content=content,
         headlines=headlines(content),
@@ -102,6 +102,7 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = ()) -> str:
         followed_chart=Markup(line_chart(followed, "tokens read", "score")),
         sizes=published_models(content.scores),
         corpora=corpora,
+        section=Markup(section),
     )
 
 
@@ -123,8 +124,13 @@ def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Tem
         lstrip_blocks=True,
         loader=jinja2.FileSystemLoader(path.parent),
     )
-    environment.filters |= filters or {}
+    environment.filters |= {"number": number, "mark": _mark, "anchor": _anchor} | dict(filters or {})
     return environment.get_template(path.name)
+
+
+def _anchor(name: str) -> str:
+    """Return the link target of a name on the page."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name)
 
 
 def headlines(content: Content) -> list[Headline]:

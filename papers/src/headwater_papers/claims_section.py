@@ -1,4 +1,4 @@
-"""Read the claims of the papers for a report: the claim, the paper's number, the number here, and the verdict.
+"""The section of a report about the papers' claims: the claim, the paper's number, the number here, the verdict.
 
 They come from the `results.json` of folders that `headwater reproduce` wrote. Figures are embedded in the page.
 """
@@ -6,19 +6,18 @@ They come from the `results.json` of folders that `headwater reproduce` wrote. F
 from __future__ import annotations
 
 import base64
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headwater.errors import FolderError
 from headwater.reading import read_json
+from headwater.report import template
 
-# The kind of a folder with the results of an experiment.
-KIND = "reproduction"
-
-
+_TEMPLATE = Path(__file__).with_name("claims.html.j2")
 # Numbers of a section or a seed are shown as text.
 _TEXT = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
@@ -45,7 +44,7 @@ class Claim(BaseModel):
 
 
 class Reproduction(BaseModel):
-    """`results.json` of one experiment, its figures as (name, data URI), and its step in the chain."""
+    """`results.json` of one experiment, its figures as (name, data URI)."""
 
     model_config = _TEXT
 
@@ -62,26 +61,24 @@ class Reproduction(BaseModel):
     rule: str
     figures: list[tuple[str, str]]
     made: str
-    step: str
 
 
-def read_reproduction(path: Path, step: str) -> Reproduction:
-    """Read a folder of results; `step` is its name in the chain. Raises FolderError for another form."""
+def claims_section(folders: Sequence[Path]) -> Markup:
+    """Return the section about folders of results as HTML; raise FolderError for one of another form."""
+    return Markup(template(_TEMPLATE).render(reproductions=[_read(folder) for folder in folders]))
+
+
+def _read(path: Path) -> Reproduction:
     stored, made = read_json(path / "results.json"), read_json(path / "made.json")
     try:
         figures = [(name.replace("-", " "), _embedded(path / f"{name}.svg")) for name in stored["figures"]]
         origin = f"commit {made['commit']}; {made['machine']}; {made['command']}"
-        return Reproduction.model_validate(stored | {"figures": figures, "made": origin, "step": step})
+        return Reproduction.model_validate(stored | {"figures": figures, "made": origin})
     except (AttributeError, KeyError, TypeError, ValidationError) as error:
         wrong = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
         raise FolderError(
             f"{path / 'results.json'} has another format: {wrong!r}", repair="Make it again"
         ) from None
-
-
-def anchor(name: str) -> str:
-    """Return the link target of a name on the page."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name)
 
 
 def _embedded(path: Path) -> str:
