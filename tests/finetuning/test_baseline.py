@@ -174,7 +174,7 @@ def test_a_baseline_can_be_left_out(base: Path, table: Path, tmp_path: Path, cap
     out = tmp_path / "model"
     given = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--out", str(out)]
     given += ["--test", str(table), "--set", "steps=1", "--set", "recipe=gpt1"]
-    assert main([*given, "--no-baseline"]) == 0
+    assert main([*given, "--set", "baseline=false"]) == 0
     assert "No baseline was measured" in capsys.readouterr().out
     metrics = json.loads((out / "metrics.json").read_text())
     assert "baseline" not in metrics

@@ -249,14 +249,14 @@ def test_show_prints_examples_as_the_model_sees_them(
         (["--task", "classify", "--train", "TABLE", "--seed", "1" * 30], 2, "less than"),
         (["--task", "classify", "--train", "TABLE", "--epochs", "3", "--set", "steps=2"], 2, "epochs and steps"),
         (
-            ["--task", "classify", "--train", "TABLE", "--premise", "review"],
+            ["--task", "classify", "--train", "TABLE", "--column", "premise=review"],
             2,
-            "does not read the column of --premise",
+            "does not read a column 'premise'",
         ),
         (
-            ["--task", "classify", "--train", "TABLE", "--answers", ""],
+            ["--task", "classify", "--train", "TABLE", "--column", "answers="],
             2,
-            "does not read the column of --answers",
+            "does not read a column 'answers'",
         ),
         (
             ["--task", "classify", "--train", "TABLE", "--set", "target=answer"],

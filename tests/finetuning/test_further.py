@@ -91,7 +91,7 @@ def test_a_training_begins_with_the_weights_of_the_head(week: tuple[Path, Path],
     [
         (["--task", "entail"], "fine-tuned with task = classify"),
         (["--freeze"], "fine-tuned with freeze = False"),
-        (["--from-scratch"], "keep_head needs the fine-tuned weights"),
+        (["--set", "from_scratch=true"], "keep_head needs the fine-tuned weights"),
         (["--tokenizer", "gpt2"], "tokenizer"),
         (["--model", "gpt2-mini"], "both name the model"),
     ],

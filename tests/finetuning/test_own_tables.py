@@ -111,8 +111,8 @@ def test_a_label_that_differs_in_every_row_is_not_a_class() -> None:
     ("name", "content", "task", "message"),
     [
         ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
-        ("t.csv", "ticket_id,words\na,b\n", "classify", "Name it, as with: --text words"),
-        ("t.csv", "번호,이야기 글,라벨\n1,a,b\n", "classify", "Name it, as with: --text '이야기 글'"),
+        ("t.csv", "ticket_id,words\na,b\n", "classify", "Name it, as with: --column text=words"),
+        ("t.csv", "번호,이야기 글,라벨\n1,a,b\n", "classify", "Name it, as with: --column text='이야기 글'"),
         ("t.csv", "", "classify", "is empty"),
         ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
         ("t.csv", "text,label\na,b\nc,d,e\n", "classify", "row 2 has 3 fields,"),
@@ -257,9 +257,7 @@ def test_columns_of_training_precede_likely_names(tmp_path: Path) -> None:
 
 def test_columns_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "review,label\ngood,yes\n")
-    with pytest.raises(
-        UsageError, match="classify does not read the column of --premise; expected --text or --label"
-    ):
+    with pytest.raises(UsageError, match="classify does not read a column 'premise'; expected text or label"):
         rows(file, premise="review")
     with pytest.raises(DataError, match="the column 'review' cannot be both text and label"):
         rows(file, text="review", label="review")
@@ -352,7 +350,8 @@ def test_levels_have_different_names() -> None:
 def test_a_table_without_a_header_is_read_by_numbers(tmp_path: Path) -> None:
     file = write(tmp_path / "t.csv", "a great film|good\nan awful one|bad\na good one|good\n")
     with pytest.raises(
-        DataError, match=r"has no header: its first row is 'a great film', 'good'.*--text 1 --label 2"
+        DataError,
+        match=r"has no header: its first row is 'a great film'.*text=1 --column label=2",
     ):
         rows(file)
     found = rows(file, text="1", label="2")

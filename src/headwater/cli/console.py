@@ -63,6 +63,15 @@ Encoding = Annotated[
         show_default="UTF-8, or UTF-16 and Korean where they clearly are",
     ),
 ]
+NamedColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        help="A column that is not found by its name, such as text=review, premise=, hypothesis=, context=, "
+        "question=, label=, or answers=first,second. Repeatable.",
+        metavar="ROLE=COLUMN",
+    ),
+]
 TokenizerDownload = Annotated[
     bool, typer.Option("--download", help="Download a tokenizer that is not on this machine.")
 ]
@@ -85,6 +94,17 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
 
 
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def named_columns(given: list[str] | None) -> dict[str, str | list[str]]:
+    """Return the columns by role; a column can have any name, and answers can be several columns."""
+    columns: dict[str, str | list[str]] = {}
+    for one in given or []:
+        role, separator, column = one.partition("=")
+        if not separator:
+            raise UsageError(f"--column {one!r} has no '='", expected="for example --column text=review")
+        columns[role] = [name.strip() for name in column.split(",")] if role == "answers" else column
+    return columns
 
 
 def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:

@@ -16,11 +16,13 @@ from headwater.cli.console import (
     Encoding,
     Limit,
     ModelTokenizer,
+    NamedColumns,
     Seed,
     Settings,
     emit,
     fetch_tokenizer,
     local_model,
+    named_columns,
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
@@ -34,14 +36,9 @@ if TYPE_CHECKING:
 KEYS = keys_option("headwater.finetuning:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
-_COLUMNS = "Columns (found by name by default)"
 _MOST_CLASSES, _MOST_PAIRS = 20, 8  # whose table is printed, and confused pairs of more classes
 _TRAINING = "Training"
 _FROM = "In place of --model and --task: continue from this fine-tuned model, with its head, labels and columns."
-
-
-def _column(name: str, what: str) -> Any:
-    return typer.Option(f"--{name}", help=what, rich_help_panel=_COLUMNS, metavar="COLUMN")
 
 
 def _training(option: str, what: str) -> Any:
@@ -64,18 +61,15 @@ def finetune(
     ] = None,
     test: Annotated[Path | None, typer.Option(help="Rows to measure on once, at the end.")] = None,
     tokenizer: ModelTokenizer = None,
-    text: Annotated[str | None, _column("text", "The text to classify.")] = None,
-    premise: Annotated[str | None, _column("premise", "First text of a pair.")] = None,
-    hypothesis: Annotated[str | None, _column("hypothesis", "Second text of a pair.")] = None,
-    context: Annotated[str | None, _column("context", "Text that the question is about.")] = None,
-    question: Annotated[str | None, _column("question", "The question.")] = None,
-    answers: Annotated[
-        str | None, _column("answers", "List of answers, or several columns: first,second.")
-    ] = None,
+    text: Annotated[str | None, typer.Option(help="Column of the text: --column text=COLUMN.")] = None,
     label: Annotated[
         str | None,
-        _column("label", "Class, score, number of the right answer, or with target=labels: a,b,c of 0 and 1."),
+        typer.Option(
+            help="Column of the class, the score or the number of the right answer; with target=labels: a,b,c of "
+            "0 and 1."
+        ),
     ] = None,
+    column: NamedColumns = None,
     epochs: Annotated[float | None, _training("--epochs", "Passes over the training rows.")] = None,
     learning_rate: Annotated[
         float | None,
@@ -87,19 +81,9 @@ def finetune(
     find_lr: Annotated[
         bool, _training("--find-lr", "Try four learning rates on the validation rows; keep the best.")
     ] = False,
-    no_auxiliary: Annotated[bool, _training("--no-auxiliary", "Train without the language-model loss.")] = False,
     freeze: Annotated[
         bool, _training("--freeze", "Freeze the model; train a head over a mixture of its layers.")
     ] = False,
-    from_scratch: Annotated[
-        bool, _training("--from-scratch", "Use only the model's shape and tokenizer, with random weights.")
-    ] = False,
-    no_baseline: Annotated[
-        bool, _training("--no-baseline", "Do not compare the model with a linear baseline.")
-    ] = False,
-    patience: Annotated[
-        int | None, _training("--patience", "Stop after N measurements without a better one.")
-    ] = None,
     device: Device = "auto",
     seed: Seed = 1,
     task_set: Annotated[
@@ -131,37 +115,24 @@ def finetune(
 
     headwater finetune --model runs/small/model --task classify --train reviews.csv --out sentiment
     """
-    columns = {
-        "text": text,
-        "premise": premise,
-        "hypothesis": hypothesis,
-        "context": context,
-        "question": question,
-        "answers": [name.strip() for name in answers.split(",")] if answers is not None else None,
-        "label": label,
-    }
     from headwater.config import parse_settings
 
-    if label is not None and "," in label and parse_settings(settings or []).get("target") == "labels":
-        columns["label"] = [name.strip() for name in label.split(",")]
+    columns = named_columns(column) | {k: v for k, v in (("text", text), ("label", label)) if v is not None}
+    several = columns.get("label")
+    if isinstance(several, str) and "," in several and parse_settings(settings or []).get("target") == "labels":
+        columns["label"] = [name.strip() for name in several.split(",")]
     keys = {
         "epochs": epochs,
         "learning_rate": "search" if find_lr else learning_rate,
-        "lambda_lm": 0.0 if no_auxiliary else None,
         "freeze": freeze or None,
-        "from_scratch": from_scratch or None,
-        "baseline": False if no_baseline else None,
-        "patience": patience,
         "limit": limit,
         "encoding": encoding or None,
         "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}
-    _check_exclusive_options(
-        task_set,
-        {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None, **columns},
-        {"data": data},
-    )
+    own = {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None}
+    own |= {"text": text, "label": label, "column": column}
+    _check_exclusive_options(task_set, own, {"data": data})
     if init_from is not None and model is not None:
         raise UsageError("--from and --model both name the model to start from", repair="Leave one out")
     if out is None and show is None and not dry_run:
@@ -270,7 +241,7 @@ def _configuration(
     elif task is not None:
         chosen["task"] = task
     config = FinetuneConfig.build(
-        {**kept, **chosen, "seed": seed, "columns": {k: v for k, v in columns.items() if v is not None}},
+        {**kept, **chosen, "seed": seed, "columns": columns},
         *option_layers(keys),
         parse_settings(settings or []),
         source="the command line",

@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli.console import AsJson, Device, Encoding, Limit, emit, terminal_progress, warn_if_shadowed
+from headwater.cli.console import (
+    AsJson,
+    Device,
+    Encoding,
+    Limit,
+    NamedColumns,
+    emit,
+    named_columns,
+    terminal_progress,
+    warn_if_shadowed,
+)
 
 
 def predict(
@@ -18,12 +28,7 @@ def predict(
     ],
     model: Annotated[Path, typer.Option(help="Folder that `headwater finetune` wrote.")],
     out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv, .tsv, .parquet, or - for stdout.")],
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--column", help="A column with another name than in training, such as text=review. Repeatable."
-        ),
-    ] = None,
+    columns: NamedColumns = None,
     encoding: Encoding = "",
     bom: Annotated[
         bool, typer.Option("--bom", help="Begin .csv or .tsv with a byte-order mark, as Excel expects.")
@@ -43,12 +48,11 @@ def predict(
     from headwater.display import counted
     from headwater.finetuning import predict_file
 
-    named = dict(map(_column, columns or []))
     summary = predict_file(
         model,
         file,
         out,
-        columns=named,
+        columns=named_columns(columns),
         limit=limit,
         encoding=encoding,
         bom=bom,
@@ -65,13 +69,3 @@ def predict(
         typer.echo(json.dumps(summary) if as_json else text, err=True)
     else:
         emit(summary, as_json=as_json, text=text)
-
-
-def _column(given: str) -> tuple[str, str | list[str]]:
-    """Split `text=review`; a column can have any name, such as 2020, and answers can be several columns."""
-    from headwater.errors import UsageError
-
-    name, separator, column = given.partition("=")
-    if not separator:
-        raise UsageError(f"--column {given!r} has no '='", expected="for example --column text=review")
-    return name, [part.strip() for part in column.split(",")] if name == "answers" else column

@@ -102,7 +102,6 @@ def predict_file(
             need_label=False,
             limit=limit,
             encoding=encoding,
-            option="--column {role}={column}",
             progress=progress,
         )
 

@@ -83,14 +83,12 @@ def find_columns(
     first: Sequence[str],
     trained: Columns | None = None,
     need_label: bool = True,
-    option: str = "--{role} {column}",
     progress: Progress = SILENT,
 ) -> Columns:
     """Return the columns that a task reads in the table `name`, which has the columns `available`.
 
     `columns` has the user's choices. Others have the name that they had in training (`trained`), or a likely name;
-    of likely ones those of the `first` row are preferred. Without `need_label`, the label may be missing. `option`
-    is the spelling of an option, for messages.
+    of likely ones those of the `first` row are preferred. Without `need_label`, the label may be missing.
 
     Raises UsageError for a choice that the task does not read, DataError for a column that the table lacks.
     """
@@ -99,14 +97,11 @@ def find_columns(
     roles = [*ROLES[task], "label"]
     given = {role: _as_there(value, available) for role, value in columns.by_role().items()}
     if unread := [role for role in given if role not in roles]:
-        options = [option.format(role=role, column="").rstrip(" =") for role in (unread[0], *roles)]
-        raise UsageError(
-            f"task {task} does not read the column of {options[0]}", expected=" or ".join(options[1:])
-        )
+        raise UsageError(f"task {task} does not read a column {unread[0]!r}", expected=" or ".join(roles))
     before = {} if trained is None else trained.by_role()
     before = {role: _as_there(value, available) for role, value in before.items() if role in roles}
     lenient = "" if need_label else before.get("label")
-    chosen = {role: _chosen(role, value, available, name, option, lenient) for role, value in given.items()}
+    chosen = {role: _chosen(role, value, available, name, lenient) for role, value in given.items()}
     if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
         raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
     for role in roles:
@@ -131,7 +126,7 @@ def find_columns(
             raise DataError(
                 f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
                 expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
-                repair=f"Name it, as with: {option.format(role=role, column=shlex.quote(column))}",
+                repair=f"Name it, as with: --column {role}={shlex.quote(column)}",
             )
         if value and likely:
             progress.note(f"{name} has no column {value!r}, as in training: the {role} is read from {likely[0]!r}")
@@ -152,7 +147,7 @@ def _as_there(value: str | list[str], available: Sequence[str]) -> str | list[st
 
 
 def _chosen(
-    role: str, value: str | list[str], available: Sequence[str], name: str, option: str, lenient: Any
+    role: str, value: str | list[str], available: Sequence[str], name: str, lenient: Any
 ) -> str | list[str]:
     """Return the user's choice for a role; "" for the label `lenient` if the table lacks it.
 
@@ -170,7 +165,7 @@ def _chosen(
             else nearest(missing[0], available),
         )
     if not value and role not in _OPTIONAL:
-        raise UsageError(f"{option.format(role=role, column='').rstrip(' =')} names no column")
+        raise UsageError(f"--column {role}= names no column")
     return value
 
 

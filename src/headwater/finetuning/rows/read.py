@@ -63,7 +63,6 @@ def open_task_table(
     need_label: bool,
     limit: int | None,
     encoding: str,
-    option: str = "--{role} {column}",
     progress: Progress,
 ) -> tuple[Columns, OpenTable, list[str]]:
     """Return the columns that a task reads in a table, the table, and all columns of its first `limit` rows.
@@ -88,14 +87,13 @@ def open_task_table(
             first=table.columns,
             trained=trained,
             need_label=need_label,
-            option=option,
             progress=progress,
         )
     except DataError:
         _refuse_title(path, table)
         if numbered or (first := table.first_row()) is None:
             raise
-        given = [option.format(role=role, column=n) for n, role in enumerate((*ROLES[task], "label"), 1)]
+        given = [f"--column {role}={n}" for n, role in enumerate((*ROLES[task], "label"), 1)]
         raise DataError(
             f"{path} has no header: its first row is {listed(first)}",
             expected="names of the columns in the first row, or numbers of columns",
