@@ -130,7 +130,7 @@ def finetune(
         "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}
-    own = {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None}
+    own: dict[str, Any] = {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None}
     own |= {"text": text, "label": label, "column": column}
     _check_exclusive_options(task_set, own, {"data": data})
     if init_from is not None and model is not None:
