@@ -67,12 +67,12 @@ def test_the_baseline_is_a_constant_if_nothing_is_better() -> None:
     """On most skewed sets "yes" to all has the highest F1, and the majority the highest accuracy."""
     random = np.random.default_rng(0)
     words = ["river", "stone", "house", "wind", "glass", "road"]
-    texts = [(" ".join(random.choice(words, 4)), " ".join(random.choice(words, 4))) for _ in range(400)]
-    targets = (random.random(400) < 0.4).astype(float)
+    texts = [(" ".join(random.choice(words, 4)), " ".join(random.choice(words, 4))) for _ in range(1_000)]
+    targets = (random.random(1_000) < 0.4).astype(float)
     labels = Labels(target="class", names=["no", "yes"])
-    train, test = (texts[:300], targets[:300]), {"test": (texts[300:], targets[300:])}
+    train, test = (texts[:900], targets[:900]), {"test": (texts[900:], targets[900:])}
     found = compare("similarity", labels, "f1", train, test)["test"]
-    positive = targets[300:].mean()
+    positive = targets[900:].mean()
     assert found["name"] == "always yes"
     assert found["value"] == pytest.approx(2 * positive / (1 + positive))
     assert compare("similarity", labels, "accuracy", train, test)["test"]["value"] >= 1 - positive - 0.05

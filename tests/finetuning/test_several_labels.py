@@ -88,7 +88,7 @@ def test_the_metrics_are_scikit_learns() -> None:
             low, high = figures["interval"]
             assert 0 <= low <= figures["value"] <= high <= 1
     perfect = measure_labels(np.eye(30), np.eye(30))["micro_f1"]["interval"]
-    assert 0.9 < perfect[0] < 1 == perfect[1]  # thirty right labels are no proof
+    assert 0.85 < perfect[0] < 1 == perfect[1]  # thirty right labels are no proof
 
 
 def test_every_form_of_y_trains_the_same_model(fitted: Classifier, rows: list[tuple[str, list[str]]]) -> None:

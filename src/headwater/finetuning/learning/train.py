@@ -24,7 +24,7 @@ from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.head import TaskModel, l3
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.model.pooled import PooledModel
-from headwater.finetuning.results.metrics import measure_classes, measure_labels, measure_scores
+from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MetricName, class_name
 from headwater.storage import SILENT, Progress
@@ -219,14 +219,9 @@ def measure_probabilities(
     intervals: bool = True,
 ) -> dict[str, Any]:
     """Return every metric that fits the labels over examples that all have a target; `intervals` cost the most."""
-    decided = fine_tuned.decide(probabilities)
-    if fine_tuned.labels.target == "score":
-        return measure_scores(targets, decided, intervals)
-    if fine_tuned.labels.target == "labels":
-        return measure_labels(targets, decided, intervals)
-    truth, chosen = targets.astype("int64"), decided.astype("int64")
-    measured = measure_classes(truth, chosen, probabilities.shape[1], intervals)
-    return measured if fine_tuned.labels.target == "class" else {"accuracy": measured["accuracy"]}
+    labels, decided = fine_tuned.labels, fine_tuned.decide(probabilities)
+    measured = measure_decisions(labels.target, targets, decided, labels.outputs, intervals=intervals)
+    return {"accuracy": measured["accuracy"]} if labels.target == "answer" else measured
 
 
 def _measurements(every: int | None, steps: int, per_epoch: int) -> Container[int]:

@@ -20,15 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from headwater.finetuning.results.metrics import (
-    OF_CLASSES,
-    OF_SCORES,
-    count_classes,
-    label_metric,
-    measure_classes,
-    measure_labels,
-    measure_scores,
-)
+from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MetricName, TaskName, class_name
 
@@ -89,14 +81,8 @@ def compare(
         known = np.flatnonzero(np.isfinite(targets).reshape(len(targets), -1).all(axis=1))
         if not len(known):
             continue
-        truth, decided = targets[known], baseline.decide([segments[int(n)] for n in known])
-        if labels.target == "score":
-            figures = measure_scores(truth, decided)
-        elif labels.target == "labels":
-            figures = measure_labels(truth, decided)
-        else:
-            classes = max(labels.outputs, int(max(truth.max(), decided.max())) + 1)
-            figures = measure_classes(truth.astype(np.int64), decided.astype(np.int64), classes)
+        decided = baseline.decide([segments[int(n)] for n in known])
+        figures = measure_decisions(labels.target, targets[known], decided, labels.outputs)
         measured[name] = {"name": baseline.name, "rows": min(len(train[0]), BASELINE_ROWS), **figures[metric]}
     return measured
 
@@ -135,6 +121,8 @@ class Baseline:
 
     metric: what the cross-validation compares; by default accuracy, or Pearson's correlation for scores.
     name: what it chose.
+
+    A choice is decided line by line, one for each answer: whether it is right.
     """
 
     def __init__(
@@ -160,7 +148,7 @@ class Baseline:
         random = np.random.default_rng(seed)
         if len(segments) > BASELINE_ROWS:
             kept = np.sort(random.permutation(len(segments))[:BASELINE_ROWS])
-            segments, targets = _taken(segments, kept), targets[kept]
+            segments, targets = [segments[row] for row in kept], targets[kept]
         texts = [_cut(text) for row in segments for text in row]
         self._vectors = [vectors for vectors in self._vectors if _fitted(vectors, texts)]
         with warnings.catch_warnings():
@@ -168,7 +156,7 @@ class Baseline:
             self._chosen = self._choose(segments, targets, random)
             if self._chosen.constant is None:
                 (features,) = self._features(segments, [self._chosen.features])
-                self._model = self._linear(features, segments, targets, self._chosen.strength)
+                self._model = self._linear(self._chosen.strength).fit(features, self._of_lines(segments, targets))
         self.name = self._described(self._chosen)
         return self
 
@@ -177,102 +165,90 @@ class Baseline:
         if self._chosen.constant is not None:
             return np.full(len(segments), self._chosen.constant)
         (features,) = self._features(segments, [self._chosen.features])
-        return self._decided(self._model, features, segments)
+        return self._decided(getattr(self._model, self._method)(features), segments)
 
     def _choose(self, segments: Segments, targets: Floats, random: np.random.Generator) -> _Candidate:
         """Return the candidate with the best metric over all held-out rows of a cross-validation."""
         sets = list(FEATURE_SETS[self.task])
         candidates = [_Candidate(one, strength) for one in reversed(sets) for strength in STRENGTHS]
         if self.labels.target in ("class", "answer"):
-            candidates += [_Candidate(constant=float(one)) for one in np.unique(targets)]
-        if len(segments) < 2 * FOLDS or self._is_incomparable(targets):
-            return _Candidate(sets[-1], STRENGTHS[-1 if self.labels.outputs > MOST_COMPARED else 1])
+            constants = [_Candidate(constant=float(one)) for one in np.unique(targets)]
+            if self.labels.target == "class" and len(constants) == 1:
+                return constants[0]
+            candidates += constants
+        # With many classes a cross-validation takes long, and of few rows it says nothing.
+        classes = self.labels.outputs if self.labels.target == "class" else 2
+        if classes > MOST_COMPARED or len(segments) < FOLDS * classes:
+            return _Candidate(sets[-1], STRENGTHS[-1 if classes > MOST_COMPARED else 1])
         rows = random.permutation(len(segments))[:CROSS_VALIDATED]
-        segments, targets = _taken(segments, rows), targets[rows]
+        segments, targets = [segments[row] for row in rows], targets[rows]
         features = dict(zip(sets, self._features(segments, sets), strict=True))
-        values = [self._cross_validated(one, features, segments, targets) for one in candidates]
-        return candidates[int(np.argmax(values))]
 
-    def _is_incomparable(self, targets: Floats) -> bool:
-        """Return whether a cross-validation takes long or says nothing: many classes, or few rows of each."""
-        if self.labels.target != "class":
-            return False
-        return self.labels.outputs > MOST_COMPARED or len(targets) < FOLDS * self.labels.outputs
+        def value(candidate: _Candidate) -> float:
+            if candidate.constant is not None:
+                decided = np.full(len(targets), candidate.constant)
+            else:
+                decided = self._cross_validated(candidate, features[candidate.features], segments, targets)
+            measured = measure_decisions(
+                self.labels.target, targets, decided, self.labels.outputs, intervals=False
+            )
+            return float(measured[self.metric]["value"])
+
+        return max(candidates, key=value)
 
     def _cross_validated(
-        self,
-        candidate: _Candidate,
-        features: Mapping[tuple[str, ...], Any],
-        segments: Segments,
-        targets: Floats,
-    ) -> float:
-        if candidate.constant is not None:
-            return self._measured(targets, np.full(len(targets), candidate.constant))
-        whole, decided = features[candidate.features], np.empty(targets.shape)
-        # Rows with the same first text are in one fold. Otherwise the words of a premise that comes with every
-        # label are evidence against the label of the row that is held out. A choice may have an empty context.
+        self, candidate: _Candidate, features: Any, segments: Segments, targets: Floats
+    ) -> Floats:
+        """Return the decision of each row by a model of the other folds.
+
+        Rows with the same first text are in one fold. Otherwise the words of a premise that comes with every
+        label are evidence against the label of the row that is held out. A choice may have an empty context.
+        """
+        from sklearn.model_selection import GroupKFold, cross_val_predict
+
         first = [next(filter(None, row), "") for row in segments]
-        number_of_text = {text: number for number, text in enumerate(dict.fromkeys(first))}
-        fold = np.array([number_of_text[text] % FOLDS for text in first])
-        if len(number_of_text) < FOLDS:
-            fold = np.arange(len(targets)) % FOLDS
-        answers = np.repeat(fold, self._answers(segments))  # the fold of each line of the features
-        for number in range(FOLDS):
-            inside, outside = fold == number, fold != number
-            learned = _taken(segments, np.flatnonzero(outside))
-            model = self._linear(whole[answers != number], learned, targets[outside], candidate.strength)
-            held = _taken(segments, np.flatnonzero(inside))
-            decided[inside] = self._decided(model, whole[answers == number], held)
-        return self._measured(targets, decided)
-
-    def _measured(self, truth: Floats, decided: Floats) -> float:
-        if self.metric in OF_SCORES:
-            return float(OF_SCORES[self.metric](truth, decided))
-        if self.labels.target == "labels":
-            return float(label_metric(self.metric, truth, decided))
-        classes = max(self.labels.outputs, int(max(truth.max(), decided.max())) + 1)
-        return float(
-            OF_CLASSES[self.metric](count_classes(truth.astype(np.int64), decided.astype(np.int64), classes))
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(first))}
+        groups = [numbers[text] for text in first] if len(numbers) >= FOLDS else range(len(first))
+        found = cross_val_predict(
+            self._linear(candidate.strength),
+            features,
+            self._of_lines(segments, targets),
+            groups=np.repeat(groups, self._answers(segments)),
+            cv=GroupKFold(FOLDS),
+            method=self._method,
         )
+        return self._decided(found, segments)
 
-    def _linear(self, features: Any, segments: Segments, targets: Floats, strength: float) -> Any:
+    @property
+    def _method(self) -> str:
+        return "decision_function" if self.task == "choice" else "predict"
+
+    def _linear(self, strength: float) -> Any:
         """Return a linear model of the features, which have one line for each row or answer."""
-        from sklearn.dummy import DummyClassifier
         from sklearn.linear_model import LogisticRegression, Ridge
+        from sklearn.multiclass import OneVsRestClassifier
 
         if self.labels.target == "score":
-            return Ridge(alpha=1 / strength).fit(features, targets)
-        if self.labels.target == "labels":
-            from sklearn.multiclass import OneVsRestClassifier
-
-            logistic = LogisticRegression(C=strength, max_iter=_STEPS)
-            return OneVsRestClassifier(logistic).fit(features, targets.astype(np.int64))
-        if self.task == "choice":
-            right = np.concatenate(
-                [
-                    np.arange(count) == target
-                    for count, target in zip(self._answers(segments), targets, strict=True)
-                ]
-            )
-            return LogisticRegression(C=strength, max_iter=_STEPS).fit(features, right)
-        if len(np.unique(targets)) == 1:  # logistic regression needs two classes
-            return DummyClassifier().fit(features, targets.astype(np.int64))
-        weight: Any = self.class_weight
+            return Ridge(alpha=1 / strength)
+        weight: Any = self.class_weight if self.labels.target == "class" else None
         if isinstance(weight, Mapping):
             by_name = {class_name(label): value for label, value in weight.items()}
             weight = {n: by_name.get(class_name(name), 1.0) for n, name in enumerate(self.labels.names)}
         model = LogisticRegression(C=strength, max_iter=_STEPS, class_weight=weight)
-        return model.fit(features, targets.astype(np.int64))
+        return OneVsRestClassifier(model) if self.labels.target == "labels" else model
 
-    def _decided(self, model: Any, features: Any, segments: Segments) -> Floats:
+    def _of_lines(self, segments: Segments, targets: Floats) -> Any:
+        """Return the target of each line of the features."""
+        if self.task == "choice":
+            counts = self._answers(segments)
+            return np.concatenate([np.arange(n) == target for n, target in zip(counts, targets, strict=True)])
+        return targets if self.labels.target == "score" else targets.astype(np.int64)
+
+    def _decided(self, found: Any, segments: Segments) -> Floats:
         if self.task == "choice":  # the answer that is most probably right; ties go to the first
-            ends = np.cumsum(self._answers(segments))
-            parts = np.split(model.decision_function(features), ends[:-1])
+            parts = np.split(found, np.cumsum(self._answers(segments))[:-1])
             return np.array([part.argmax() for part in parts], dtype=np.float64)
-        decided: Floats = model.predict(features).astype(np.float64)
-        if self.labels.target == "score":
-            return np.clip(decided, self.labels.levels[0], self.labels.levels[-1])
-        return decided
+        return np.asarray(found, dtype=np.float64)
 
     def _answers(self, segments: Segments) -> list[int]:
         """Return the lines of features of each row: one, or one for each answer."""
@@ -309,10 +285,6 @@ class Baseline:
             return FEATURE_SETS[self.task][candidate.features]
         answer = int(candidate.constant)
         return f"always {self.labels.names[answer] if self.labels.names else self.labels.first_answer + answer}"
-
-
-def _taken(segments: Segments, rows: npt.NDArray[np.intp]) -> Segments:
-    return [segments[int(row)] for row in rows]
 
 
 def _fitted(vectors: Any, texts: Sequence[str]) -> bool:

@@ -1,60 +1,55 @@
 """The metrics of the paper's tasks, each with a 95 % interval.
 
 Accuracy is a share and has Wilson's interval, which has a width even if all predictions are right. The others have
-a bootstrap interval. F1 and Matthews' correlation are functions of the confusion matrix, and resampling examples
-draws that matrix from a multinomial: exact, and fast for any number of examples. If every resample gives the same
-value (all predictions right, all wrong, or all of one class), matrices are drawn from the posterior of
-`_without_spread` instead. Pearson's and Spearman's correlations, and
-F1 of several labels a row, resample examples.
+a bootstrap interval: rows are drawn again. The metrics of classes read only the margins of the confusion matrix,
+and equal rows are drawn together, so this is fast for any number of rows and takes little memory for any number of
+classes. If every resample gives the same value (all predictions right, all wrong, or all of one class), the
+interval reaches as far around the value as Wilson's does around the accuracy.
 GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pearson for STS-B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from headwater.finetuning.rows.row import Target
 from headwater.intervals import wilson
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
-# Cells of the confusion matrices that are drawn at a time: 8 MB for any number of classes.
+# Numbers that are drawn at a time: 8 MB for any number of rows and classes.
 _CELLS = 1 << 20
-# With more classes the posterior has too many cells: the interval is that of the accuracy, scaled to the value.
-_POSTERIOR_CLASSES = 64
 
 
-def confusion_matrix(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Floats:
+def confusion_matrix(truth: Integers, chosen: Integers, classes: int) -> Floats:
     """Return (classes, classes) counts: the row is the true class, the column the predicted one."""
     return np.bincount(truth * classes + chosen, minlength=classes**2).reshape(classes, classes).astype(float)
 
 
 class Margins(NamedTuple):
-    """What the metrics read of a confusion matrix, (…, classes) each: right, true and predicted rows."""
+    """What the metrics read of predictions, (…, classes) each: right, true and predicted rows."""
 
-    right: Floats
-    true: Floats
-    predicted: Floats
-
-
-def margins_of(confusion: Floats) -> Margins:
-    """Return the margins of (…, classes, classes)."""
-    return Margins(np.diagonal(confusion, axis1=-2, axis2=-1), confusion.sum(axis=-1), confusion.sum(axis=-2))
+    right: Any
+    true: Any
+    predicted: Any
 
 
-def count_classes(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> Margins:
+def count_classes(truth: Integers, chosen: Integers, classes: int) -> Margins:
     """Return the margins of predictions, in memory that is linear in the number of classes."""
     counts = (np.bincount(one, minlength=classes) for one in (truth[truth == chosen], truth, chosen))
     return Margins(*(count.astype(float) for count in counts))
 
 
 def _accuracy(margins: Margins) -> Floats:
-    return margins.right.sum(axis=-1) / margins.true.sum(axis=-1)
+    shares: Floats = margins.right.sum(axis=-1) / margins.true.sum(axis=-1)
+    return shares
 
 
 def _f1(margins: Margins) -> Floats:
@@ -65,7 +60,13 @@ def _f1(margins: Margins) -> Floats:
 def _macro_f1(margins: Margins) -> Floats:
     """Return the mean over the classes that occur, in labels or predictions, as scikit-learn's."""
     occur = (margins.true + margins.predicted > 0).sum(axis=-1)
-    return _f1_of_each(margins).sum(axis=-1) / np.maximum(occur, 1)
+    mean: Floats = _f1_of_each(margins).sum(axis=-1) / np.maximum(occur, 1)
+    return mean
+
+
+def _micro_f1(margins: Margins) -> Floats:
+    """Return the F1 over the labels of all rows."""
+    return _f1_of_each(Margins(*(one.sum(axis=-1) for one in margins)))
 
 
 def _f1_of_each(margins: Margins) -> Floats:
@@ -79,33 +80,6 @@ def _matthews(margins: Margins) -> Floats:
     covariance = right.sum(axis=-1) * total - (truth * chosen).sum(axis=-1)
     scale = np.sqrt((total**2 - (truth**2).sum(axis=-1)) * (total**2 - (chosen**2).sum(axis=-1)))
     return np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0)
-
-
-def accuracy(confusion: Floats) -> Floats:
-    """Return the share of correct predictions: (…, classes, classes) -> (…)."""
-    return _accuracy(margins_of(confusion))
-
-
-def f1(confusion: Floats) -> Floats:
-    """Return the F1 of the second of two classes, else the mean over those that occur."""
-    return _f1(margins_of(confusion))
-
-
-def macro_f1(confusion: Floats) -> Floats:
-    """Return the unweighted mean of the F1 of each class that occurs, in labels or predictions."""
-    return _macro_f1(margins_of(confusion))
-
-
-def matthews(confusion: Floats) -> Floats:
-    """Return Matthews' correlation for any number of classes (Gorodkin 2004); 0 where it is undefined."""
-    return _matthews(margins_of(confusion))
-
-
-def by_class(margins: Margins, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0."""
-    each = _f1_of_each(margins)
-    right, true, predicted = margins
-    return [_class_entry(name, right[n], true[n], predicted[n], each[n]) for n, name in enumerate(names)]
 
 
 def pearson(first: Floats, second: Floats, weights: Floats | None = None) -> Floats:
@@ -125,147 +99,146 @@ def spearman(first: Floats, second: Floats) -> Floats:
     return pearson(rankdata(first), rankdata(second))
 
 
-# Metrics of classes, by name.
-OF_CLASSES = {"accuracy": _accuracy, "f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
-# Metrics of two columns of numbers, by name.
-OF_SCORES = {"pearson": pearson, "spearman": spearman}
+_OfMargins: TypeAlias = Mapping[str, Callable[[Margins], Floats]]
+# Metrics of margins, by name: of classes, and of several labels a row.
+_OF_CLASSES: _OfMargins = {"accuracy": _accuracy, "f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
+_OF_LABELS: _OfMargins = {"micro_f1": _micro_f1, "macro_f1": lambda margins: _f1_of_each(margins).mean(axis=-1)}
+_OF_SCORES = {"pearson": pearson, "spearman": spearman}
+
+
+def _of_confusion(metric: Callable[[Margins], Floats]) -> Callable[[Floats], Floats]:
+    return lambda confusion: metric(
+        Margins(np.diagonal(confusion, axis1=-2, axis2=-1), confusion.sum(axis=-1), confusion.sum(axis=-2))
+    )
+
+
 # The metrics by name: functions of a confusion matrix, or of true and predicted scores.
 METRICS: Mapping[str, Callable[..., Floats]] = {
-    **{"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews},
-    **OF_SCORES,
+    **{name: _of_confusion(metric) for name, metric in _OF_CLASSES.items()},
+    **_OF_SCORES,
 }
+
+
+def matthews(confusion: Floats) -> Floats:
+    """Return Matthews' correlation for any number of classes (Gorodkin 2004); 0 where it is undefined."""
+    return METRICS["matthews"](confusion)
+
+
+def measure_decisions(
+    target: Target, truth: Floats, decided: Floats, outputs: int, *, intervals: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Return {metric: {value, interval: [low, high]}} of every metric for labels of this kind.
+
+    truth, decided: (rows,) of scores or indices, or (rows, labels) of 0 and 1. `intervals` cost the most.
+    """
+    if target == "score":
+        return measure_scores(truth, decided, intervals)
+    if target == "labels":
+        return measure_labels(truth, decided, intervals)
+    classes = max(outputs, int(max(truth.max(), decided.max())) + 1)
+    return measure_classes(truth.astype(np.int64), decided.astype(np.int64), classes, intervals)
 
 
 def measure_classes(
-    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int, intervals: bool = True
+    truth: Integers, chosen: Integers, classes: int, intervals: bool = True
 ) -> dict[str, dict[str, Any]]:
-    """Return {metric: {value, interval: [low, high]}} for accuracy, f1, macro_f1 and matthews."""
-    counted = count_classes(truth, chosen, classes)
-    measured: dict[str, dict[str, Any]] = {
-        name: {"value": float(metric(counted))} for name, metric in OF_CLASSES.items()
-    }
-    if not intervals:
-        return measured
-    share = list(wilson(int(counted.right.sum()), len(truth)))
-    measured["accuracy"]["interval"] = share
-    random = np.random.default_rng(0)
-    cells, number = np.unique(truth * classes + chosen, return_counts=True)
-    resampled = _resample(cells, classes, lambda size: random.multinomial(len(truth), number / len(truth), size))
-    drawn: dict[str, Floats] = {}
-    if classes <= _POSTERIOR_CLASSES and any(np.ptp(values) == 0 for values in resampled.values()):
-        posterior = _without_spread(confusion_matrix(truth, chosen, classes))
-        drawn = _resample(np.arange(classes**2), classes, lambda size: random.dirichlet(posterior, size))
-    for name, values in resampled.items():
-        value = measured[name]["value"]
-        if np.ptp(values) == 0:
-            values = drawn.get(name, np.array(share) * value / max(measured["accuracy"]["value"], 1e-12))
-        low, high = _interval(values)
-        measured[name]["interval"] = [min(low, value), min(1.0, max(high, value))]
-    return measured
-
-
-def _resample(
-    cells: npt.NDArray[np.int64], classes: int, draw: Callable[[int], npt.NDArray[Any]]
-) -> dict[str, Floats]:
-    """Return {metric: (RESAMPLES,)} of the draws, (size, cells), for these cells of a confusion matrix."""
+    """Return {metric: {value, interval}} for accuracy, f1, macro_f1 and matthews."""
     from scipy.sparse import csr_matrix
 
-    places, ones = np.arange(len(cells)), np.ones(len(cells))
-    row, column = cells // classes, cells % classes
-    sums = [
-        csr_matrix((weight, (places, of_class)), shape=(len(cells), classes))
-        for weight, of_class in ((ones * (row == column), row), (ones, row), (ones, column))
-    ]
-    values_of: dict[str, list[Floats]] = {name: [] for name in OF_CLASSES if name != "accuracy"}
-    together = max(1, _CELLS // max(len(cells), classes))
-    for start in range(0, RESAMPLES, together):
-        drawn = draw(min(together, RESAMPLES - start)).astype(float)
-        margins = Margins(*(drawn @ one for one in sums))
-        for name, values in values_of.items():
-            values.append(OF_CLASSES[name](margins))
-    return {name: np.concatenate(values) for name, values in values_of.items()}
-
-
-def _without_spread(confusion: Floats) -> Floats:
-    """Return the parameters of a Dirichlet posterior of the cells' shares, (classes²,).
-
-    Goutte and Gaussier (2005) derive F1's distribution from such a posterior. The prior counts one right and one
-    wrong prediction, each divided evenly over its cells, so the share of errors has a uniform prior. If none of n
-    predictions is wrong, the one-sided 95 % bound of that share is then 3/n, the rule of three (Jovanovic and Levy
-    1997), and the two-sided bound is near Wilson's.
-    """
-    classes = len(confusion)
-    right = np.eye(classes)
-    prior = right / classes + (1 - right) / max(1, classes * (classes - 1))
-    return (confusion + prior).ravel()
-
-
-def label_counts(truth: Floats, chosen: Floats) -> Floats:
-    """Return (rows, 2, labels): which labels are predicted rightly, and how often each is true plus predicted."""
-    return np.stack([truth * chosen, truth + chosen], axis=1)
-
-
-def micro_f1(counts: Floats) -> Floats:
-    """Return the F1 over the labels of all rows: sums of `label_counts`, (…, 2, labels) -> (…)."""
-    return _f1_of_counts(counts.sum(axis=-1, keepdims=True))[..., 0]
-
-
-def _f1_of_counts(counts: Floats) -> Floats:
-    """(…, 2, labels) -> (…, labels); 0 for a label that never occurs."""
-    right, both = counts[..., 0, :], counts[..., 1, :]
-    return np.divide(2 * right, both, out=np.zeros_like(right), where=both > 0)
-
-
-# Metrics of sums of `label_counts`, by name.
-_OF_COUNTS: Mapping[str, Callable[[Floats], Floats]] = {
-    "micro_f1": micro_f1,
-    "macro_f1": lambda counts: _f1_of_counts(counts).mean(axis=-1),
-}
-
-
-def label_metric(name: str, truth: Floats, chosen: Floats) -> float:
-    """Return a metric of several labels, without its interval; see `measure_labels`."""
-    if name == "accuracy":
-        return float((truth == chosen).all(axis=1).mean())
-    return float(_OF_COUNTS[name](label_counts(truth, chosen).sum(axis=0)))
+    counted = count_classes(truth, chosen, classes)
+    measured: dict[str, dict[str, Any]] = {n: {"value": float(of(counted))} for n, of in _OF_CLASSES.items()}
+    if intervals:
+        cells, counts = np.unique(truth * classes + chosen, return_counts=True)
+        row, column = np.divmod(cells, classes)
+        ones, shape = np.ones(len(cells)), (len(cells), classes)
+        sides = ((ones * (row == column), row), (ones, row), (ones, column))
+        units = Margins(*(csr_matrix((one, (np.arange(len(cells)), of)), shape=shape) for one, of in sides))
+        _add_intervals(measured, units, counts, _OF_CLASSES)
+    return measured
 
 
 def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
-    """Return {metric: {value, interval}} for micro_f1, macro_f1 and accuracy: (rows, labels) of 0 and 1.
+    """Return {metric: {value, interval}} for accuracy, micro_f1 and macro_f1: (rows, labels) of 0 and 1.
 
-    accuracy is the share of rows whose labels are all right. Rows are resampled. Where every resample has the same
-    value, the interval is Wilson's of the share J of right labels among those that are true or predicted, by
-    F1 = 2 J / (1 + J).
+    accuracy is the share of rows whose labels are all right.
     """
-    if not intervals:
-        return {name: {"value": label_metric(name, truth, chosen)} for name in ("accuracy", *_OF_COUNTS)}
-    counts, random = label_counts(truth, chosen), np.random.default_rng(0)
-    right = (truth == chosen).all(axis=1)
-    measured: dict[str, dict[str, Any]] = {}
-    measured["accuracy"] = {
-        "value": label_metric("accuracy", truth, chosen),
-        "interval": list(wilson(int(right.sum()), len(right))),
+    units = Margins(truth * chosen, truth, chosen)
+    counted = Margins(*(one.sum(axis=0) for one in units))
+    measured: dict[str, dict[str, Any]] = {
+        "accuracy": {"value": float((truth == chosen).all(axis=1).mean())},
+        **{name: {"value": float(metric(counted))} for name, metric in _OF_LABELS.items()},
     }
-    flat = counts.reshape(len(counts), -1)
-    sums = np.concatenate(
-        [
-            random.multinomial(len(flat), np.full(len(flat), 1 / len(flat)), size) @ flat
-            for size in np.diff([*range(0, RESAMPLES, max(1, _CELLS // len(flat))), RESAMPLES])
-        ]
-    ).reshape(RESAMPLES, 2, -1)
-    for name, metric in _OF_COUNTS.items():
-        value, values = label_metric(name, truth, chosen), metric(sums)
-        low, high = _interval(values)
-        if np.ptp(values) == 0:
-            hit, both = int(counts[:, 0].sum()), int(counts[:, 1].sum())
-            low, high = (2 * share / (1 + share) for share in wilson(hit, max(1, both - hit)))
-        measured[name] = {"value": value, "interval": [min(low, value), max(high, value)]}
+    if intervals:
+        _add_intervals(measured, units, np.ones(len(truth)), _OF_LABELS)
     return measured
 
 
-def confused_pairs(
-    truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], names: Sequence[str], most: int
-) -> list[dict[str, Any]]:
+def _add_intervals(
+    measured: dict[str, dict[str, Any]],
+    units: Margins,
+    counts: npt.NDArray[Any],
+    metrics: _OfMargins,
+) -> None:
+    """Add the interval of each metric.
+
+    units: the margins of different rows, (units, classes); counts: how many rows are like each of them.
+    """
+    random, total = np.random.default_rng(0), int(counts.sum())
+    values: dict[str, list[Floats]] = {name: [] for name in metrics if name != "accuracy"}
+    together = max(1, _CELLS // max(units.true.shape))
+    for start in range(0, RESAMPLES, together):
+        drawn = random.multinomial(total, counts / total, min(together, RESAMPLES - start)).astype(float)
+        margins = Margins(*(drawn @ one for one in units))
+        for name in values:
+            values[name].append(metrics[name](margins))
+    accuracy = measured["accuracy"]
+    low, high = accuracy["interval"] = list(wilson(round(accuracy["value"] * total), total))
+    reach = max(accuracy["value"] - low, high - accuracy["value"])
+    for name, resampled in values.items():
+        value, (low, high) = measured[name]["value"], _interval(np.concatenate(resampled))
+        if low == high:
+            width, least = (2 * reach, -1.0) if name == "matthews" else (reach, 0.0)
+            low, high = max(least, value - width), value + width
+        measured[name]["interval"] = [min(low, value), min(1.0, max(high, value))]
+
+
+def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
+    """Return {metric: {value, interval}} for pearson and spearman."""
+    if not intervals:
+        return {name: {"value": float(metric(truth, predicted))} for name, metric in _OF_SCORES.items()}
+    random = np.random.default_rng(0)
+    resampled = np.empty((RESAMPLES, len(_OF_SCORES)))
+    for number in range(RESAMPLES):
+        rows = random.integers(0, len(truth), len(truth))
+        resampled[number] = [metric(truth[rows], predicted[rows]) for metric in _OF_SCORES.values()]
+    return {
+        name: {"value": float(metric(truth, predicted)), "interval": _interval(resampled[:, column])}
+        for column, (name, metric) in enumerate(_OF_SCORES.items())
+    }
+
+
+def _interval(values: Floats) -> list[float]:
+    tail = 100 * (1 - CONFIDENCE) / 2
+    return np.percentile(values, [tail, 100 - tail]).tolist()
+
+
+def by_class(truth: npt.NDArray[Any], chosen: npt.NDArray[Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return precision, recall, F1, true and predicted rows of each class; an undefined share is 0.
+
+    truth, chosen: (rows,) of indices, or (rows, labels) of 0 and 1.
+    """
+    from sklearn.metrics import precision_recall_fscore_support
+
+    truth, chosen = truth.astype(np.int64), chosen.astype(np.int64)
+    several = chosen.ndim == 2
+    predicted = chosen.sum(axis=0) if several else np.bincount(chosen, minlength=len(names))
+    figures = precision_recall_fscore_support(truth, chosen, labels=np.arange(len(names)), zero_division=0)
+    keys = ("class", "precision", "recall", "f1", "count", "predicted")
+    columns = [one.tolist() for one in (*figures, predicted)]
+    return [dict(zip(keys, one, strict=True)) for one in zip(names, *columns, strict=True)]
+
+
+def confused_pairs(truth: Integers, chosen: Integers, names: Sequence[str], most: int) -> list[dict[str, Any]]:
     """Return the pairs of a true and another predicted class with most rows: {"label", "predicted", "count"}."""
     wrong = truth != chosen
     pairs, counts = np.unique(truth[wrong] * len(names) + chosen[wrong], return_counts=True)
@@ -274,41 +247,3 @@ def confused_pairs(
         {"label": names[pair // len(names)], "predicted": names[pair % len(names)], "count": int(count)}
         for pair, count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True)
     ]
-
-
-def by_label(truth: Floats, chosen: Floats, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what `by_class` returns, of each of several labels: (rows, labels) of 0 and 1."""
-    right, true, predicted = (truth * chosen).sum(axis=0), truth.sum(axis=0), chosen.sum(axis=0)
-    each = _f1_of_counts(label_counts(truth, chosen).sum(axis=0))
-    return [_class_entry(name, right[n], true[n], predicted[n], each[n]) for n, name in enumerate(names)]
-
-
-def _class_entry(name: str, right: float, true: float, predicted: float, f1_of: float) -> dict[str, Any]:
-    return {
-        "class": name,
-        "precision": float(right / max(predicted, 1)),
-        "recall": float(right / max(true, 1)),
-        "f1": float(f1_of),
-        "count": int(true),
-        "predicted": int(predicted),
-    }
-
-
-def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
-    """Return {metric: {value, interval}} for pearson and spearman."""
-    if not intervals:
-        return {name: {"value": float(metric(truth, predicted))} for name, metric in OF_SCORES.items()}
-    random = np.random.default_rng(0)
-    resampled = np.empty((RESAMPLES, len(OF_SCORES)))
-    for number in range(RESAMPLES):
-        rows = random.integers(0, len(truth), len(truth))
-        resampled[number] = [metric(truth[rows], predicted[rows]) for metric in OF_SCORES.values()]
-    return {
-        name: {"value": float(metric(truth, predicted)), "interval": _interval(resampled[:, column])}
-        for column, (name, metric) in enumerate(OF_SCORES.items())
-    }
-
-
-def _interval(values: Floats) -> list[float]:
-    tail = 100 * (1 - CONFIDENCE) / 2
-    return np.percentile(values, [tail, 100 - tail]).tolist()

@@ -14,7 +14,7 @@ from headwater.finetuning.learning.train import TrainingOutcome, measure_probabi
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import compare
-from headwater.finetuning.results.metrics import by_class, by_label, confused_pairs, count_classes
+from headwater.finetuning.results.metrics import by_class, confused_pairs
 from headwater.storage import Progress
 
 METRICS_FILE = "metrics.json"
@@ -80,7 +80,7 @@ def _by_class(outcome: TrainingOutcome, validation: Encoded) -> dict[str, Any]:
     """Return the metrics of each class, and a warning if only one is predicted."""
     labels, decided = outcome.fine_tuned.labels, outcome.fine_tuned.decide(outcome.probabilities)
     if labels.target == "labels":
-        return {"warnings": [], "classes": by_label(validation.targets, decided, labels.names)}
+        return {"warnings": [], "classes": by_class(validation.targets, decided, labels.names)}
     if labels.target != "class":
         return {"warnings": []}
     truth, chosen = validation.targets.astype(np.int64), decided.astype(np.int64)
@@ -90,7 +90,7 @@ def _by_class(outcome: TrainingOutcome, validation: Encoded) -> dict[str, Any]:
             f"the model predicts {labels.names[chosen[0]]!r} for all {len(chosen):,} validation rows; "
             "try more epochs, a larger --learning-rate or --set class_weight=balanced"
         )
-    classes = by_class(count_classes(truth, chosen, labels.outputs), labels.names)
+    classes = by_class(truth, chosen, labels.names)
     confused = confused_pairs(truth, chosen, labels.names, _MOST_PAIRS)
     return {"warnings": warnings, "classes": classes, "confused": confused}
 
