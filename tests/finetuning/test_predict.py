@@ -233,3 +233,40 @@ def test_what_is_measured_is_what_is_predicted(base: Path, tuned: Path, tmp_path
     lines = (tmp_path / "out" / "predictions-validation.jsonl").read_text().splitlines()
     for measured, row in zip(map(json.loads, lines), predicted, strict=True):
         assert measured["probabilities"] == pytest.approx(row["probabilities"], abs=1e-5)
+
+
+def test_the_second_choice_is_written(base: Path, tuned: Path, tmp_path: Path, sentences: Any) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("review\na lovely film\nthe plot\n")
+    for row in predicted(tuned, file):
+        first, second = sorted(row["probabilities"].items(), key=lambda one: -one[1])
+        assert (row["prediction"], row["confidence"]) == first
+        assert (row["second"], row["second_confidence"]) == second
+    texts, _ = sentences(30)
+    names = [("bad", "good", "odd")[n % 3] for n in range(30)]
+    Classifier(base, epochs=0.1, device="cpu").fit(texts, names).save(tmp_path / "three")
+    rows = tmp_path / "texts.csv"
+    rows.write_text("text\na lovely film\n")
+    ((whole,), (two,), (typed,)) = (
+        predicted(tmp_path / "three", rows, name, top=top)
+        for name, top in (("all.jsonl", 0), ("two.csv", 2), ("two.parquet", 2))
+    )
+    ranked = sorted(whole["probabilities"].items(), key=lambda one: -one[1])
+    assert list(two) == ["text", "prediction", "confidence", "second", "second_confidence", "probabilities"]
+    assert [*json.loads(two["probabilities"]).items()] == ranked[:2]
+    assert {k: str(v) for k, v in typed.items()} == two
+
+
+def test_a_table_of_other_labels_has_no_accuracy(tuned: Path, tmp_path: Path, capsys: Any) -> None:
+    file, out = tmp_path / "rows.csv", tmp_path / "new" / "folder" / "out.csv"
+    file.write_text("review,sentiment\na lovely film,positive\nan awful plot,negative\n")
+    assert main(["predict", str(file), "--model", str(tuned), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "No label in the table is one of the model's: the table has 'positive', 'negative'" in said.err
+    assert "accuracy" not in said.out
+    assert out.is_file()  # in a folder that was missing
+    file.write_text("review,sentiment\na lovely film,positive\nan awful plot,bad\n")
+    assert main(["predict", str(file), "--model", str(tuned), "--out", str(out.with_suffix(".jsonl"))]) == 0
+    said = capsys.readouterr()
+    assert "The labels of 1 of 2 rows are none of the model's" in said.err
+    assert "on the 2 rows with text and label" in said.out

@@ -6,9 +6,10 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import islice, tee
 from pathlib import Path
 from typing import IO, Any
@@ -16,11 +17,12 @@ from typing import IO, Any
 from headwater.device import choose_device
 from headwater.display import counted
 from headwater.errors import UsageError
-from headwater.finetuning.model.fine_tuned import FineTuned
-from headwater.finetuning.results.predictions import FORMATS, prediction_table
+from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
+from headwater.finetuning.results.predictions import FORMATS, RANKED, PredictionTable
 from headwater.finetuning.rows.columns import Columns
+from headwater.finetuning.rows.labels import Labels, listed
 from headwater.finetuning.rows.read import open_task_table, task_rows
-from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.reading import OpenTable, text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
 
@@ -41,25 +43,28 @@ def predict_file(
     encoding: str = "",
     bom: bool = False,
     threshold: float = 0.0,
+    top: int = 0,
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Label the rows of `file` and write `out` atomically.
 
-    Each row keeps its columns, in order, followed by `prediction` and the probability of each class: one column a
-    class in .csv, .tsv and .parquet, `probabilities` in .jsonl. The probabilities of a choice, whose rows may
-    have different numbers of answers, share one column, separated by spaces. A row without text gets an empty
-    prediction. An added column gets an underscore if the file already has its name. `columns` names those of
-    `file` that differ from the training file's. `encoding`: of `file`, if it is not UTF-8. `bom`: begin .csv and
-    .tsv with a byte-order mark, by which Excel knows UTF-8.
+    Each row keeps its columns, in order, followed by `prediction`; of classes and choices by `confidence`, the
+    probability of the most probable one, and by `second` and `second_confidence`, the next one; and by the
+    probability of each class: one column a class in .csv, .tsv and .parquet, `probabilities` in .jsonl. The
+    probabilities of a choice, whose rows may have different numbers of answers, share one column, separated by
+    spaces. A row without text gets an empty prediction. An added column gets an underscore if the file already has
+    its name. `columns` names those of `file` that differ from the training file's. `encoding`: of `file`, if it is
+    not UTF-8. `bom`: begin .csv and .tsv with a byte-order mark, by which Excel knows UTF-8.
 
     Path("-") is standard input, whose format is told by its first bytes, or standard output, which is CSV for CSV
     and else JSON Lines.
 
-    threshold: a row whose most probable class or answer is less probable gets an empty prediction.
+    threshold: a row whose most probable class or answer is less probable gets an empty prediction. top: write only
+    the probabilities of so many classes, as one object, the most probable first.
 
     Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels of
-    a class or choice, {"labelled", "accuracy"} of the rows with a prediction.
+    a class or choice, {"labelled", "accuracy"} of the rows with a prediction, unless no label is the model's.
     Raises UsageError for an `out` that has another extension or is `file`, DataError for rows, FolderError for
     models, and for an `out` that was not predicted from the same rows, model and options.
     """
@@ -67,95 +72,122 @@ def predict_file(
         raise UsageError(f"--out {out} has an unknown extension", expected=f"{', '.join(FORMATS)}, or -")
     if STREAM not in (file, out) and out.exists() and file.exists() and out.samefile(file):
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
-    if file == STREAM:
-        with _stored_input() as stored:
-            return predict_file(
-                model,
-                stored,
-                out,
-                columns=columns,
+    with _stored_input() if file == STREAM else nullcontext(file) as file:
+        form = out.suffix.lower() if out != STREAM else ".csv" if unpacked_suffix(file) == ".csv" else ".jsonl"
+        if bom and form not in {".csv", ".tsv"}:
+            raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
+        fine_tuned = FineTuned.load(model, device=choose_device(device, training=False))
+        labels = fine_tuned.labels
+        if labels.target not in RANKED and (threshold or top):
+            option = "threshold" if threshold else "top"
+            raise UsageError(f"--{option} needs a model of classes or choices", repair=f"Leave --{option} out")
+        if labels.target == "labels" and isinstance(several := (columns or {}).get("label"), str):
+            names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
+            columns = {**(columns or {}), "label": names if len(names) > 1 else several}
+        named = Columns.build(columns or {}, source="--column")
+        fine_tuned = fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task)
+        encoding = text_encoding(encoding) if encoding else ""
+
+        def opened(progress: Progress = SILENT) -> tuple[Columns, OpenTable, list[str]]:
+            return open_task_table(
+                file,
+                fine_tuned.task,
+                named,
+                trained=fine_tuned.columns,
+                need_label=False,
                 limit=limit,
                 encoding=encoding,
-                bom=bom,
-                threshold=threshold,
-                device=device,
                 progress=progress,
             )
-    form = out.suffix.lower() if out != STREAM else ".csv" if unpacked_suffix(file) == ".csv" else ".jsonl"
-    if bom and form not in {".csv", ".tsv"}:
-        raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
-    chosen_device = choose_device(device, training=False)
-    fine_tuned = FineTuned.load(model, device=chosen_device)
-    if fine_tuned.labels.target == "labels" and isinstance(several := (columns or {}).get("label"), str):
-        names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
-        columns = {**(columns or {}), "label": names if len(names) > 1 else several}
-    named = Columns.build(columns or {}, source="--column")
-    fine_tuned = fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task)
-    encoding = text_encoding(encoding) if encoding else ""
 
-    def opened(progress: Progress = SILENT) -> tuple[Columns, OpenTable, list[str]]:
-        return open_task_table(
-            file,
-            fine_tuned.task,
-            named,
-            trained=fine_tuned.columns,
-            need_label=False,
-            limit=limit,
-            encoding=encoding,
-            progress=progress,
-        )
+        chosen, _, available = opened(progress)
+        given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
+        settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
+        output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
+        if out != STREAM:
+            output.require_own()
 
-    chosen, _, available = opened(progress)
-    settings: dict[str, Any] = {"columns": dict(columns or {}), "limit": limit}
-    settings |= ({"encoding": encoding} if encoding else {}) | ({"bom": bom} if bom else {})
-    settings |= {"threshold": threshold} if threshold else {}
-    if threshold and fine_tuned.labels.target not in ("class", "answer"):
-        raise UsageError("a threshold needs a model of classes or choices", repair="Leave --threshold out")
-    output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
-    if out != STREAM:
-        output.require_own()
+        def read() -> Iterator[Raw]:
+            rows = task_rows(islice(opened()[1].rows, limit), str(file), fine_tuned.task, chosen, keep=True)
+            return iter(fine_tuned.as_read(rows))
 
-    def read() -> Iterator[Raw]:
-        rows = task_rows(islice(opened()[1].rows, limit), str(file), fine_tuned.task, chosen, keep=True)
-        return iter(fine_tuned.as_read(rows))
-
-    table = prediction_table(form, fine_tuned, available, bom=bom)
-    table.check(read)
-    rows, again = tee(read())
-    empty: list[int] = []
-    done = labelled = right = shortened = unsure = 0
-    progress.start("Predicting", unit="rows")
-    with _standard_output() if out == STREAM else output.write() as handle:
-        table.begin(handle)
-        for prediction, row in zip(fine_tuned.predict(rows), again, strict=True):
-            if prediction.label is not None and max(prediction.probabilities.values(), default=1) < threshold:
-                prediction = replace(prediction, label=None)
-                unsure += 1
-            elif prediction.label is None:
-                empty.append(row.row)
-            table.add(row, prediction)
-            done += 1
-            shortened += prediction.cut > 0
-            if prediction.label is not None and row.label is not None and fine_tuned.labels.target != "score":
-                labelled += 1
-                right += fine_tuned.labels.matches(row, prediction.label)
-            progress.advance(done)
-        table.end()
-    progress.finish(counted(done, "row"))
-    if shortened:
-        progress.note(f"shortened {counted(shortened, 'row')} that did not fit the model's context")
-    formulas = [name for name in fine_tuned.labels.names if _FORMULA.match(name)]
+        table = PredictionTable.build(form, fine_tuned, available, bom=bom, top=top)
+        table.check(read())
+        tally = _Tally(labels, threshold)
+        progress.start("Predicting", unit="rows")
+        with _standard_output() if out == STREAM else output.write() as handle:
+            rows, again = tee(read())
+            pairs = zip(again, fine_tuned.predict(rows), strict=True)
+            table.write(handle, (tally.add(*pair, progress) for pair in pairs))
+    progress.finish(counted(tally.rows, "row"))
+    formulas = [name for name in labels.names if _FORMULA.match(name)]
     if formulas and form in {".csv", ".tsv"}:
         progress.note(f"Warning: a spreadsheet runs the label {formulas[0]!r} as a formula: import {out} as text")
-    summary: dict[str, Any] = {"out": str(out), "rows": done, "empty": len(empty)}
-    if empty:
-        shown = ", ".join(f"{number:,}" for number in empty[:5]) + (", …" if len(empty) > 5 else "")
-        progress.note(f"Rows without text, which get an empty prediction ({len(empty):,}): {shown}")
-    if threshold:
-        summary["unsure"] = unsure
-    if labelled:
-        summary |= {"labelled": labelled, "accuracy": right / labelled}
-    return summary
+    for note in tally.notes():
+        progress.note(note)
+    return {"out": str(out), **tally.summary()}
+
+
+@dataclass
+class _Tally:
+    """Counts of the rows that were predicted.
+
+    foreign: labels that the model does not have, and their rows; shortened: rows that did not fit the context.
+    """
+
+    labels: Labels
+    threshold: float
+    rows: int = 0
+    empty: list[int] = field(default_factory=list)
+    unsure: int = 0
+    shortened: int = 0
+    labelled: int = 0
+    right: int = 0
+    foreign: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Raw, prediction: Prediction, progress: Progress) -> tuple[Raw, Prediction]:
+        """Count a row; return it with its prediction, which is empty below the threshold."""
+        label = prediction.label
+        if label is None:
+            self.empty.append(row.row)
+        elif max(prediction.probabilities.values(), default=1) < self.threshold:
+            prediction = replace(prediction, label=None)
+            self.unsure += 1
+        elif row.label is not None and self.labels.target != "score":
+            self.labelled += 1
+            self.right += self.labels.matches(row, label)
+            names = label_set(row.label)
+            if self.labels.names and names and not {*map(class_name, self.labels.names)} & {*names}:
+                self.foreign[names[0]] += 1
+        self.rows += 1
+        self.shortened += prediction.cut > 0
+        progress.advance(self.rows)
+        return row, prediction
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a user should know of the rows."""
+        if self.shortened:
+            yield f"shortened {counted(self.shortened, 'row')} that did not fit the model's context"
+        if self.empty:
+            shown = ", ".join(f"{number:,}" for number in self.empty[:5]) + (", …" if len(self.empty) > 5 else "")
+            yield f"Rows without text, which get an empty prediction ({len(self.empty):,}): {shown}"
+        if foreign := self.foreign.total():
+            names = listed(name for name, _ in self.foreign.most_common())
+            both = f"the table has {names}, the model {listed(self.labels.names)}"
+            if foreign == self.labelled:
+                yield f"No label in the table is one of the model's: {both}; no accuracy is measured"
+            else:
+                rows = f"{foreign:,} of {self.labelled:,} rows"
+                yield f"The labels of {rows} are none of the model's, and count as mistakes: {both}"
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts that `predict_file` returns."""
+        summary: dict[str, Any] = {"rows": self.rows, "empty": len(self.empty)}
+        if self.threshold:
+            summary["unsure"] = self.unsure
+        if self.labelled > self.foreign.total():
+            summary |= {"labelled": self.labelled, "accuracy": self.right / self.labelled}
+        return summary
 
 
 @contextmanager

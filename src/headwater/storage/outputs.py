@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from headwater.errors import FolderError
 from headwater.reading import read_json, sha256_of
-from headwater.storage.files import atomic_path, write_json
+from headwater.storage.files import atomic_path, storage_errors, write_json
 from headwater.storage.provenance import MANIFEST, FileRecord, check_manifest
 from headwater.storage.stage import Stage
 
@@ -53,8 +53,13 @@ class OutputFile:
 
     @contextmanager
     def write(self) -> Iterator[IO[bytes]]:
-        """Open the file for writing; it appears, complete, at the end of the block, and then its provenance."""
+        """Open the file for writing; it appears, complete, at the end of the block, and then its provenance.
+
+        A missing folder is made.
+        """
         before = self.require_own()
+        with storage_errors(self.out.parent):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.record, self._stage.manifest(before, complete=False).to_dict())
         with atomic_path(self.out) as made:
             with made.open("wb") as handle:

@@ -7,10 +7,12 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,38 +26,109 @@ from headwater.storage import to_json, write_json_lines
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 FORMATS = (".jsonl", *_SEPARATORS, ".parquet")
 _BATCH_ROWS = 2_048
+# Labels whose predictions have a first and a second choice.
+RANKED = ("class", "answer")
+# What to do where a format cannot hold a value.
+_ANOTHER = "Choose an --out that ends in .csv or .jsonl"
 
 
-class PredictionTable(Protocol):
-    """Rows with their predictions, as one format writes them."""
+@dataclass(frozen=True)
+class PredictionTable:
+    """Rows with their predictions in one of `FORMATS`: the columns of the input, then what `added` names.
 
-    def check(self, read: Callable[[], Iterable[Raw]]) -> None:
-        """Read the rows if any could not be written; raise DataError for one: before hours of work, not after."""
+    together: whether one column has the probabilities of all classes or answers; top: of the most probable ones
+    alone, if it is not 0. types: of the columns of the input, in Parquet.
+    """
 
-    def begin(self, handle: IO[bytes]) -> None:
-        """Write what comes before the rows."""
+    form: str
+    columns: list[str]
+    added: list[str]
+    together: bool
+    target: Target
+    bom: bool = False
+    top: int = 0
+    types: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, row: Raw, prediction: Prediction) -> None:
-        """Write one row; its added fields are empty if it has no prediction."""
+    @classmethod
+    def build(
+        cls, form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool, top: int = 0
+    ) -> PredictionTable:
+        """Return the table for input with these columns."""
+        target = fine_tuned.labels.target
+        together = target == "answer" or form == ".jsonl" or top > 0
+        names = ["prediction", *(["confidence", "second", "second_confidence"] if target in RANKED else [])]
+        names += ["probabilities"] if together else [f"p({name})" for name in fine_tuned.labels.output_names]
+        return cls(form, columns, [_free(name, columns) for name in names], together, target, bom, top)
 
-    def end(self) -> None:
-        """Write what comes after the rows."""
+    def check(self, rows: Iterable[Raw]) -> None:
+        """Raise DataError for a row that the format cannot hold: before hours of work, not after."""
+        if self.form == ".tsv":
+            for row in rows:
+                if any(mark in str(value) for value in self._fields(row) for mark in "\t\n"):
+                    raise DataError(
+                        f"row {row.row:,} has a field with a tab or a line end, which .tsv cannot hold",
+                        repair=_ANOTHER,
+                    )
+        elif self.form == ".parquet":
+            self.types.update(_column_types(rows, self.columns))
 
+    def write(self, handle: IO[bytes], rows: Iterable[tuple[Raw, Prediction]]) -> None:
+        """Write rows; the added fields are empty if there is no prediction."""
+        if self.form == ".parquet":
+            self._write_parquet(handle, rows)
+        else:
+            handle.writelines(self._json_lines(rows) if self.form == ".jsonl" else self._separated(rows))
 
-def prediction_table(form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool) -> PredictionTable:
-    """Return the table of a format, one of `FORMATS`, for input with these columns."""
-    together = fine_tuned.task == "choice" or form == ".jsonl"  # one field has all probabilities of a row
-    names = fine_tuned.labels.output_names
-    added = [_free(name, columns) for name in _added(names, together)]
-    if form == ".jsonl":
-        return _JsonLines(added)
-    if form == ".parquet":
-        return _Parquet(columns, added, together, fine_tuned.labels.target)
-    return _Separated(columns, added, together, _SEPARATORS[form], bom)
+    def _json_lines(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
+        for row, prediction in rows:
+            added = dict(zip(self.added, self._values(prediction), strict=True))
+            yield to_json(_finite({**(row.columns or {}), **added}), default=str)
 
+    def _separated(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
+        line = partial(_line, separator=_SEPARATORS[self.form])
+        yield (codecs.BOM_UTF8 if self.bom else b"") + line([*self.columns, *self.added])
+        for row, prediction in rows:
+            added = ["" if value is None else _plain(value) for value in self._values(prediction)]
+            yield line([*self._fields(row), *added])
 
-def _added(names: list[str], together: bool) -> list[str]:
-    return ["prediction", *(["probabilities"] if together else [f"p({name})" for name in names])]
+    def _write_parquet(self, handle: IO[bytes], rows: Iterable[tuple[Raw, Prediction]]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kinds = {"labels": pa.list_(pa.string()), "score": pa.float64(), "answer": pa.int64()}
+        kind, share = kinds.get(self.target, pa.string()), pa.float64()
+        added = [kind, *([share, kind, share] if self.target in RANKED else [])]
+        added += [pa.string() if self.together else share] * (len(self.added) - len(added))
+        schema = pa.schema([*self.types.items(), *zip(self.added, added, strict=True)])
+        iterator = iter(rows)
+        with pq.ParquetWriter(handle, schema) as writer:
+            while window := list(islice(iterator, _BATCH_ROWS)):
+                lines = [[(row.columns or {}).get(name) for name in self.types] for row, _ in window]
+                lines = [line + self._values(one) for line, (_, one) in zip(lines, window, strict=True)]
+                columns = zip(*lines, strict=True)
+                arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+                writer.write_table(pa.table(arrays, schema))
+
+    def _fields(self, row: Raw) -> list[Any]:
+        return [_plain((row.columns or {}).get(column)) for column in self.columns]
+
+    def _values(self, prediction: Prediction) -> list[Any]:
+        """Return the values of the added columns; None without a prediction."""
+        shares = prediction.probabilities
+        if prediction.label is None and not shares:
+            return [None] * len(self.added)
+        ranked = sorted(shares.items(), key=lambda one: -one[1])
+        values = [prediction.label]
+        if self.target in RANKED:
+            (_, confidence), (second, next_one) = ranked[:2]
+            values += [confidence, int(second) if self.target == "answer" else second, next_one]
+        if self.top:
+            shares = dict(ranked[: self.top])
+        if self.form == ".jsonl":
+            return [*values, shares or None]
+        if self.top:
+            return [*values, _plain(shares)]
+        return [*values, *([" ".join(map(str, shares.values()))] if self.together else shares.values())]
 
 
 def _free(name: str, columns: list[str]) -> str:
@@ -64,141 +137,41 @@ def _free(name: str, columns: list[str]) -> str:
     return name
 
 
-class _JsonLines:
-    def __init__(self, added: list[str]) -> None:
-        self.added = added
-
-    def check(self, read: Callable[[], Iterable[Raw]]) -> None:
-        pass
-
-    def begin(self, handle: IO[bytes]) -> None:
-        self.handle = handle
-
-    def add(self, row: Raw, prediction: Prediction) -> None:
-        values = (prediction.label, prediction.probabilities or None)
-        added = dict(zip(self.added, values, strict=True))
-        self.handle.write(to_json(_finite({**(row.columns or {}), **added}), default=str))
-
-    def end(self) -> None:
-        pass
+def _line(fields: list[Any], separator: str) -> bytes:
+    buffer = io.StringIO()
+    # csv quotes a field that contains a character of the line end; "\r\n" makes it quote a lone "\r" too.
+    csv.writer(buffer, delimiter=separator, lineterminator="\r\n").writerow(fields)
+    return (buffer.getvalue().removesuffix("\r\n") + "\n").encode()
 
 
-class _Separated:
-    def __init__(self, columns: list[str], added: list[str], together: bool, separator: str, bom: bool) -> None:
-        self.columns, self.added, self.together = columns, added, together
-        self.separator, self.bom = separator, bom
+def _column_types(rows: Iterable[Raw], columns: list[str]) -> dict[str, Any]:
+    """Return the type of each column in Parquet, which all rows decide."""
+    import pyarrow as pa
 
-    def check(self, read: Callable[[], Iterable[Raw]]) -> None:
-        if self.separator == "\t":
-            for row in read():
-                self._fields(row)
-
-    def begin(self, handle: IO[bytes]) -> None:
-        self.handle = handle
-        handle.write((codecs.BOM_UTF8 if self.bom else b"") + self._line([*self.columns, *self.added]))
-
-    def add(self, row: Raw, prediction: Prediction) -> None:
-        added = _added_values(prediction, self.together, len(self.added))
-        self.handle.write(
-            self._line([*self._fields(row), *("" if value is None else _plain(value) for value in added)])
+    schema = pa.schema([(name, pa.null()) for name in columns])
+    iterator = iter(rows)
+    while window := list(islice(iterator, _BATCH_ROWS)):
+        for name in columns:
+            try:
+                kind = pa.array([(row.columns or {}).get(name) for row in window]).type
+                schema = pa.unify_schemas([schema, pa.schema([(name, kind)])], promote_options="permissive")
+            except (pa.ArrowException, OverflowError):
+                raise DataError(
+                    f"the column {name!r} has values of different types near row {window[0].row:,}, which "
+                    ".parquet cannot hold",
+                    repair=_ANOTHER,
+                ) from None
+    if empty := next((one.name for one in schema if _has_empty_struct(one.type)), None):
+        raise DataError(
+            f"the column {empty!r} has objects without keys, which .parquet cannot hold", repair=_ANOTHER
         )
-
-    def end(self) -> None:
-        pass
-
-    def _fields(self, row: Raw) -> list[Any]:
-        """Return the fields of the input; raise DataError if a .tsv cannot hold one."""
-        fields = [_plain((row.columns or {}).get(column)) for column in self.columns]
-        if self.separator == "\t" and any(mark in str(field) for field in fields for mark in "\t\n"):
-            raise DataError(
-                f"row {row.row:,} has a field with a tab or a line end, which .tsv cannot hold",
-                repair="Choose an --out that ends in .csv or .jsonl",
-            )
-        return fields
-
-    def _line(self, fields: list[Any]) -> bytes:
-        buffer = io.StringIO()
-        # csv quotes a field that contains a character of the line end; "\r\n" makes it quote a lone "\r" too.
-        csv.writer(buffer, delimiter=self.separator, lineterminator="\r\n").writerow(fields)
-        return (buffer.getvalue().removesuffix("\r\n") + "\n").encode()
-
-
-class _Parquet:
-    def __init__(self, columns: list[str], added: list[str], together: bool, target: Target) -> None:
-        self.columns, self.added, self.together, self.target = columns, added, together, target
-
-    def check(self, read: Callable[[], Iterable[Raw]]) -> None:
-        """Find the types of the columns, which all rows decide."""
-        import pyarrow as pa
-
-        schema = pa.schema([])
-        iterator = iter(read())
-        while rows := list(islice(iterator, _BATCH_ROWS)):
-            for name in self.columns:
-                try:
-                    kind = pa.array([(row.columns or {}).get(name) for row in rows]).type
-                    schema = pa.unify_schemas([schema, pa.schema([(name, kind)])], promote_options="permissive")
-                except (pa.ArrowException, OverflowError):
-                    raise DataError(
-                        f"the column {name!r} has values of different types near row {rows[0].row:,}, which "
-                        ".parquet cannot hold",
-                        repair="Choose an --out that ends in .csv or .jsonl",
-                    ) from None
-        types = {field.name: field.type for field in schema}
-        if empty := next((name for name, kind in types.items() if _has_empty_struct(kind)), None):
-            raise DataError(
-                f"the column {empty!r} has objects without keys, which .parquet cannot hold",
-                repair="Choose an --out that ends in .csv or .jsonl",
-            )
-        self.types = {name: types.get(name, pa.null()) for name in self.columns}
-
-    def begin(self, handle: IO[bytes]) -> None:
-        self.handle = handle
-        self.writer: Any = None
-        self.waiting: list[tuple[Raw, list[Any]]] = []
-
-    def add(self, row: Raw, prediction: Prediction) -> None:
-        self.waiting.append((row, _added_values(prediction, self.together, len(self.added))))
-        if len(self.waiting) == _BATCH_ROWS:
-            self._write()
-
-    def end(self) -> None:
-        if self.waiting or self.writer is None:
-            self._write()
-        self.writer.close()
-
-    def _write(self) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        arrays = {
-            name: pa.array([(row.columns or {}).get(name) for row, _ in self.waiting], kind)
-            for name, kind in self.types.items()
-        }
-        share = pa.string() if self.together else pa.float64()
-        kinds = {"labels": pa.list_(pa.string()), "score": pa.float64(), "answer": pa.int64()}
-        for place, name in enumerate(self.added):
-            values = [added[place] for _, added in self.waiting]
-            arrays[name] = pa.array(values, share if place else kinds.get(self.target, pa.string()))
-        if self.writer is None:
-            self.schema = pa.schema([(name, array.type) for name, array in arrays.items()])
-            self.writer = pq.ParquetWriter(self.handle, self.schema)
-        self.writer.write_table(pa.table(arrays).cast(self.schema))
-        self.waiting = []
+    return {one.name: one.type for one in schema}
 
 
 def _has_empty_struct(kind: Any) -> bool:
     """Return whether a type of pyarrow has an object without keys anywhere."""
     inner = [kind.field(number).type for number in range(kind.num_fields)]
     return (str(kind).startswith("struct") and not inner) or any(map(_has_empty_struct, inner))
-
-
-def _added_values(prediction: Prediction, together: bool, count: int) -> list[Any]:
-    """Return the label and the probabilities of a row for its added columns; None without a prediction."""
-    shares = prediction.probabilities
-    if prediction.label is None and not shares:
-        return [None] * count
-    return [prediction.label, *([" ".join(map(str, shares.values()))] if together else shares.values())]
 
 
 def _plain(value: Any) -> Any:
