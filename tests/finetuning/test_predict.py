@@ -88,7 +88,7 @@ def test_a_missing_column_is_named_with_the_option_of_predict(
     assert main(asked) == 1
     assert "Name it, as with: --column text='first line'" in capsys.readouterr().err
     assert main([*asked, "--column", "premise=b"]) == 2
-    assert "task classify does not read the column of --column premise" in capsys.readouterr().err
+    assert "task classify does not read a column 'premise'" in capsys.readouterr().err
     assert main([*asked, "--column", "text=first line"]) == 0
 
 
