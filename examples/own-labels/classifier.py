@@ -3,7 +3,7 @@ from pathlib import Path
 
 import headwater as hw
 
-lines = Path("quickstart/labels/package/train.jsonl").read_text(encoding="utf-8").splitlines()
+lines = Path("quickstart/labels/source/train.jsonl").read_text(encoding="utf-8").splitlines()
 rows = [json.loads(line) for line in lines]
 texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
 

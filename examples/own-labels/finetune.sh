@@ -1,4 +1,4 @@
 headwater finetune --model quickstart/run/model --task classify \
-    --train quickstart/labels/package/train.jsonl \
-    --validation quickstart/labels/package/validation.jsonl \
+    --train quickstart/labels/source/train.jsonl \
+    --validation quickstart/labels/source/validation.jsonl \
     --out packages

@@ -1,2 +1,2 @@
-headwater predict --model packages quickstart/labels/package/validation.jsonl --out labelled.csv
+headwater predict --model packages quickstart/labels/source/validation.jsonl --out labelled.csv
 head -3 labelled.csv

@@ -1,5 +1,5 @@
 headwater finetune --model quickstart/run/model --task classify \
-    --train quickstart/labels/package/train.jsonl \
-    --validation quickstart/labels/package/validation.jsonl \
+    --train quickstart/labels/source/train.jsonl \
+    --validation quickstart/labels/source/validation.jsonl \
     --set from_scratch=true --out packages-from-scratch
 headwater report packages packages-from-scratch --out labels.html

@@ -1,2 +1,2 @@
 headwater finetune --model quickstart/run/model --task classify \
-    --train quickstart/labels/package/train.jsonl --show 2
+    --train quickstart/labels/source/train.jsonl --show 2

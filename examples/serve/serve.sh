@@ -1,1 +1,1 @@
-headwater serve --model rivers=quickstart/run/model --model packages=quickstart/fine-tuned/package
+headwater serve --model rivers=quickstart/run/model --model packages=quickstart/fine-tuned/source

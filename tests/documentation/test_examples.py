@@ -52,7 +52,6 @@ SERVED_UNTIL_HEALTHY = (
     "(headwater serve --model run) & curl -sf --retry 100 --retry-all-errors --retry-delay 1 "
     "http://127.0.0.1:8000/health; kill $!; wait $!"
 )
-SOURCE = {"labels/package": "labels/source"}  # what a short text gives in place of package names
 
 
 @dataclass
@@ -103,7 +102,6 @@ JOURNEYS = {
         ),
         {
             **SHORT,
-            **SOURCE,
             'run/model").fit': 'run/model", batch_size=64).fit',
             " --set epochs=10": "",
             " --epochs 6": "",
@@ -168,7 +166,6 @@ JOURNEYS = {
     ),
     "serve": Journey(
         ("serve/serve.sh&", "serve/ask.sh", "serve/client.py"),
-        {"fine-tuned/package": "fine-tuned/source"},
         needs=("fastapi", "openai", "curl"),
     ),
     "serve-keys": Journey(("serve/keys.sh&", "serve/with_key.sh"), needs=("fastapi", "curl")),

@@ -45,7 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     for label in (0, 3, 2, 1, 0):
         answers = [sentences(random, 2) for _ in range(4)]
         rows.append({"context": sentences(random, 1) + "\n\n", "question": "", "answers": answers, "label": label})
-    with Stage(root / "labels", kind="labels", config={"task": "signature"}, inputs={}).write() as work:
+    with Stage(root / "labels", kind="labels", config={"task": "continuation"}, inputs={}).write() as work:
         (work / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     wide = save_random(root / "wide", tokenizer, context=640)
     return World(root, save_random(root / "model", tokenizer), root / "tokens", root / "labels", wide)

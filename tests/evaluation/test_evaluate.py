@@ -36,7 +36,7 @@ from headwater.pretraining.tokens.pack import pack
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 
-BOTH = ["heldout", "signature.docstring"]
+BOTH = ["heldout", "continuation.four"]
 
 
 def plain_log_probability(model: torch.nn.Module, context: list[int], continuation: list[int]) -> float:
@@ -79,11 +79,11 @@ def test_bits_per_byte_are_those_of_a_plain_computation(world: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("how", ["mean", "gain"])
 def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, how: str) -> None:
-    evaluate(world.model, [f"signature.docstring.{how}"], world.labels, tmp_path / "out")
+    evaluate(world.model, [f"continuation.four.{how}"], world.labels, tmp_path / "out")
     model, tokenizer = load_model(world.model), Tokenizer.load(world.model)
     end = tokenizer.end_of_text
     assert end is not None
-    records = list(read_examples(tmp_path / "out", f"signature.docstring.{how}"))
+    records = list(read_examples(tmp_path / "out", f"continuation.four.{how}"))
     lines = (world.labels / "validation.jsonl").read_text(encoding="utf-8").splitlines()
     for line, record in zip(lines, records, strict=True):
         row = json.loads(line)
@@ -94,8 +94,8 @@ def test_choices_are_those_of_a_plain_computation(world: Any, tmp_path: Path, ho
             whole = tokenizer.encode(row["context"] + answer)
             # The newlines between both belong to the context where a mean over the answer's tokens is taken.
             head = tokenizer.encode(row["context"] if how == "mean" else row["context"].rstrip())
-            tail = whole[len(head) :][: 48 - len(head)]
-            value = plain_log_probability(model, [end, *head], tail)
+            tail = whole[len(head) :][: 49 - len(head)]
+            value = plain_log_probability(model, head, tail)
             values.append(
                 value / len(tail) if how == "mean" else value - plain_log_probability(model, [end], tail)
             )
@@ -131,7 +131,7 @@ def test_an_interrupted_evaluation_continues_where_it_was(
 
 def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> None:
     (tmp_path / ".out.answers").write_bytes(b"no database at all" * 100)
-    assert evaluate(world.model, ["signature"], world.labels, tmp_path / "out").results
+    assert evaluate(world.model, ["continuation"], world.labels, tmp_path / "out").results
     assert (tmp_path / ".out.answers.damaged").read_bytes().startswith(b"no database")
 
 
@@ -188,10 +188,8 @@ def test_an_altered_answer_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_missing_set_is_skipped_with_a_note(world: Any, tmp_path: Path) -> None:
-    results = evaluate(
-        world.model, ["signature.docstring.mean", "continuation.four.mean"], world.labels, tmp_path / "out"
-    )
-    assert [result.protocol for result in results.results] == ["signature.docstring.mean"]
+    results = evaluate(world.model, ["heldout", "continuation.four.mean"], world.tokens, tmp_path / "out")
+    assert [result.protocol for result in results.results] == ["heldout.bits-per-byte"]
     (skipped,) = results.skipped
     assert skipped.protocol == "continuation.four.mean"
     assert "headwater corpus labels" in skipped.reason
@@ -202,12 +200,12 @@ def test_a_run_without_scores_is_an_error_and_writes_nothing(
     world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    tasks = "lambada.openai.whole-word,lambada.openai.last-token,continuation.four.mean"
+    tasks = "lambada.openai.whole-word,lambada.openai.last-token,wsc273.full"
     options = ["--model", str(world.model), "--data", str(world.labels), "--out", str(out)]
     assert main(["evaluate", "--tasks", tasks, *options]) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "no protocol could be scored: lambada.openai.whole-word and others: lambada_test" in said
-    assert "continuation.four.mean: " in said
+    assert "wsc273.full: " in said
     assert said.count("lambada_test_openai.jsonl or lambada_test.jsonl was not found") == 1
     assert f"headwater evaluate --list --tasks {tasks} --data={world.labels}" in said
     assert not list(tmp_path.iterdir())
@@ -223,7 +221,7 @@ def test_every_score_can_be_computed_again_from_the_examples(world: Any, tmp_pat
     for example in read_examples(tmp_path / "out", "heldout.bits-per-byte"):
         nats = -math.fsum(math.fsum(answer["log_probabilities"]) for answer in example["answers"])
         assert nats / math.log(2) == pytest.approx(example["bits"], rel=1e-6)
-    for example in read_examples(tmp_path / "out", "signature.docstring.mean"):
+    for example in read_examples(tmp_path / "out", "continuation.four.mean"):
         means = [np.mean(answer["log_probabilities"]) for answer in example["answers"]]
         assert int(np.argmax(means)) == example["chosen"]
         assert example["accuracy"] == (example["chosen"] == example["label"])
@@ -233,7 +231,7 @@ def test_two_evaluations_are_compared_example_by_example(world: Any, tmp_path: P
     for name in ("model", "wide"):
         evaluate(getattr(world, name), BOTH, [world.tokens, world.labels], tmp_path / name)
     found = {(one.protocol, one.metric): one for one in compare(tmp_path / "model", tmp_path / "wide")}
-    accuracy = found["signature.docstring.mean", "accuracy"]
+    accuracy = found["continuation.four.mean", "accuracy"]
     right = [
         np.array([example["accuracy"] for example in read_examples(tmp_path / name, accuracy.protocol)])
         for name in ("model", "wide")
@@ -344,7 +342,7 @@ def test_tokens_of_another_tokenizer_are_skipped(world: Any, tmp_path: Path) -> 
     found = evaluate(other, BOTH, [world.tokens, world.labels], tmp_path / "out")
     assert [one.protocol for one in found.skipped] == ["heldout.bits-per-byte"]
     assert "another tokenizer" in found.skipped[0].reason
-    assert "signature.docstring.mean" in {one.protocol for one in found.results}
+    assert "continuation.four.mean" in {one.protocol for one in found.results}
 
 
 def test_matthews_correlation_is_not_compared_by_likelihood(world: Any, tmp_path: Path) -> None:
@@ -452,7 +450,7 @@ def test_an_empty_list_of_tasks_is_refused(world: Any, tmp_path: Path, capsys: p
 
 
 def test_a_results_folder_of_any_name_leaves_no_answers(world: Any, tmp_path: Path) -> None:
-    evaluate(world.model, ["signature"], world.labels, tmp_path / "results [1]", limit=1)
+    evaluate(world.model, ["continuation"], world.labels, tmp_path / "results [1]", limit=1)
     assert [path.name for path in tmp_path.iterdir()] == ["results [1]"]
 
 
@@ -478,9 +476,7 @@ def test_unknown_tasks_and_foreign_folders_are_refused(world: Any, tmp_path: Pat
 
 
 def test_limit_takes_the_first_examples(world: Any, tmp_path: Path) -> None:
-    (result,) = evaluate(
-        world.model, ["signature.docstring.mean"], world.labels, tmp_path / "out", limit=2
-    ).results
+    (result,) = evaluate(world.model, ["continuation.four.mean"], world.labels, tmp_path / "out", limit=2).results
     assert result.count == 2
     assert result.examples == f"2 of {result.details['available']:,} examples"
     assert result.details["available"] > 2
@@ -518,13 +514,13 @@ def test_a_task_without_a_score_fails_and_the_rest_is_kept(
     # Of cola, this model can be asked for one protocol only, which is no failure.
     assert main(["evaluate", *folders, "--tasks", "cola", "--limit", "1"]) == 0
     folders[-1] = str(out.with_name("two"))
-    assert main(["evaluate", *folders, "--tasks", "signature.docstring,race", "--limit", "1"]) == 1
+    assert main(["evaluate", *folders, "--tasks", "continuation.four,race", "--limit", "1"]) == 1
     error = capsys.readouterr().err
     assert "race: no score, for the reason above" in error
     assert len(Results.read(out.with_name("two")).results) == 2
     (tmp_path / "CoLA/dev.tsv").write_text("damaged\n", encoding="utf-8")
     folders[-1] = str(out.with_name("three"))
-    assert main(["evaluate", *folders, "--tasks", "signature.docstring,cola.mean-log-probability"]) == 1
+    assert main(["evaluate", *folders, "--tasks", "continuation.four,cola.mean-log-probability"]) == 1
 
 
 def test_a_fault_in_an_own_task_is_shown_with_file_and_line(
@@ -533,7 +529,7 @@ def test_a_fault_in_an_own_task_is_shown_with_file_and_line(
     lines = [
         "from copy import copy",
         "from headwater.evaluation import TASKS",
-        "TASK = copy(TASKS['signature.docstring.mean'])",
+        "TASK = copy(TASKS['continuation.four.mean'])",
         "class Own(type(TASK)):",
         "    def score(self, *given):",
         "        return 1 / 0",
@@ -541,9 +537,7 @@ def test_a_fault_in_an_own_task_is_shown_with_file_and_line(
     ]
     (here / "faulty_task.py").write_text("\n".join(lines), encoding="utf-8")
     folders = ["--model", str(world.model), "--data", str(world.labels), "--out", str(here / "out")]
-    assert (
-        main(["evaluate", *folders, "--tasks", "faulty_task:TASK,signature.docstring.mean", "--limit", "1"]) == 1
-    )
+    assert main(["evaluate", *folders, "--tasks", "faulty_task:TASK,continuation.four.mean", "--limit", "1"]) == 1
     assert "faulty_task.py, line 6: ZeroDivisionError: division by zero" in capsys.readouterr().out
     (here / "broken_task.py").write_text("x = 1\nTASK = x['a']\n", encoding="utf-8")
     assert main(["evaluate", *folders, "--tasks", "broken_task:TASK"]) == 2

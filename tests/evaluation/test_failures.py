@@ -146,7 +146,7 @@ def test_a_damaged_folder_is_skipped_with_its_reason(world: Any, tmp_path: Path)
     damaged = Path(shutil.copytree(world.labels, tmp_path / "labels"))
     (damaged / "validation.jsonl").write_text("{}\n")
     data = [damaged, world.tokens]
-    results = evaluate(world.model, ["signature.docstring", "heldout"], data, tmp_path / "out")
+    results = evaluate(world.model, ["continuation.four", "heldout"], data, tmp_path / "out")
     assert [result.protocol for result in results.results] == ["heldout.bits-per-byte"]
     assert "validation.jsonl" in results.skipped[0].reason
 

@@ -156,7 +156,7 @@ def stats(
 def labels(
     corpus: Corpus,
     task: Annotated[
-        str, typer.Option(help="package or signature (python-docs); source or continuation (any text).")
+        str, typer.Option(help="source: where a passage is from. continuation: which of four passages follows.")
     ],
     out: Out,
     validation: Annotated[float, typer.Option(help="The fraction that `headwater pack` held out.")] = 0.05,

@@ -45,7 +45,7 @@ class AnswerChoice(ChoiceTask):
     keys: the names of context and answers in an example's content. separator: the text between both. chance: of
     random guessing; None is that of the examples, which may have different numbers of answers. encoding: "pair"
     encodes context and answer as one text, "cut" also cuts an answer at the model's context, "separate" encodes
-    each by itself. begins: whether the context is the beginning of a document.
+    each by itself.
     """
 
     def __init__(
@@ -61,13 +61,12 @@ class AnswerChoice(ChoiceTask):
         separator: str = " ",
         chance: float | None = None,
         encoding: Literal["pair", "cut", "separate"] = "pair",
-        begins: bool = False,
     ) -> None:
         self.benchmark, self.protocol, self.summary = benchmark, protocol, summary
         self.scoring, self.by_mean, self.sources = scoring, scoring == "mean", (source,)
         self.metrics = (Metric("accuracy", chance=chance),)
         self._questions, self._keys, self._separator = questions, keys, separator
-        self._encoding, self._begins = encoding, begins
+        self._encoding = encoding
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example per question."""
@@ -118,7 +117,7 @@ class AnswerChoice(ChoiceTask):
             head = encoder.encode(context)
             return encoder.cut((*head, *encoder.encode(answer)), len(head))
         if self._encoding == "cut":
-            return encoder.pair_cut(context, answer, begins=self._begins, own_tokens=own_tokens)
+            return encoder.pair_cut(context, answer, own_tokens=own_tokens)
         return encoder.pair(context, answer, own_tokens=own_tokens)
 
 
@@ -138,8 +137,6 @@ class ChoiceFile(TaskFile):
     """The number of the first answer."""
     separator: str = " "
     """The text between context and answer."""
-    begins: bool = False
-    """Whether the context is the beginning of a document."""
     readings: tuple[Scoring, ...] = ("total", "mean")
     """The ways to choose; each is a protocol."""
 
@@ -163,7 +160,6 @@ class ChoiceFile(TaskFile):
                 keys=("prompt", "answers"),
                 separator=self.separator,
                 encoding="cut",
-                begins=self.begins,
             )
             for scoring in self.readings
         ]

@@ -70,18 +70,13 @@ class RequestEncoder:
         asked = self._pair(context, continuation)
         return self._checked(self._own_tokens(asked) if own_tokens else asked)
 
-    def pair_cut(
-        self, context: str, continuation: str, *, begins: bool = False, own_tokens: bool = False
-    ) -> ContinuationRequest:
+    def pair_cut(self, context: str, continuation: str, *, own_tokens: bool = False) -> ContinuationRequest:
         """Encode as `pair` does, and cut the end of a continuation that does not fit.
 
-        At least half the model's context is kept. A context that `begins` a document gets `<|endoftext|>` before
-        it, if the vocabulary has it.
+        At least half the model's context is kept.
         """
         asked = self._pair(context, continuation)
         head, tail = self._own_tokens(asked) if own_tokens else asked
-        if begins and self.start is not None and head[0] != self.start:
-            head = (self.start, *head)
         length = max(self.context + 1 - len(head), self.context // 2)
         return self._checked(ContinuationRequest(head, tail[:length]))
 

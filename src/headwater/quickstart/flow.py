@@ -25,7 +25,7 @@ from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.evaluation import EvaluateConfig, Results, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
 from headwater.pretraining import MINIMUM_TOKENS, PretrainConfig, pack, pretrain, seconds_per_update
-from headwater.quickstart.labels.labels import choose_tasks, make_labels
+from headwater.quickstart.labels import make_labels
 from headwater.quickstart.little import MOST_BYTES, SHORTEST, LittleText, little_text, named_bytes
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
@@ -58,7 +58,6 @@ BATCH = 16  # sequences of an update, examples of one of fine-tuning
 VALIDATION_WINDOWS = 64
 # Of the recipe of the chosen size; time and text decide the rest.
 RECIPE_KEYS = ("preset", "optimizer", "learning_rate")
-ZERO_SHOT = {"signature": "signature.docstring", "continuation": "continuation.four"}
 # Limits of the other stages for each minute of pre-training, so that together they take about as long: bytes of
 # python-docs to gather, which the yardsticks learn from too (gpt2-pico reads about 10 MB a minute on two cores; xz
 # takes 2 seconds a megabyte), and examples of each protocol.
@@ -156,17 +155,14 @@ def quickstart(
     prompts = choose_prompts(corpus, held_out)
     write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
 
-    classification, choice = choose_tasks(corpus)
     labels: dict[str, Path] = {}
-    for name in (classification, choice):
+    for name in ("source", "continuation"):
         try:
             make_labels(corpus, name, out / "labels" / name, held_out, seed=seed, progress=progress)
             labels[name] = out / "labels" / name
         except DataError as error:  # a short text can be enough for a model, but not for labels
             progress.note(f"left out: {error.seen}")
-    protocols = ["heldout"]
-    if choice in labels:
-        protocols.append(ZERO_SHOT[choice])
+    protocols = ["heldout", *(["continuation.four"] if "continuation" in labels else [])]
     zero_shot = out / "zero-shot"
     config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * TEXT_BYTES))
     limit = math.ceil(minutes * SCORED)
@@ -179,14 +175,12 @@ def quickstart(
 
     tuned: dict[str, dict[str, Any]] = {}
     fine_tuned: list[Path] = []
-    if classification in labels:
-        folder = labels[classification]
+    if "source" in labels:
+        folder = labels["source"]
         tuning = choose_finetuning(folder, run, tokens, 60 * minutes * FINETUNE_SHARE, seed)
         baseline: dict[str, Any] | None = None  # equal for both, which have the same rows
         for from_scratch in (False, True):
-            tuned_folder = (
-                out / "fine-tuned" / (f"{classification}-from-scratch" if from_scratch else classification)
-            )
+            tuned_folder = out / "fine-tuned" / ("source-from-scratch" if from_scratch else "source")
             metrics = finetune(
                 tuning.with_keys(from_scratch=from_scratch, device=device),
                 tuned_folder,

@@ -112,10 +112,10 @@ def _own_folders(passages: Sequence[str], folder: Path, tokenizer: Any, limit: i
         context, _, answer = one.partition(" . ")
         answers = [answer, *others]
         rows.append({"context": f"{context} .\n\n", "question": "", "answers": answers, "label": 0})
-    for task in ("signature", "continuation"):
-        with Stage(folder / f"labels-{task}", kind="labels", config={"task": task}, inputs={}).write() as work:
-            lines = "".join(json.dumps(row) + "\n" for row in rows)
-            (work / "validation.jsonl").write_text(lines, encoding="utf-8")
+    labels = Stage(folder / "labels-continuation", kind="labels", config={"task": "continuation"}, inputs={})
+    with labels.write() as work:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (work / "validation.jsonl").write_text(lines, encoding="utf-8")
 
 
 def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:

@@ -4,7 +4,8 @@
 has enough. Each is a question with the continuations of all four as answers, so that the answers alone reveal
 nothing. `context + answers[label]` is a piece of the text.
 
-`source`: predict the source of a passage: its file, or its document if one file has several long ones. For a text
+`source`: predict the source of a passage: its package in `python-docs`, else its file, or its document if one file
+has several long ones. For a text
 with neither, predict whether the words of a passage are shuffled. Half of the passages are; each is used once, and
 white space is normalised in all, so that only the order of words tells them apart and a bag of words stays at
 chance.
@@ -18,21 +19,20 @@ from __future__ import annotations
 import random
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.corpus import Document, Part, rank
-from headwater.quickstart.labels.docstring_tasks import (
-    CHOICE_EXAMPLES,
-    CHOICES,
-    CLASS_EXAMPLES,
-    CLASSES,
-    LabelledRow,
-    LabelledRows,
-    choice_rows,
-    choose_classes,
-)
 
+LabelledRow = dict[str, Any]
+LabelledRows = dict[Part, list[LabelledRow]]
+
+CLASSES = 8
+CHOICES = 4
+# (minimum, maximum) examples of a class; the maximum is enough for a fine-tuning of some minutes.
+CLASS_EXAMPLES: dict[Part, tuple[int, int]] = {"train": (60, 400), "validation": (8, 60)}
+CHOICE_EXAMPLES: dict[Part, int] = {"train": 4000, "validation": 500}
 CONTEXT_CHARACTERS = 240
 CONTINUATION_CHARACTERS = 120
 PASSAGE_CHARACTERS = 360
@@ -75,7 +75,7 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Labe
 
 
 def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
-    """Return {"text", "label"} rows: by source, by document, or as written against shuffled."""
+    """Return {"text", "label"} rows: by package or file, by document, or as written against shuffled."""
     by_source: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
     by_document: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
     everything: dict[Part, list[_Piece]] = {"train": [], "validation": []}
@@ -86,12 +86,13 @@ def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRo
             for index, (start, _, end) in enumerate(_pieces(document.text))
         ]
         most = CLASS_EXAMPLES[part][1]
+        source = document.labels.get("package") or document.source
         if len(pieces) >= CLASS_EXAMPLES[part][0] and len(titles) < _CANDIDATES:
             titles.setdefault(document.id, _title(document.text, len(titles) + 1))
         for piece in pieces:
             _keep(everything[part], piece, CLASSES * most)
-            if document.source in by_source[part] or len(by_source[part]) < _CANDIDATES:
-                _keep(by_source[part].setdefault(document.source, []), piece, most)
+            if source in by_source[part] or len(by_source[part]) < _CANDIDATES:
+                _keep(by_source[part].setdefault(source, []), piece, most)
             if document.id in titles:
                 _keep(by_document[part].setdefault(titles[document.id], []), piece, most)
     for grouped in (by_source, by_document):
@@ -131,13 +132,32 @@ def _continuations(pieces: list[_Piece], seed: int) -> list[LabelledRow]:
         rest += neighbours[whole:]
     groups += [rest[i : i + CHOICES] for i in range(0, len(rest) - CHOICES + 1, CHOICES)]
     questions = [[(piece.context.lstrip(), piece.answer) for piece in group] for group in groups]
-    return choice_rows(questions, seed)
+    return _choice_rows(questions, seed)
+
+
+def _choice_rows(groups: list[list[tuple[str, str]]], seed: int) -> list[LabelledRow]:
+    """Return a question for each (context, answer) of each group, with all answers of the group to choose from.
+
+    Within a group the right answer has each place once; the order of questions depends on the seed.
+    """
+    rows: list[tuple[int, LabelledRow]] = []
+    for group in groups:
+        shift = rank(seed, "shift", group[0][1]) % len(group)
+        order = sorted(answer for _, answer in group)
+        order = order[shift:] + order[:shift]
+        for number, (context, answer) in enumerate(sorted(group, key=lambda pair: rank(seed, *pair))):
+            # The right answer moves to place `number`; the others keep their order.
+            others = [other for other in order if other != answer]
+            answers = [*others[:number], answer, *others[number:]]
+            row = {"context": context, "question": "", "answers": answers, "label": number}
+            rows.append((rank(seed, "question", context, answer), row))
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
 def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> LabelledRows:
     """Return rows with the group's name as label; none if fewer than two groups have enough passages."""
     rows: LabelledRows = {"train": [], "validation": []}
-    names = choose_classes(grouped)
+    names = _choose_classes(grouped)
     if len(names) < 2:
         return rows
     seen: set[str] = set()
@@ -146,6 +166,16 @@ def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> Labelle
         chosen = [(piece, name) for name in names for piece in groups[name][:most]]
         rows[part] = _rows_in_order(chosen, seed, seen)
     return rows
+
+
+def _choose_classes(groups: Mapping[Part, Mapping[str, Sequence[Any]]]) -> list[str]:
+    """Return up to CLASSES names with the most examples, largest first, that have enough in both parts."""
+    names = [
+        name
+        for name in groups["train"]
+        if all(len(groups[part].get(name, ())) >= least for part, (least, _) in CLASS_EXAMPLES.items())
+    ]
+    return sorted(names, key=lambda name: (-len(groups["train"][name]), name))[:CLASSES]
 
 
 def _shuffled(everything: dict[Part, list[_Piece]], seed: int) -> LabelledRows:

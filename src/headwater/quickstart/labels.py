@@ -1,9 +1,8 @@
 """Make labelled data from a corpus and its split: `headwater corpus labels`.
 
-Four tasks: `package` and `signature` for documents with these labels (`docstring_tasks`), `source` and
-`continuation` for any text (`passage_tasks`). Training examples come from the training part of the split,
-validation examples from the held-out part. With the fraction that the corpus was packed with, a model pre-trained
-on the packed tokens has not seen the validation texts.
+Two tasks, `source` and `continuation` (`passage_tasks`). Training examples come from the training part of the
+split, validation examples from the held-out part. With the fraction that the corpus was packed with, a model
+pre-trained on the packed tokens has not seen the validation texts.
 
 The folder, kind "labels", has `train.jsonl` and `validation.jsonl`. Classification: {"text", "label"}; multiple
 choice: {"context", "question", "answers", "label"}, where the label is an index of answers. Its configuration
@@ -18,30 +17,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from headwater.corpus import Document, Part, check_fraction, measure, split
+from headwater.corpus import Document, Part, check_fraction, split
 from headwater.errors import DataError, UsageError, suggest
-from headwater.quickstart.labels.docstring_tasks import CHOICES, LabelledRows, package_rows, signature_rows
-from headwater.quickstart.labels.passage_tasks import continuation_rows, source_rows
+from headwater.quickstart.passage_tasks import CHOICES, LabelledRows, continuation_rows, source_rows
 from headwater.storage import SILENT, Progress, Stage, write_json_lines
 
 Format = Literal["classification", "choice"]
 Maker = Callable[[Iterable[tuple[Part, Document]], int], LabelledRows]
 
 TASKS: dict[str, tuple[Format, Maker]] = {
-    "package": ("classification", package_rows),
-    "signature": ("choice", signature_rows),
     "source": ("classification", source_rows),
     "continuation": ("choice", continuation_rows),
 }
 # With fewer examples an accuracy is meaningless.
 MINIMUM_EXAMPLES: dict[Part, int] = {"train": 32, "validation": 8}
-
-
-def choose_tasks(corpus: Path) -> tuple[str, str]:
-    """Return (classification, choice): the tasks that use the documents' labels, else those for any text."""
-    if {"package", "signature", "object"} <= set(measure(corpus).labels):
-        return "package", "signature"
-    return "source", "continuation"
 
 
 def make_labels(
@@ -98,11 +87,9 @@ def _measure(kind: Format, rows: LabelledRows) -> dict[str, Any]:
 def _check_counts(corpus: Path, task: str, rows: LabelledRows) -> None:
     for part, least in MINIMUM_EXAMPLES.items():
         if len(rows[part]) < least:
-            repair = f"Use {'source or continuation' if task in {'package', 'signature'} else 'more text'}"
-            if part == "validation":
-                repair += ", or hold more out with a larger --validation"
+            more = ", or hold more out with a larger --validation" if part == "validation" else ""
             raise DataError(
                 f"{corpus} gives {len(rows[part])} {part} examples for the task {task!r}",
                 expected=f"at least {least}",
-                repair=repair,
+                repair=f"Use more text{more}",
             )

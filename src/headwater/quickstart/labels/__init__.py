@@ -1,1 +1,0 @@
-"""Make labelled data from a corpus."""
