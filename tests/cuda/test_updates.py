@@ -56,12 +56,11 @@ FINE_TUNED = [
 # Larger shapes run the same operators.
 UPDATED = [
     slow_unless(
-        name in ("gpt1", "gpt2-small", "bert-base of pairs", *RECURRENT)
-        and setting in (("bf16", 0.1), ("fp32", 0.0)),
+        name in ("gpt1", "gpt2-small", "bert-base", *RECURRENT) and setting in (("bf16", 0.1), ("fp32", 0.0)),
         name,
         *setting,
     )
-    for name in (*TRANSFORMERS, "bert-base of pairs", *RECURRENT)
+    for name in (*TRANSFORMERS, *RECURRENT)
     for setting in SETTINGS
 ]
 
@@ -72,8 +71,7 @@ def batch(context: int, config: ModelConfig) -> TokenBatch:
     targets = ids.clone()
     if config.is_masked:
         targets[:, ::2] = IGNORE
-    pairs = (ids, ids[:, 0], torch.ones(len(ids))) if config.next_sentence else ()
-    return TokenBatch(ids, targets, torch.ones(ids.shape), *pairs)
+    return TokenBatch(ids, targets, torch.ones(ids.shape))
 
 
 @pytest.mark.parametrize(("name", "precision", "dropout"), UPDATED)
@@ -83,8 +81,7 @@ def test_an_update_is_one_that_a_gpu_takes(
     # Every block does the same, and so does every position.
     changes = RECURRENT.get(name, {"layers": 2})
     context = 8 if name in RECURRENT else 64
-    name, _, pairs = name.partition(" of ")
-    config = preset(name, context=context, dropout=dropout, next_sentence=bool(pairs), **changes)
+    config = preset(name, context=context, dropout=dropout, **changes)
     model = build_model(config, device="meta")
     settings = TrainConfig(steps=5, precision=precision, dropout=dropout)
     objective = masked if config.is_masked else both_directions if name == "bilstm-mini" else l1()

@@ -16,11 +16,10 @@ from headwater.inference import load
 from headwater.model import IGNORE, build_model, cross_entropy, preset, save_model
 from headwater.model.loss import cross_entropy_plainly
 from headwater.pretraining import PretrainConfig, Sampler, TokenBatch, TokenStream, masked, pretrain
-from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
-from headwater.pretraining.pretraining import build_run
-from headwater.pretraining.recipe import resolve
-from headwater.storage import SILENT
-from headwater.training import Ranks, read_journal
+from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking
+from headwater.reading import sha256_of
+from headwater.storage import Manifest, read_manifest, write_json
+from headwater.training import read_journal
 
 TINY = {
     "preset": "bert-nano",
@@ -80,25 +79,20 @@ def test_ranks_and_micro_batches_only_divide_the_update(tokens: Path) -> None:
     assert float(whole.weights.sum()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("pairing", [None, Pairing(301, 302, 303)])
-def test_a_rank_reads_its_own_windows_only(
-    tokens: Path, monkeypatch: pytest.MonkeyPatch, pairing: Pairing | None
-) -> None:
+def test_a_rank_reads_its_own_windows_only(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, masking = TokenStream(tokens, "train", 16), Masking(300, 300, 1)
     step = (stream.windows - 1) // 6  # the last window of a shard, which overlaps, is in it
-    whole = MaskedSampler(Sampler(stream, 6, 6, 1), masking, pairing).micro_batches(step)[0]
+    whole = MaskedSampler(Sampler(stream, 6, 6, 1), masking).micro_batches(step)[0]
     window, read = TokenStream.window, []
     monkeypatch.setattr(TokenStream, "window", lambda self, index: read.append(index) or window(self, index))
     for rank in range(3):
         sampler = Sampler(stream, 6, 6, 1, rank, 3)
         read.clear()
-        (batch,) = MaskedSampler(sampler, masking, pairing).micro_batches(step)
-        elsewhere = 0 if batch.random_next is None else int(batch.random_next.sum())
-        assert len(read) == 2 + elsewhere
+        (batch,) = MaskedSampler(sampler, masking).micro_batches(step)
+        assert len(read) == 2
         assert set(sampler.windows_of(step)[rank::3]) <= set(read)
-        for name in ("ids", "targets", "weights", "segments", "random_next", "pair_weights"):
-            mine, every = getattr(batch, name), getattr(whole, name)
-            assert mine is every is None or torch.equal(mine, every[rank::3]), name
+        for name in ("ids", "targets", "weights"):
+            assert torch.equal(getattr(batch, name), getattr(whole, name)[rank::3]), name
 
 
 def test_held_out_windows_are_masked_equally_in_any_batch(tokens: Path) -> None:
@@ -178,53 +172,9 @@ def test_documents_are_not_kept_apart_in_a_masked_model(tokens: Path, tmp_path: 
         pretrain(PretrainConfig.build(TINY, {"cross_documents": False}), tokens, tmp_path / "run")
 
 
-def test_pairs_are_of_the_window_or_of_another_one(tokens: Path) -> None:
-    stream = TokenStream(tokens, "train", 13)
-    pairing, masking = Pairing(301, 302, 303), Masking(300, 300, seed=1)
-    elsewhere = 0
-    for index in range(stream.windows):
-        ids, _ = stream.window(index)
-        second = pairing.second(stream, index, np.random.default_rng(index))
-        read, segments = pairing.pair(stream, index, second)
-        candidates, is_random = pairing.candidates(stream, index, second), second != index
-        assert read[[0, 7, 15]].tolist() == [301, 302, 303]
-        assert not candidates[[0, 7, 15]].any()
-        assert segments.tolist() == [0] * 8 + [1] * 8
-        assert np.array_equal(read[1:7], ids[:6])
-        assert np.array_equal(read[8:15], ids[6:]) is not is_random
-        elsewhere += is_random
-    # 4.5 standard deviations of a binomial.
-    assert abs(elsewhere - stream.windows / 2) < 4.5 * (stream.windows / 4) ** 0.5
-    sampler = MaskedSampler(Sampler(stream, 6, 2, 1), masking, pairing)
-    assert sampler.tokens(0) == 6 * 16
-    batches = sampler.micro_batches(3)
-    assert sum(float(batch.pair_weights.sum()) for batch in batches) == pytest.approx(1)
-    assert all(torch.equal(a.ids, b.ids) for a, b in zip(batches, sampler.micro_batches(3), strict=True))
-    assert MaskedSampler(Sampler(stream, 6, 6, 1), masking).micro_batches(3)[0].segments is None
-
-
-def test_next_sentences_are_learned_and_open_in_transformers(tokens: Path, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = PretrainConfig.build(
-        TINY, {"preset": "bert-base", "model": TINY["model"] | {"context": 32}, "next_sentence": True, "steps": 6}
-    )
-    pretrain(config, tokens, tmp_path / "run")
-    assert {"masked", "next_sentence"} <= set(read_journal(tmp_path / "run" / "metrics.jsonl")[-1])
-    model = load(tmp_path / "run" / "model").model
-    assert model.config.next_sentence
-    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "run" / "model").eval()
-    ids = torch.arange(12)[None]
-    segments = (ids > 5).long()
-    with torch.no_grad():
-        expected = theirs(ids, token_type_ids=segments).seq_relationship_logits
-        found = model.next_sentence(model.hidden(ids, segments=segments)[:, 0])
-    assert torch.allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("next_sentence", [True, False])
-def test_a_masked_model_resumes_on_its_own_tokens(tokens: Path, tmp_path: Path, next_sentence: bool) -> None:
+def test_a_masked_model_resumes_on_its_own_tokens(tokens: Path, tmp_path: Path) -> None:
     """They were packed without the tokens that the model's tokenizer has in addition."""
-    settings = {"next_sentence": next_sentence, "steps": 2, "learning_rate": 1e-9}
+    settings = {"steps": 2, "learning_rate": 1e-9}
     pretrain(PretrainConfig.build(TINY, {"preset": "bert-nano", **settings}), tokens, tmp_path / "run")
     more = PretrainConfig(init_from=str(tmp_path / "run" / "model"), batch_size=2, precision="fp32", **settings)
     pretrain(more, tokens, tmp_path / "more")
@@ -233,27 +183,20 @@ def test_a_masked_model_resumes_on_its_own_tokens(tokens: Path, tmp_path: Path, 
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_text_pairs_fill_the_window_and_read_every_token(tokens: Path, tmp_path: Path) -> None:
-    config = PretrainConfig.build(TINY, {"next_sentence": True})
-    run = build_run(resolve(config, tokens, Ranks()), tokens, tmp_path / "run", Ranks(), SILENT)
-    assert isinstance(run.source, MaskedSampler)
-    assert run.source.pairing is not None
-    assert run.read(0)[0].ids.shape[1] == 32
-    stream = run.source.sampler.stream
-    whole = np.concatenate([run.source.pairing.pair(stream, index, index)[0] for index in range(3)])
-    text = np.concatenate([stream.window(index)[0] for index in range(3)])
-    added = [run.source.pairing.start, run.source.pairing.separator, run.source.pairing.last]
-    assert np.array_equal(whole[~np.isin(whole, added)], text[~np.isin(text, added)])
-    assert len(whole) == len(text) + 3 * 3
-    with pytest.raises(UsageError, match=r"context = 4 is too short for pairs .*at least 5"):
-        resolve(PretrainConfig.build(TINY, {"next_sentence": True, "context": 4}), tokens, Ranks())
-
-
-def test_next_sentences_need_a_masked_model(tokens: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not masked"):
-        pretrain(
-            PretrainConfig.build(TINY, {"preset": "gpt1-nano", "next_sentence": True}), tokens, tmp_path / "run"
-        )
+def test_a_recipe_of_an_earlier_version_is_read_without_its_removed_key(tokens: Path, tmp_path: Path) -> None:
+    config = PretrainConfig.build(TINY, {"next_sentence": False, "steps": 2})
+    pretrain(config, tokens, tmp_path / "run")
+    manifest, recipe = read_manifest(tmp_path / "run"), tmp_path / "run" / "config.toml"
+    assert "next_sentence" not in manifest.config
+    # As an earlier version wrote the folder.
+    recipe.write_text(f"next_sentence = false\n{recipe.read_text('utf-8')}", "utf-8")
+    listed = manifest.to_dict()
+    listed["config"]["next_sentence"] = False
+    listed["files"]["config.toml"] = {"bytes": recipe.stat().st_size, "sha256": sha256_of(recipe)}
+    write_json(tmp_path / "run" / "headwater.json", Manifest.model_validate(listed).sealed().to_dict())
+    pretrain(PretrainConfig.load(recipe), tokens, tmp_path / "run")
+    with pytest.raises(UsageError, match="next_sentence"):
+        PretrainConfig.build(TINY, {"next_sentence": True})
 
 
 def test_both_directions_of_an_lstm_are_learned(tokens: Path, tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStrea
 
 CHOSEN = 0.15  # the share of the positions that a masked model predicts
 READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # shares of the chosen positions
-RANDOM_NEXT = 0.5  # the share of the pairs whose second text is from elsewhere
-ADDED = 3  # tokens of a pair that are not text: [CLS] and two [SEP]
 _HELD_OUT = 2**63 - 1  # instead of an update: held-out windows are always masked the same way
 
 
@@ -82,86 +80,25 @@ class MaskedStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairing:
-    """Pairs of texts for next-sentence prediction (BERT, section 3.1, task 2).
-
-    A window becomes [CLS] A [SEP] B [SEP], which is ADDED tokens longer. In half of the cases B follows A in the
-    window, else it is that part of another window. start, separator, last: the ids of the three tokens.
-    """
-
-    start: int
-    separator: int
-    last: int
-
-    def second(self, stream: TokenStream, index: int, generator: np.random.Generator) -> int:
-        """Return the window that B is taken from: `index` itself, or another one."""
-        other = (index + 1 + int(generator.integers(0, max(1, stream.windows - 1)))) % stream.windows
-        return other if generator.random() < RANDOM_NEXT else index
-
-    def candidates(self, stream: TokenStream, index: int, second: int) -> np.ndarray:
-        """Return which positions of the pair may be masked, (context + ADDED,) bool."""
-        new, first = stream.has_target(index), stream.context // 2
-        of_second = new[first:] if second == index else np.ones(stream.context - first, dtype=bool)
-        return np.concatenate([[False], new[:first], [False], of_second, [False]])
-
-    def pair(self, stream: TokenStream, index: int, second: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids and segments, each (context + ADDED,)."""
-        ids = stream.window(index)[0]
-        first = stream.context // 2
-        of_second = (ids if second == index else stream.window(second)[0])[first:]
-        read = np.concatenate([[self.start], ids[:first], [self.separator], of_second, [self.last]])
-        return read, (np.arange(len(read)) > first + 1).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
 class MaskedSampler:
-    """A `Sampler`'s windows, masked, and divided among ranks and micro-batches in the same way.
-
-    pairing: makes each window a pair of texts, which is ADDED tokens longer; None leaves windows unchanged.
-    """
+    """A `Sampler`'s windows, masked, and divided among ranks and micro-batches in the same way."""
 
     sampler: Sampler
     masking: Masking
-    pairing: Pairing | None = None
 
     def tokens(self, step: int) -> int:
         """Return how many tokens update `step` reads, over all ranks."""
-        return self.sampler.tokens(step) + (0 if self.pairing is None else self.sampler.batch_size * ADDED)
+        return self.sampler.tokens(step)
 
     def micro_batches(self, step: int) -> list[TokenBatch]:
         """Return this rank's part of update `step`, divided into micro-batches; only its windows are read."""
         sampler, stream, masking = self.sampler, self.sampler.stream, self.masking
         windows = sampler.windows_of(step).tolist()
-        seconds = [self._second(step, row, index) for row, index in enumerate(windows)]
-        candidates = [self._candidates(*places) for places in zip(windows, seconds, strict=True)]
-        rows = []
+        candidates = [stream.has_target(index) for index in windows]
         mine, own = sampler.rows_of(len(windows))
-        for row in mine:
-            index, second = windows[row], seconds[row]
-            added: list[np.ndarray] = []
-            if self.pairing is None:
-                read = stream.window(index)[0]
-            else:
-                read, segments = self.pairing.pair(stream, index, second)
-                added = [segments, np.asarray(second != index, dtype=np.int64)]
-            rows.append((*masking.window(read, candidates[row], step, row), *added))
-        ids, targets, *others = (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+        rows = [masking.window(stream.window(windows[row])[0], candidates[row], step, row) for row in mine]
+        ids, targets = (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
         weights = (targets != IGNORE).float() / sum(map(masking.count, candidates))
         weights[own:] = 0.0
-        if others:
-            others.append((torch.arange(len(rows)) < own).float() / len(windows))
-        parts = (tensor.split(sampler.micro_batch) for tensor in (ids, targets, weights, *others))
+        parts = (tensor.split(sampler.micro_batch) for tensor in (ids, targets, weights))
         return [TokenBatch(*part) for part in zip(*parts, strict=True)]
-
-    def _second(self, step: int, row: int, index: int) -> int:
-        """Return the window that a pair's second text is taken from; without pairs the window itself."""
-        if self.pairing is None:
-            return index
-        generator = np.random.default_rng([self.masking.seed, step, row, 1])  # not the masking's random stream
-        return self.pairing.second(self.sampler.stream, index, generator)
-
-    def _candidates(self, index: int, second: int) -> np.ndarray:
-        """Return which positions of a row may be masked, bool."""
-        if self.pairing is None:
-            return self.sampler.stream.has_target(index)
-        return self.pairing.candidates(self.sampler.stream, index, second)

@@ -38,22 +38,13 @@ def l1(end_of_text: int | None = None) -> Objective:
 
 
 def masked(model: Any, batch: TokenBatch) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Return the masked objective on a TokenBatch whose targets are the hidden tokens, IGNORE elsewhere.
-
-    For a batch of pairs the loss of next-sentence prediction is added (BERT, section 3.1, task 2).
-    """
+    """Return the masked objective on a TokenBatch whose targets are the hidden tokens, IGNORE elsewhere."""
     embeddings = model.embeddings()
-    hidden = model.hidden(batch.ids, embeddings=embeddings, segments=batch.segments)  # (sequences, context, width)
-    first, hidden = hidden[:, 0], hidden.flatten(0, 1)
+    hidden = model.hidden(batch.ids, embeddings=embeddings).flatten(0, 1)  # (sequences · context, width)
     targets, weights = batch.targets.flatten(), batch.weights.flatten()
     chosen = batch.places()
     hidden, targets, weights = hidden[chosen], targets[chosen], weights[chosen]
     matrix, bias = model.output_matrix(embeddings), None
     if model.output_transform is not None:
         hidden, bias = model.output_transform(hidden), model.output_transform.bias
-    loss = cross_entropy(hidden, matrix, targets, weights, model.backend, bias)
-    if batch.random_next is None:
-        return loss, {}
-    log_probabilities = model.next_sentence(first).log_softmax(dim=1)
-    pairs = -(log_probabilities.gather(1, batch.random_next[:, None])[:, 0] * batch.pair_weights).sum()
-    return loss + pairs, {"masked": loss.detach(), "next_sentence": pairs.detach()}
+    return cross_entropy(hidden, matrix, targets, weights, model.backend, bias), {}

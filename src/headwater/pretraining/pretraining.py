@@ -21,10 +21,11 @@ from headwater.errors import FolderError, HeadwaterError, TrainingError, resumab
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
 from headwater.pretraining.changes import change_length, changes_length, set_aside_model, take_moments
 from headwater.pretraining.cost import require_memory, training_flops_per_token
-from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking, Pairing
+from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking
 from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.preview import kept_text, passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import (
+    REMOVED,
     PretrainConfig,
     end_of_text_of,
     open_tokens,
@@ -85,7 +86,7 @@ def pretrain(
             inputs=run_inputs(config, tokens),
             seed=config.seed,
             defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
-            measured=("changes",),
+            measured=("changes", *REMOVED),
             alternative=lambda: _continuation(config, tokens, out),
         )
         model_folder = out / "model"
@@ -160,7 +161,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
     """
     assert config.micro_batch is not None
     packed = read_manifest(tokens)  # `resolve` has checked the folder
-    train = TokenStream(tokens, "train", config.text_tokens, packed)
+    train = TokenStream(tokens, "train", config.window, packed)
     held_out = TokenStream(tokens, "validation", config.window, packed)
     model = build_model(config.architecture, seed=config.seed)
     if config.init_from is not None:
@@ -173,8 +174,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         tokenizer = tokenizer_of(config.architecture, tokens)
         assert tokenizer.mask is not None
         masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
-        pairing = Pairing(*tokenizer.task_tokens) if config.next_sentence else None
-        source, validation = MaskedSampler(sampler, masking, pairing), MaskedStream(held_out, masking)
+        source, validation = MaskedSampler(sampler, masking), MaskedStream(held_out, masking)
         objective: Objective = masked
     else:
         own = getattr(model, "objective", None)  # of an architecture that was registered

@@ -15,7 +15,7 @@ MANY_PASSES = 8
 
 def passes_of(config: PretrainConfig, train_tokens: int) -> float:
     """Return how often the run of a resolved recipe reads the training part."""
-    return config.steps * config.batch_size * config.text_tokens / train_tokens
+    return config.steps * config.batch_size * config.window / train_tokens
 
 
 def passes_text(passes: float, train_tokens: int) -> str:

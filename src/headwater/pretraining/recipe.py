@@ -15,7 +15,6 @@ from headwater.config import Config, Layer
 from headwater.errors import HeadwaterError, MismatchError, UsageError
 from headwater.model import Faithful, ModelConfig, load_config, preset
 from headwater.pretraining.cost import fitting_tokens, require_memory
-from headwater.pretraining.masking import ADDED
 from headwater.pretraining.samples import require_samples
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
 from headwater.storage import Manifest, open_folder
@@ -26,6 +25,10 @@ from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_r
 def _existing_preset(name: str) -> str:
     preset(name)  # raises UsageError
     return name
+
+
+# Keys of earlier versions, which recipes of older runs have as false.
+REMOVED = ("next_sentence",)
 
 
 class PretrainConfig(TrainConfig):
@@ -49,8 +52,6 @@ class PretrainConfig(TrainConfig):
     """Passes over the training tokens, instead of steps."""
     cross_documents: bool = True
     """Whether attention crosses the border between two documents."""
-    next_sentence: bool = False
-    """Read pairs of texts and predict whether the second follows the first, as BERT does; needs a masked model."""
     shard: bool = False
     """Shard weights and optimizer over the ranks (FSDP)."""
     optimizer: Literal["adam", "muon"] = "adam"
@@ -74,6 +75,12 @@ class PretrainConfig(TrainConfig):
             keys = {key: value for key, value in layer.items() if other.get(key) not in later}
             kept.append(Layer(keys, layer.source if isinstance(layer, Layer) else source))
         return super().build(*kept, source=source)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed_keys(cls, values: Any) -> Any:
+        off = {key for key in REMOVED if isinstance(values, dict) and values.get(key) is False}
+        return {key: value for key, value in values.items() if key not in off} if off else values
 
     @model_validator(mode="after")
     def _has_a_state_to_continue(self) -> Self:
@@ -102,11 +109,6 @@ class PretrainConfig(TrainConfig):
         """Tokens of a training window."""
         return self.context or self.architecture.context
 
-    @property
-    def text_tokens(self) -> int:
-        """Tokens of a training window that are read from the packed text."""
-        return self.window - (ADDED if self.next_sentence else 0)
-
 
 def resolve(
     config: PretrainConfig,
@@ -126,8 +128,6 @@ def resolve(
     vocabulary = int(packed.config["vocabulary_size"])
     if config.init_from is not None:
         config = start_from(config, config.init_from, tokens)
-    if config.next_sentence:
-        config = _with_pairs(config)
     if config.architecture.is_masked:
         vocabulary = tokenizer_of(config.architecture, tokens).vocabulary_size
     changes: dict[str, Any] = {"vocabulary": vocabulary}
@@ -153,12 +153,6 @@ def resolve(
             repair=f"Use --set context={model.context}, or leave model.context out",
         )
     config = config.model_copy(update={"context": window})
-    if config.next_sentence and config.text_tokens < 2:
-        raise UsageError(
-            f"context = {window} is too short for pairs of texts",
-            expected=f"at least {ADDED + 2} with next_sentence",
-            repair="Use a longer --set context",
-        )
     for part, count in packed.config["counts"].items():
         if count["tokens"] <= window:
             raise too_short(tokens, packed, part, window)
@@ -181,7 +175,7 @@ def resolve(
         require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
     steps = config.steps
     if config.epochs is not None:
-        windows = TokenStream(tokens, "train", config.text_tokens, packed).windows
+        windows = TokenStream(tokens, "train", window, packed).windows
         steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
     warmup_steps = _fitting_warmup(config.warmup_steps, steps)
     if begun is not None and begun.warmup_steps in (
@@ -232,17 +226,6 @@ def open_tokens(tokens: Path, ranks: Ranks) -> Manifest:
     return checked
 
 
-def _with_pairs(config: PretrainConfig) -> PretrainConfig:
-    shape = config.architecture
-    if not shape.is_masked or (config.init_from is not None and not shape.next_sentence):
-        raise UsageError(
-            "next_sentence was asked of a model that is not masked, or was trained without it",
-            expected="a masked preset, as bert-mini, or a model that was trained with next_sentence",
-        )
-    parts = {"next_sentence": True, "segments": max(2, shape.segments)}
-    return config.model_copy(update={"model": parts | config.model})
-
-
 def require_one_model(*given: Mapping[str, Any]) -> None:
     """Raise UsageError if a user's own keys have both a model to continue from and keys of a new one.
 
@@ -285,11 +268,9 @@ def start_from(config: PretrainConfig, initial: str, tokens: Path) -> PretrainCo
 
 
 def tokenizer_of(config: ModelConfig, tokens: Path) -> Tokenizer:
-    """Return the tokenizer of the tokens folder; a masked model's has `[MASK]`, and the tokens of pairs."""
+    """Return the tokenizer of the tokens folder; a masked model's has `[MASK]`."""
     tokenizer = Tokenizer.load(tokens / "tokenizer")
-    if not config.is_masked:
-        return tokenizer
-    return tokenizer.with_mask().with_task_tokens() if config.next_sentence else tokenizer.with_mask()
+    return tokenizer.with_mask() if config.is_masked else tokenizer
 
 
 def end_of_text_of(tokens: Path) -> int:

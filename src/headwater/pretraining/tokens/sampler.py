@@ -11,9 +11,8 @@ cannot share them equally, some read one more window, with weight 0: ranks that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,32 +33,25 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 class TokenBatch:
     """The windows of one micro-batch. ids, targets: (sequences, context) int64; weights: so shaped, float32.
 
-    Weights sum to 1 over all ranks and micro-batches of an update. For next sentences: segments, as ids;
-    random_next: (sequences,) int64, 1 for a second text from another window; pair_weights: (sequences,) float32.
-    chosen: (targets,) int64, the flat positions that have a target; None before the batch is on its device.
+    Weights sum to 1 over all ranks and micro-batches of an update. chosen: (targets,) int64, the flat positions
+    that have a target; None before the batch is on its device.
     """
 
     ids: Tensor
     targets: Tensor
     weights: Tensor
-    segments: Tensor | None = None
-    random_next: Tensor | None = None
-    pair_weights: Tensor | None = None
     chosen: Tensor | None = None
 
     def to(self, device: torch.device) -> TokenBatch:
         """Return the batch on a device."""
         if device.type == "cpu":
             return self
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)} | {"chosen": self.places()}
-        moved: dict[str, Any] = {k: t if t is None else to_device(t, device) for k, t in tensors.items()}
-        return TokenBatch(**moved)
+        moved = (to_device(tensor, device) for tensor in (self.ids, self.targets, self.weights, self.places()))
+        return TokenBatch(*moved)
 
     def first(self, count: int) -> TokenBatch:
         """Return a batch of the first sequences."""
-        others = {name: getattr(self, name) for name in ("segments", "random_next", "pair_weights")}
-        cut: dict[str, Any] = {k: t if t is None else t[:count] for k, t in others.items()}
-        return TokenBatch(self.ids[:count], self.targets[:count], self.weights[:count], **cut)
+        return TokenBatch(self.ids[:count], self.targets[:count], self.weights[:count])
 
     def places(self) -> Tensor:
         """Return `chosen`, computed on the CPU, because the host would have to wait for a device."""
