@@ -183,7 +183,7 @@ def test_a_masked_model_resumes_on_its_own_tokens(tokens: Path, tmp_path: Path) 
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_a_recipe_of_an_earlier_version_is_read_without_its_removed_key(tokens: Path, tmp_path: Path) -> None:
+def test_an_older_recipe_is_read_without_a_removed_key(tokens: Path, tmp_path: Path) -> None:
     config = PretrainConfig.build(TINY, {"next_sentence": False, "steps": 2})
     pretrain(config, tokens, tmp_path / "run")
     manifest, recipe = read_manifest(tmp_path / "run"), tmp_path / "run" / "config.toml"
