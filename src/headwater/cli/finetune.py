@@ -84,6 +84,9 @@ def finetune(
     freeze: Annotated[
         bool, _training("--freeze", "Freeze the model; train a head over a mixture of its layers.")
     ] = False,
+    no_baseline: Annotated[
+        bool, _training("--no-baseline", "Do not compare the model with a linear baseline.")
+    ] = False,
     device: Device = "auto",
     seed: Seed = 1,
     task_set: Annotated[
@@ -125,6 +128,7 @@ def finetune(
         "epochs": epochs,
         "learning_rate": "search" if find_lr else learning_rate,
         "freeze": freeze or None,
+        "baseline": False if no_baseline else None,
         "limit": limit,
         "encoding": encoding or None,
         "device": device,
