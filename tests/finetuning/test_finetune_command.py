@@ -125,7 +125,9 @@ def test_empty_rows_get_no_prediction_and_columns_are_kept(
     ]
     file.write_text("id,review\n", encoding="utf-8")  # a table without rows gives one without rows
     predict_file(tmp_path / "m", file, tmp_path / "none.csv")
-    assert (tmp_path / "none.csv").read_text() == "id,review,prediction,p(bad),p(good)\n"
+    assert (tmp_path / "none.csv").read_text() == (
+        "id,review,prediction,confidence,second,second_confidence,p(bad),p(good)\n"
+    )
 
 
 def test_the_same_command_gives_the_same_bytes(base: Path, table: Path, tmp_path: Path) -> None:
