@@ -23,11 +23,13 @@ from headwater.finetuning import (
     Entailment,
     FinetuneConfig,
     MultipleChoice,
+    Raw,
     Regressor,
     Similarity,
     finetune,
 )
 from headwater.finetuning.rows.arrays import as_list
+from headwater.finetuning.rows.seen import row_hash
 from headwater.inference import load
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}
@@ -306,7 +308,8 @@ def test_weights_callbacks_and_the_baseline_reach_an_estimator(
     with pytest.raises(UsageError, match="target = 'scores'"):
         Similarity(base, target="scores").fit([("a", "b")] * 4, [0, 1, 2, 3])
     # The only row with a weight is held out.
-    held = next(n for n, text in enumerate(texts) if (text,) in classifier._compared[2][1][0])
+    validation = classifier.fine_tuned_.seen.validation
+    held = next(n for n, text in enumerate(texts) if row_hash(Raw((text,))) in validation)
     with pytest.raises(DataError, match="every row to train on has the weight 0"):
         Classifier(base, **FAST).fit(texts, labels, sample_weight=np.eye(40)[held])
     assert Classifier().base == shipped.DEFAULT

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -28,7 +27,6 @@ NOT_OF_TEXTS = {
     "check_dtype_object": "a row is text, not an object that must be a number",
     "check_complex_data": "a row is text, not a complex number",
     "check_sample_weight_equivalence_on_dense_data": "removed rows change the order of rows and the held-out part",
-    "check_regressors_no_decision_function": "a regressor has the probabilities of its levels",
 }
 
 
@@ -114,21 +112,12 @@ def test_weights_count_rows_in_the_score() -> None:
     assert classifier.score(["a", "b"], truth, sample_weight=[3, 1]) == 0.75
 
 
-def test_log_odds_follow_from_the_probabilities() -> None:
-    classifier = OfTexts("tiny", **FAST).fit(["a", "b", "c", "a a"] * 4, [0, 1, 0, 1] * 4)
-    probabilities = classifier.predict_proba(["a", "b"])
-    odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
-    assert np.allclose(classifier.decision_function(["a", "b"]), odds)
-    assert np.allclose(classifier.predict_log_proba(["a", "b"]), np.log(probabilities))
-
-
 @pytest.mark.parametrize(
     "check",
     [
         estimator_checks.check_classifiers_multilabel_representation_invariance,
         estimator_checks.check_classifiers_multilabel_output_format_predict,
         estimator_checks.check_classifiers_multilabel_output_format_predict_proba,
-        estimator_checks.check_classifiers_multilabel_output_format_decision_function,
     ],
 )
 def test_scikit_learn_accepts_several_labels(check: Any) -> None:

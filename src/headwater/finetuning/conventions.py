@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.metaestimators import available_if
 
 from headwater.errors import UsageError, suggest
 from headwater.finetuning.rows.row import Target
@@ -20,25 +17,6 @@ class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
 
 class Conventions(BaseEstimator):  # type: ignore[misc]
     """The base of `Estimator`."""
-
-    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):  # an answer that a row does not have
-            logarithms: npt.NDArray[np.float32] = np.log(self.predict_proba(X))
-        return logarithms
-
-    @available_if(lambda self: self._target() != "score")  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return (rows, classes) log-probabilities; of two classes (rows,) log-odds of the second.
-
-        Of several labels a row, (rows, labels) log-odds of each.
-        """
-        scores = self.predict_log_proba(X)
-        if self._target() == "labels":
-            with np.errstate(divide="ignore"):
-                return scores - np.log1p(-np.exp(scores))
-        return scores[:, 1] - scores[:, 0] if self._target() == "class" and scores.shape[1] == 2 else scores
 
     def set_params(self, **parameters: Any) -> Self:
         """Set parameters by name; raise UsageError, naming the nearest, for one that does not exist."""
@@ -68,8 +46,4 @@ class Conventions(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _target(self) -> Target:
-        raise NotImplementedError
-
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return (rows, classes)."""
         raise NotImplementedError

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -148,14 +149,19 @@ class Estimator(Conventions):
             outcome, self.learning_rates_ = search_rate(prepared, progress, on_update=on_update)
         else:
             outcome = train_task(prepared, progress, on_update=on_update)
-        self._comparison: dict[str, Any] | None = None
-        self._compared = (
+        train, held = (
+            ([row.segments for row in parts.rows[part]], parts.targets[part]) for part in ("train", "validation")
+        )
+        self._comparison: dict[str, Any] | Callable[[], dict[str, Any]] | None = partial(
+            baseline.compare_held_out,
+            self.task,
+            outcome.fine_tuned.labels,
             outcome.metric,
             outcome.best_entry()[outcome.metric],
-            [
-                ([row.segments for row in parts.rows[part]], parts.targets[part])
-                for part in ("train", "validation")
-            ],
+            train,
+            held,
+            seed=self.seed,
+            class_weight=self.class_weight,
         )
         self.n_without_text_ = parts.train.empty
         self.classes_ = classes
@@ -178,25 +184,14 @@ class Estimator(Conventions):
         "count", "beaten"}; `beaten` is False if the model is not better. A loaded estimator returns what
         `headwater finetune` or an earlier `compare` before `save` measured; UsageError if there is neither.
         """
-        fine_tuned = self._fitted()
-        if (known := getattr(self, "_comparison", None)) is not None:
-            return copy.deepcopy(known)
-        if not hasattr(self, "_compared"):
+        self._fitted()
+        if callable(self._comparison):
+            self._comparison = self._comparison()
+        if self._comparison is None:
             raise UsageError(
                 f"this {type(self).__name__} was loaded from a folder that has no comparison",
                 repair="Call compare() after fit(X, y), before save(folder)",
             )
-        metric, figures, (train, held) = self._compared
-        measured = baseline.compare(
-            self.task,
-            fine_tuned.labels,
-            metric,
-            train,
-            {"held-out": held},
-            seed=self.seed,
-            class_weight=self.class_weight,
-        )["held-out"]
-        self._comparison = baseline.comparison(metric, figures, measured, len(held[1]))
         return copy.deepcopy(self._comparison)
 
     def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
@@ -245,19 +240,25 @@ class Estimator(Conventions):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on labelled rows; Pearson's correlation for scores. sample_weight: of each row.
 
-        Rows without text, which have no prediction, are not measured.
+        Rows without text, which have no prediction, are not measured. Of several labels all must be right.
         """
-        predicted, truth = self.predict(X), checked_labels(self._labels_of(y), self._target())
-        require_one_each(len(predicted), len(truth))
+        fine_tuned, rows = self._fitted(), self._rows(X)
+        truth = checked_labels(self._labels_of(y, self.classes_), self._target())
+        require_one_each(len(rows), len(truth))
         weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
-        measured = [n for n, one in enumerate(predicted.tolist()) if one is not None and one == one]
-        if not measured:
+        kept = [place for place, row in enumerate(rows) if not row.is_empty(self.task)]
+        if not kept:
             raise DataError("no row of X has a text", expected="rows to measure on")
-        predicted, truth, weights = predicted[measured], [truth[n] for n in measured], weights[measured]
+        labelled = list(fine_tuned.as_read(replace(rows[place], label=truth[place]) for place in kept))
         if self._target() == "score":
-            return float(pearson(np.array(truth, dtype=np.float64), predicted, weights))
-        pairs = zip(map(class_name, predicted.tolist()), map(class_name, truth), strict=True)
-        return float(np.average([one == self._name(other) for one, other in pairs], weights=weights))
+            decided = fine_tuned.decide(fine_tuned.probabilities(fine_tuned.encode(labelled)))
+            return float(pearson(np.array([row.label for row in labelled]), decided, weights[kept]))
+        pairs = zip(labelled, fine_tuned.predict(labelled), strict=True)
+        if self._target() == "answer":
+            right = [row.label == one.output for row, one in pairs]
+        else:
+            right = [one.label is not None and fine_tuned.labels.matches(row, one.label) for row, one in pairs]
+        return float(np.average(right, weights=weights[kept]))
 
     def save(self, folder: str | Path) -> None:
         """Write a fine-tuned model folder, which `load` and `headwater predict` open on any machine.
@@ -269,7 +270,8 @@ class Estimator(Conventions):
         values = zip(self.get_params(deep=False), as_list(self.get_params(deep=False).values()), strict=True)
         parameters = {name: plain.get(name, value) for name, value in values if name != "base"}
         base = shipped.find(self.base) if isinstance(self.base, str | Path) else None
-        known = {"comparison": vars(self).get("_comparison"), "indicator": vars(self).get("indicator_")}
+        comparison = None if callable(self._comparison) else self._comparison
+        known = {"comparison": comparison, "indicator": vars(self).get("indicator_")}
         learned = {"classes": [] if self.classes_ is None else self.classes_.tolist()}
         learned |= {key: value for key, value in known.items() if value}
         stage = Stage(
@@ -333,7 +335,8 @@ class Estimator(Conventions):
         assert self.fixed_target is not None
         return self.fixed_target
 
-    def _labels_of(self, y: Any) -> list[Any]:
+    def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
+        """Return labels as a list; `known`: the classes of the columns of an indicator matrix."""
         return as_labels(y)
 
     def _learn_labels(

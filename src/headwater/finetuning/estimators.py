@@ -13,7 +13,7 @@ from headwater.display import counted
 from headwater.errors import DataError
 from headwater.finetuning.estimator import Estimator
 from headwater.finetuning.model.fine_tuned import FineTuned
-from headwater.finetuning.rows.arrays import as_label_sets, as_list, checked_weights, require_one_each
+from headwater.finetuning.rows.arrays import as_label_sets, as_list
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.row import Raw, Target, TaskName
 from headwater.training import OnUpdate
@@ -71,22 +71,6 @@ class Classifier(_OneText):
             sets[row] = None if missing[row] else tuple(np.asarray(self.classes_)[has == 1].tolist())
         return sets
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on rows with text. Of several labels all must be right."""
-        if not self.multi_label:
-            return super().score(X, y, sample_weight)
-        truth, predicted = as_label_sets(y, as_list(self.classes_))[0], list(self.predict(X))
-        require_one_each(len(predicted), len(truth))
-        weights = np.ones(len(truth)) if sample_weight is None else checked_weights(sample_weight, len(truth))
-        if self.indicator_:
-            classes = np.asarray(self.classes_)
-            predicted = [None if row[0] != row[0] else classes[row == 1].tolist() for row in predicted]
-        kept = [row for row, one in enumerate(predicted) if one is not None]
-        if not kept:
-            raise DataError("no row of X has a text", expected="rows to measure on")
-        right = [{*map(self._name, predicted[row])} == {*map(self._name, truth[row])} for row in kept]
-        return float(np.average(right, weights=weights[kept]))
-
     @classmethod
     def _parameters_for(cls, target: Target) -> dict[str, Any] | None:
         return {"multi_label": target == "labels"} if target in ("class", "labels") else None
@@ -94,8 +78,12 @@ class Classifier(_OneText):
     def _target(self) -> Target:
         return "labels" if self.multi_label else "class"
 
-    def _labels_of(self, y: Any) -> list[Any]:
-        return as_label_sets(y)[0] if self.multi_label else super()._labels_of(y)
+    def _labels_of(self, y: Any, known: npt.NDArray[Any] | None = None) -> list[Any]:
+        return (
+            as_label_sets(y, () if known is None else known.tolist())[0]
+            if self.multi_label
+            else super()._labels_of(y)
+        )
 
     def _learn_labels(
         self, rows: list[Raw], y: list[Any], start: FineTuned | None

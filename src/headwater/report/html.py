@@ -116,13 +116,13 @@ def published_models(scores: Sequence[ScoreRow]) -> list[str]:
 
 
 def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Template:
-    """Return the template in a file; it escapes what is not `Markup`."""
+    """Return the template in a file, which can include this package's style; it escapes what is not `Markup`."""
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.FileSystemLoader(path.parent),
+        loader=jinja2.FileSystemLoader([path.parent, Path(__file__).parent]),
     )
     environment.filters |= {"number": number, "mark": _mark, "anchor": _anchor} | dict(filters or {})
     return environment.get_template(path.name)

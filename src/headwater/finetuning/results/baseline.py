@@ -99,6 +99,23 @@ def comparison(metric: str, model: Mapping[str, Any], measured: Mapping[str, Any
     }
 
 
+def compare_held_out(
+    task: TaskName,
+    labels: Labels,
+    metric: MetricName,
+    model: Mapping[str, Any],
+    train: tuple[Segments, Floats],
+    held: tuple[Segments, Floats],
+    *,
+    seed: int,
+    class_weight: ClassWeight,
+) -> dict[str, Any]:
+    """Return what `Estimator.compare` returns. model: the model's figures on the rows `held`."""
+    parts = {"held": held}
+    measured = compare(task, labels, metric, train, parts, seed=seed, class_weight=class_weight)
+    return comparison(metric, model, measured["held"], len(held[1]))
+
+
 def recorded(metrics: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the `comparison` in metrics.json; None without a baseline."""
     if "baseline" not in metrics:

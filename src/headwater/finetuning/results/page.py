@@ -22,8 +22,8 @@ from headwater.finetuning.results.metrics import confusion_matrix
 from headwater.finetuning.rows.row import Raw
 from headwater.report import Series, line_chart, template
 
-# Wrong and right predictions shown, and the most classes of a printed confusion matrix.
-_MISTAKES, _RIGHT, _MOST_CLASSES = 12, 4, 24
+# Wrong predictions shown, and the most classes of a printed confusion matrix.
+_MISTAKES, _MOST_CLASSES = 12, 24
 # Characters of a text that the page and the terminal show, and what is in place of the others.
 _CHARACTERS, _SHORT, _LEFT_OUT = 800, 120, " … "
 _IN_TERMINAL = 3  # mistakes
@@ -51,7 +51,7 @@ def page(
         truth, chosen = encoded.targets.astype(np.int64), probabilities.argmax(axis=1).astype(np.int64)
         counts = confusion_matrix(truth, chosen, labels.outputs).astype(int).tolist()
         confusion = list(zip(labels.names, counts, strict=True))
-    wrong, right = _shown(fine_tuned, encoded, probabilities)
+    wrong = _mistakes(fine_tuned, encoded, probabilities)
     cases = [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
     written: str = template(Path(__file__).with_name("report.html.j2")).render(
         task=fine_tuned.task,
@@ -64,7 +64,6 @@ def page(
         confusion=confusion,
         is_score=labels.target == "score",
         wrong=cases,
-        right=[_case(fine_tuned, rows[n], probabilities[n]) for n in right],
     )
     return written, [_mistake(case) for case in cases[:_IN_TERMINAL]]
 
@@ -120,17 +119,16 @@ def baseline_sentence(metrics: Mapping[str, Any]) -> str:
     return f"{shown}. The model does not beat it: {ADVICE.format(recipe=other)}."
 
 
-def _shown(
+def _mistakes(
     fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the most confident mistakes and right answers; for scores the largest and smallest errors."""
+) -> npt.NDArray[np.intp]:
+    """Return the most confident mistakes; for scores the largest errors."""
     decided = fine_tuned.decide(probabilities)
     if fine_tuned.labels.target == "score":
-        order = np.argsort(-np.abs(decided - encoded.targets), kind="stable")
-        return order[:_MISTAKES], order[::-1][:_RIGHT]
+        return np.argsort(-np.abs(decided - encoded.targets), kind="stable")[:_MISTAKES]
     order = np.argsort(-probabilities.max(axis=1), kind="stable")
-    hit = (decided == encoded.targets).reshape(len(decided), -1).all(axis=1)[order]
-    return order[~hit][:_MISTAKES], order[hit][:_RIGHT]
+    right = (decided == encoded.targets).reshape(len(decided), -1).all(axis=1)[order]
+    return order[~right][:_MISTAKES]
 
 
 def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> dict[str, Any]:
