@@ -27,6 +27,7 @@ NOT_OF_TEXTS = {
     "check_dtype_object": "a row is text, not an object that must be a number",
     "check_complex_data": "a row is text, not a complex number",
     "check_sample_weight_equivalence_on_dense_data": "removed rows change the order of rows and the held-out part",
+    "check_regressors_no_decision_function": "a regressor has the probabilities of its levels",
 }
 
 
