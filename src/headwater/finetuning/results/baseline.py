@@ -43,7 +43,7 @@ FEATURE_SETS: dict[TaskName, dict[tuple[str, ...], str]] = {
 }
 FEATURE_SETS["similarity"] = FEATURE_SETS["entail"]
 ADVICE = (
-    "try more rows, for English the encoder minilm (headwater fetch minilm; --model minilm), --set "
+    "try more rows, for English the encoder minilm (--model minilm), --set "
     "recipe={recipe}, more epochs or another learning rate, or use the baseline"
 )
 # With more characters a text, rows or n-grams the baseline would take minutes.
