@@ -35,7 +35,7 @@ def put(folder: Path) -> Path:
     return folder
 
 
-def test_an_installed_package_has_the_encoder_and_is_not_imported(site: Path) -> None:
+def test_an_installed_package_has_the_encoder(site: Path) -> None:
     folder = put(site / REAL.members)
     (folder.parent / "__init__.py").write_text("raise SystemExit")
     information = site / "no_such_package_here-0.1.0.dist-info"
@@ -57,7 +57,7 @@ def test_an_altered_encoder_is_not_used(site: Path, tmp_path: Path) -> None:
         shipped.find("minilm")
 
 
-def test_without_the_encoder_the_message_has_size_licence_and_command(
+def test_without_it_the_message_has_the_pip_command(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lines.txt").write_text("a river\n")
