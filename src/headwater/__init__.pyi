@@ -2,7 +2,6 @@ from .errors import HeadwaterError
 from .finetuning.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from .inference.language_model import LanguageModel
 from .inference.opening import load
-from .quickstart.stages import build_corpus, evaluate, pretrain, train_tokenizer
 from .tokenizer.tokenizer import Tokenizer
 
 __version__: str
@@ -15,9 +14,5 @@ __all__ = [
     "Regressor",
     "Similarity",
     "Tokenizer",
-    "build_corpus",
-    "evaluate",
     "load",
-    "pretrain",
-    "train_tokenizer",
 ]

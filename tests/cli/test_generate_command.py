@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import headwater
-from headwater.cli.generate import _separated
 from headwater.cli.main import main
-from headwater.inference import Engine, Generation, Request
 from headwater.model import build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
@@ -144,66 +142,12 @@ def test_color_tints_the_same_text(folder: str, capsys: pytest.CaptureFixture[st
     assert re.sub(r"\x1b\[(38;5;\d+|0)m", "", tinted) == plain
 
 
-def test_interactive_keeps_all_text_so_far(
-    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\n\n"))
-    assert run(folder, "--interactive", "--max-tokens", "30", "--min-tokens", "30", "--temperature", "0") == 0
-    shown = capsys.readouterr().out
-    greedy = ["--max-tokens", "60", "--min-tokens", "60", "--temperature", "0"]
-    assert run(folder, "--prompt", "the river", *greedy) == 0
-    whole = capsys.readouterr().out
-    assert (
-        "the river" + shown.replace("> ", "").replace("\n", "")[:50]
-        == whole.replace("> ", "").replace("\n", "")[:59]
-    )
-
-
-def test_interactive_keeps_no_text_that_was_not_shown(
-    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    greedy = ["--max-tokens", "12", "--min-tokens", "2", "--temperature", "0"]
-    assert run(folder, "--prompt", "the river", *greedy, "--json") == 0
-    (whole,) = json.loads(capsys.readouterr().out)["samples"]
-    tokenizer = Tokenizer.load(Path(folder))
-    stop = tokenizer.decode(whole["tokens"][4:6])
-    read: list[str] = []
-    submit = Engine.submit
-
-    def recorded(engine: Engine, request: Request) -> Generation:
-        read.append(tokenizer.decode(request.prompt))
-        return submit(engine, request)
-
-    monkeypatch.setattr(Engine, "submit", recorded)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the river\n!\n"))
-    assert run(folder, "--interactive", *greedy, "--stop", stop) == 0
-    assert read[1] == "the river" + whole["text"].partition(stop)[0] + "!"
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "expected"),
-    [
-        ("the river", "runs", " runs"),
-        ("the river", " runs", " runs"),
-        ("the river", ", deep", ", deep"),
-        ("the river.", "It", " It"),
-        ("the (", "deep", "deep"),
-        ("the sea\n", "It", "It"),
-        ("", "The", "The"),
-        ("the", "", ""),
-        ("강이", "흐른다", " 흐른다"),
-    ],
-)
-def test_a_typed_line_does_not_grow_into_the_last_word(text: str, line: str, expected: str) -> None:
-    assert _separated(text, line) == expected
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
         (["--prompt", "the", "--temperature", "-1"], 2, "temperature"),
         (["the", "--prompt", "a"], 2, "given twice"),
-        (["--interactive", "--json"], 2, "--interactive"),
+        (["--prompt", "the", "--color", "--json"], 2, "--color"),
         (["--prompt", "the", "--precision", "fp8"], 2, "fp8"),
     ],
 )

@@ -20,12 +20,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import headwater
 from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.inference import load
 from headwater.model import IGNORE, load_config, load_model
-from headwater.pretraining import PretrainConfig, TokenBatch, TokenStream, pretrain
+from headwater.pretraining import PretrainConfig, TokenBatch, TokenStream, pretrain, require_one_model
 from headwater.pretraining.pretraining import build_run, held_out_loss
 from headwater.pretraining.recipe import end_of_text_of, resolve
 from headwater.pretraining.tokens.pack import pack
@@ -142,7 +141,7 @@ def test_a_model_continues_only_with_its_tokenizer_and_shape(
         assert main(["pretrain", "--from", initial, option, "--tokens", str(tokens), "--out", "run"]) == 2
         assert f"{key} = " in capsys.readouterr().err
     with pytest.raises(UsageError, match="faithful = paper is for a new model"):
-        headwater.pretrain(tokens, tmp_path / "run", init_from=initial, settings={"faithful": "paper"})
+        require_one_model({"init_from": initial}, {"faithful": "paper"})
 
 
 @pytest.mark.parametrize("preset", ["lstm-nano", "bilstm-nano"])

@@ -85,24 +85,17 @@ def generate(
             "--color", help="Colour each token by its probability, from red (unlikely) to green (likely)."
         ),
     ] = False,
-    interactive: Annotated[
-        bool,
-        typer.Option(
-            "--interactive", help="Continue each line that you type, with all text so far as the context."
-        ),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a prompt and its continuation. The same prompt, seed and options give the same text."""
     _check_exclusive_options(
-        interactive=interactive,
         as_json=as_json,
         color=color,
         num_samples=num_samples,
         beams=beams,
         prompts=(words, prompt),
     )
-    prompt = _prompt(words if prompt is None else prompt, interactive)
+    prompt = _prompt(words if prompt is None else prompt)
     warn_if_shadowed(model)
     import headwater
     from headwater.inference import fresh_seed
@@ -125,9 +118,6 @@ def generate(
         "beyond_context": "shift",
         "alternatives": 0 if color or as_json else None,
     }
-    if interactive:
-        _converse(lm, prompt, options, color)
-        return
     if max_tokens is None:
         options["max_tokens"] = _default_length(lm, prompt)
     if beams > 1:
@@ -148,7 +138,6 @@ def generate(
 
 def _check_exclusive_options(
     *,
-    interactive: bool,
     as_json: bool,
     color: bool,
     num_samples: int,
@@ -160,25 +149,18 @@ def _check_exclusive_options(
 
     if None not in prompts:
         raise UsageError("the prompt was given twice, as an argument and with --prompt", repair="Give only one")
-    if interactive and (as_json or num_samples > 1 or "-" in prompts):
-        raise UsageError(
-            "--interactive cannot be combined with --json, --num-samples or a prompt from stdin",
-            repair="Leave one of them out",
-        )
-    if beams > 1 and (interactive or color):
-        raise UsageError(
-            "--beams cannot be combined with --interactive or --color", repair="Leave one of them out"
-        )
+    if beams > 1 and color:
+        raise UsageError("--beams cannot be combined with --color", repair="Leave one of them out")
     if 1 < beams < num_samples:
         raise UsageError(f"{counted(num_samples, 'sample')} of {beams} beams", expected=f"at most {beams}")
     if as_json and color:
         raise UsageError("--color cannot be combined with --json", repair="Leave one of them out")
 
 
-def _prompt(given: str | None, interactive: bool) -> str:
+def _prompt(given: str | None) -> str:
     """Return the given prompt, else the text of a pipe or file on stdin, without its final newline."""
     piped = sys.stdin is not None and not sys.stdin.isatty()
-    if given == "-" or (given is None and piped and not interactive):
+    if given == "-" or (given is None and piped):
         return read_stdin().removesuffix("\n").removesuffix("\r")
     return given or ""
 
@@ -301,43 +283,3 @@ def _sample(generation: Generation) -> dict[str, Any]:
         "log_probabilities": [round(value, 6) for value in log_probabilities],
         "finished": generation.finished,
     }
-
-
-def _separated(text: str, line: str) -> str:
-    """Return the line, with a space before it where it would continue the last word of `text`."""
-    apart = not text or text[-1].isspace() or text[-1] in "([{“‘" or not line[:1].isalnum()
-    return line if apart else f" {line}"
-
-
-def _converse(lm: LanguageModel, text: str, options: Options, color: bool) -> None:
-    """Append each typed line to the text so far and continue the text."""
-    say(f"{lm!r}, {lm.engine.runner.name}, seed {options['seed']}")
-    say("Type text to continue it; an empty line continues it further; Ctrl-C stops a continuation, Ctrl-D exits.")
-    ids = lm.tokenizer.encode(text, None) if text else []
-    turn = 0
-    while True:
-        try:
-            line = input("> ")
-        except EOFError:
-            say("")
-            return
-        ids += lm.tokenizer.encode(_separated(lm.tokenizer.decode(ids), lm.as_read(line)), None)
-        # Each turn has random numbers of its own, and the same turns give the same text.
-        request = lm.request(ids or lm.encode_prompts([""])[0], **(options | {"sample": turn}))
-        generation = lm.engine.submit(request)
-        try:
-            _print_streamed(generation, color)
-        except KeyboardInterrupt:
-            generation.cancel()
-            _print_streamed(generation, color)  # the text that was held back: it is part of the context
-        print(flush=True)
-        ids += _ids_of_text(lm, generation)
-        turn += 1
-
-
-def _ids_of_text(lm: LanguageModel, generation: Generation) -> list[int]:
-    """Return the tokens of a continuation's text, which ends before a stop text and before `<|endoftext|>`."""
-    ends = lm.tokenizer.ends
-    if generation.finished == "stop" and generation.tokens[-1] not in ends:
-        return lm.tokenizer.encode(generation.text, None)
-    return [token for token in generation.tokens if token not in ends]

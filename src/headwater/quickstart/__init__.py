@@ -1,4 +1,4 @@
-"""The whole flow on local text, the stages as functions, and labelled data made from a corpus."""
+"""The whole flow on local text, and labelled data made from a corpus."""
 
 import lazy_loader
 

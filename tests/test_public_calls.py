@@ -1,0 +1,34 @@
+"""The public calls: each spells its options, and a model of the hub has the hub's name."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater import shipped
+from headwater.cli.main import main
+
+
+def test_a_hub_model_is_evaluated_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = shipped.resolve(shipped.DEFAULT)
+    monkeypatch.setattr("headwater.shipped.catalogue.from_hub", lambda name, download: folder)
+    (tmp_path / "wsc273.txt").write_text("One saw two when [MASK] came .\n[MASK]\none,two\none\n")
+    options = ["--tasks", "wsc273.full", "--data", ".", "--out", "results"]
+    assert main(["evaluate", "--model", "owner/name", *options]) == 0
+
+
+def test_public_calls_spell_their_options() -> None:
+    for call in (hw.load, *(getattr(hw.LanguageModel, name) for name in ("generate", "score", "embed", "fill"))):
+        parameters = inspect.signature(call).parameters.values()
+        assert call.__doc__
+        assert all(one.annotation is not one.empty for one in parameters if one.name != "self")
+        assert not any(one.kind is one.VAR_KEYWORD for one in parameters)
+
+
+def test_the_package_has_its_version() -> None:
+    assert hw.__version__ == version("headwater")
