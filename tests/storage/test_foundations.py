@@ -43,7 +43,7 @@ from headwater.storage import (
     write_json_lines,
     write_text,
 )
-from headwater.storage.files import new_part
+from headwater.storage.files import new_temporary
 
 
 def write(out: Path, content: bytes = b"hello", **config: object) -> Path:
@@ -269,7 +269,7 @@ def test_a_full_disk_error_names_the_users_folder(tmp_path: Path) -> None:
     out = tmp_path / "model"
     message = f"no space is left to write {re.escape(str(out))}\\."
     with (
-        new_part(out, folder=True) as part,
+        new_temporary(out, folder=True) as part,
         pytest.raises(StorageError, match=message),
         storage_errors(part / "weights" / "a.bin"),
     ):
@@ -282,7 +282,7 @@ def test_a_locked_parts_folder_is_named_by_its_final_folder(tmp_path: Path) -> N
     with folder_lock(parts), pytest.raises(FolderError) as caught, folder_lock(parts):
         pass
     assert str(caught.value).startswith(
-        f"{tmp_path / 'corpus'} is in use by a running process (process {os.getpid()})"
+        f"{tmp_path / 'corpus'} is in use by a running process (process {os.getpid()} on "
     )
 
 

@@ -3,6 +3,7 @@ from .destination import Destination
 from .files import (
     atomic_path,
     atomic_write,
+    folder_lock,
     save_array,
     storage_errors,
     to_json,
@@ -10,7 +11,6 @@ from .files import (
     write_json_lines,
     write_text,
 )
-from .lock import folder_lock
 from .outputs import OutputFile
 from .progress import SILENT, PlainProgress, Progress, say
 from .provenance import Input, Manifest, has_manifest, identity_of, open_folder, read_manifest, user_files

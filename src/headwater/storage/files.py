@@ -1,4 +1,4 @@
-"""Write files so that a crash or a full disk never damages existing data.
+"""Write files so that a crash or a full disk never damages existing data; lock a folder that grows.
 
 Every write goes to a temporary name in the same folder, is flushed to the disk and renamed. The temporary name has
 this machine's identity and a random token, and its writer locks it: no other process writes or removes it, not
@@ -23,7 +23,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from headwater.errors import StorageError
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
+from headwater.errors import FolderError, StorageError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,7 +35,7 @@ if sys.platform != "win32":
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)|\bOs \{ code: (\d+)")
-# The names of `new_part`, and of the folder with the parts of a corpus.
+# The names of `new_temporary`, and of the folder with the task outputs of a corpus.
 _TEMPORARY = re.compile(r"\.(.+)\.(?:[0-9a-f]{8}-[0-9a-f]{8}\.part|[0-9a-f]{12}\.parts)")
 
 
@@ -88,10 +90,10 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """
     with storage_errors(path):
         target = replaceable(path)
-        with new_part(target) as part:
-            with part.open("wb") as handle:
+        with new_temporary(target) as temporary:
+            with temporary.open("wb") as handle:
                 yield handle
-            _publish(part, target)
+            _publish(temporary, target)
 
 
 @contextmanager
@@ -102,16 +104,16 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """
     with storage_errors(path):
         target = replaceable(path)
-        with new_part(target, folder=True) as part:
-            made = part if folder else part / target.name  # a library may replace the file that it writes
+        with new_temporary(target, folder=True) as temporary:
+            made = temporary if folder else temporary / target.name  # a library may replace the file it writes
             yield made
-            use_mode(made, part)
+            use_mode(made, temporary)
             _publish(made, target)
 
 
-def _publish(part: Path, target: Path) -> None:
-    flush(part)
-    part.replace(target)
+def _publish(temporary: Path, target: Path) -> None:
+    flush(temporary)
+    temporary.replace(target)
     flush(target.parent, deep=False)
 
 
@@ -139,62 +141,62 @@ def replaceable(path: Path) -> Path:
 
 
 @contextmanager
-def new_part(path: Path, *, folder: bool = False) -> Iterator[Path]:
+def new_temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a new empty file or folder next to `path` for the caller to fill and rename; remove it otherwise.
 
-    First remove what killed writers of `path` left. If the file system has locks, lock the part until the block
-    ends.
+    First remove what killed writers of `path` left. If the file system has locks, lock the temporary until the
+    block ends.
     """
     if not path.name:  # such as the working directory
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     remove_abandoned(path)
     while True:
-        part = path.with_name(f".{path.name}.{_host()}-{secrets.token_hex(4)}.part")
+        temporary = path.with_name(f".{path.name}.{_host()}-{secrets.token_hex(4)}.part")
         try:
-            part.mkdir() if folder else part.touch(exist_ok=False)
-            lock = _lock(part)
+            temporary.mkdir() if folder else temporary.touch(exist_ok=False)
+            lock = _lock(temporary)
         except (FileExistsError, FileNotFoundError, BlockingIOError) as error:
             if not path.parent.is_dir():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
-            continue  # the name was taken, or another process removed the part before it was locked
+            continue  # the name was taken, or another process removed the temporary before it was locked
         break
     try:
-        yield part
+        yield temporary
     finally:
-        _remove(part)
+        _remove(temporary)
         if lock is not None:
             os.close(lock)
 
 
-def parts_of(path: Path, machine: str = "*") -> Iterator[Path]:
-    """Yield the parts of `path` that processes of this or any machine write, or left when they were killed."""
+def temporaries_of(path: Path, machine: str = "*") -> Iterator[Path]:
+    """Yield the temporaries of `path` that processes of this or any machine write, or left when killed."""
     return path.parent.glob(f".{glob.escape(path.name)}.{machine}-{'[0-9a-f]' * 8}.part")
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove the parts of `path` that killed processes of this machine left; keep those that are locked."""
-    for part in parts_of(path, _host()):
+    """Remove the temporaries of `path` that killed processes of this machine left; keep those that are locked."""
+    for temporary in temporaries_of(path, _host()):
         with suppress(BlockingIOError, FileNotFoundError):
-            lock = _lock(part)
+            lock = _lock(temporary)
             if lock is None:
                 continue  # its writer may be alive
             try:
-                _remove(part)
+                _remove(temporary)
             finally:
                 os.close(lock)
 
 
-def _lock(part: Path) -> int | None:
-    """Lock a part and return the locked descriptor; None if the file system has no locks.
+def _lock(temporary: Path) -> int | None:
+    """Lock a temporary and return the locked descriptor; None if the file system has no locks.
 
     Raises BlockingIOError when another writer holds it, FileNotFoundError if it was removed.
     """
     if sys.platform == "win32":
         return None  # an open file cannot be renamed on Windows
-    descriptor = os.open(part, os.O_RDONLY if part.is_dir() else os.O_RDWR)
+    descriptor = os.open(temporary, os.O_RDONLY if temporary.is_dir() else os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), part.stat()):
+        if not os.path.samestat(os.fstat(descriptor), temporary.stat()):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     except (BlockingIOError, FileNotFoundError):
         os.close(descriptor)
@@ -205,16 +207,16 @@ def _lock(part: Path) -> int | None:
     return descriptor
 
 
-def _remove(part: Path) -> None:
-    if part.is_dir():
-        shutil.rmtree(part, ignore_errors=True)
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
     else:
-        part.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 @functools.cache
 def _host() -> str:
-    """Return eight hexadecimal digits that identify this machine, which removes only its own parts."""
+    """Return eight hexadecimal digits that identify this machine, which removes only its own temporaries."""
     try:
         machine = Path("/etc/machine-id").read_text(encoding="ascii")
     except (OSError, ValueError):
@@ -280,3 +282,46 @@ def flush(path: Path, *, deep: bool = True) -> None:
             raise storage_error(path, error) from error
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Lock `folder` for this process. The operating system releases the lock when the process ends.
+
+    Raises FolderError if a running process holds the lock, or if the lock is a link: a folder from elsewhere may
+    name any file so. On a file system without locks, the existence of a file is the lock.
+    """
+    lock: BaseFileLock = FileLock(folder / ".lock", timeout=0)
+    owner, unless = folder / ".lock.owner", ""
+    if (folder / ".lock").is_symlink():
+        raise FolderError(f"{lock.lock_file} is not a lock but a link", repair="Remove it if the folder is yours")
+    with storage_errors(folder / ".lock"):
+        try:
+            acquired = _acquire(lock)
+        except OSError:  # the file system has no locks, or the folder cannot be written
+            lock = SoftFileLock(folder / ".lock.claim", timeout=0)
+            acquired = _acquire(lock)
+            unless = f". The file system has no locks: if that process has ended, remove {lock.lock_file}"
+    if not acquired:
+        held = owner.read_text(errors="replace") if owner.is_file() and not owner.is_symlink() else "unknown"
+        raise FolderError(
+            f"{final_path(folder)} is in use by a running process ({held})",
+            repair=f"Wait for it, stop it, or choose another --out{unless}",
+        )
+    try:
+        with suppress(OSError):  # on a full disk the lock works without its owner's name
+            owner.unlink(missing_ok=True)
+            owner.write_text(f"process {os.getpid()} on {platform.node()}")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def _acquire(lock: BaseFileLock) -> bool:
+    """Return whether the lock was free, and now is this process's."""
+    try:
+        lock.acquire()
+    except Timeout:
+        return False
+    return True

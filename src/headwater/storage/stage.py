@@ -20,8 +20,8 @@ from headwater.errors import FolderError
 from headwater.reading import check_name, is_remote
 from headwater.storage.files import (
     flush,
-    new_part,
-    parts_of,
+    new_temporary,
+    temporaries_of,
     remove_abandoned,
     storage_errors,
     use_mode,
@@ -97,7 +97,7 @@ class Stage:
                 f"{self.out} is a file", expected="a folder to write", repair="Choose another output path"
             )
         if not has_manifest(self.out):
-            if set(self.out.iterdir()) - set(parts_of(self.out / MANIFEST)):
+            if set(self.out.iterdir()) - set(temporaries_of(self.out / MANIFEST)):
                 raise FolderError(
                     f"{self.out} already contains files that are not Headwater's",
                     expected="a new or empty folder",
@@ -152,7 +152,7 @@ class Stage:
         out = self._replaceable()
         with storage_errors(self.out):
             out.parent.mkdir(parents=True, exist_ok=True)
-            with new_part(out, folder=True) as work:
+            with new_temporary(out, folder=True) as work:
                 yield work
                 use_mode(work, work)
                 files = record_files(work)
