@@ -23,7 +23,8 @@ from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, read_documents
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
 from headwater.reading import remote
-from headwater.storage import destination, open_folder
+from headwater.storage import open_folder
+from headwater.storage.remote import UPLOADING
 
 STORY = "The river ran over the stones, and nobody could say how long it had done so."
 
@@ -90,7 +91,7 @@ def test_half_an_uploaded_corpus_is_refused(tmp_path: Path, memory: Any) -> None
     build_corpus([tmp_path / name for name in files], "memory://bucket/in/corpus")
     build_corpus(["memory://bucket/in/corpus"], tmp_path / "whole")
     memory.rm_file("/bucket/in/corpus/headwater.json")
-    memory.pipe_file(f"/bucket/in/corpus/{destination.UPLOADING}", b"its identity")
+    memory.pipe_file(f"/bucket/in/corpus/{UPLOADING}", b"its identity")
     for url in ("memory://bucket/in/corpus", "memory://bucket/in"):
         with pytest.raises(FolderError, match=r"in/corpus is not complete: its upload has not ended"):
             build_corpus([url], tmp_path / "half")
@@ -169,7 +170,7 @@ def test_an_upload_of_another_file_is_not_resumed(
     (tmp_path / "a.txt").write_text("one")
     build_corpus([tmp_path / "a.txt"], tmp_path / "local")
     shard = (tmp_path / "local" / "documents" / "documents-00000.parquet").read_bytes()
-    memory.pipe_file(f"/bucket/corpus/{destination.UPLOADING}", b"another identity")
+    memory.pipe_file(f"/bucket/corpus/{UPLOADING}", b"another identity")
     memory.pipe_file("/bucket/corpus/documents/documents-00000.parquet", bytes(len(shard)))
     with monkeypatch.context() as cut:  # the next upload ends before its first file
         cut.setattr(type(memory), "put_file", failing)
@@ -177,7 +178,7 @@ def test_an_upload_of_another_file_is_not_resumed(
             build_corpus([tmp_path / "a.txt"], "memory://bucket/corpus")
     build_corpus([tmp_path / "a.txt"], "memory://bucket/corpus")
     assert [document.text for document in read_documents("memory://bucket/corpus")] == ["one"]
-    assert not memory.exists(f"/bucket/corpus/{destination.UPLOADING}")
+    assert not memory.exists(f"/bucket/corpus/{UPLOADING}")
     memory.pipe_file("/bucket/mine/thesis.txt", b"years of work")
     with pytest.raises(FolderError, match="not Headwater's"):
         build_corpus([tmp_path / "a.txt"], "memory://bucket/mine")
