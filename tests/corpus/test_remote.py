@@ -22,7 +22,7 @@ import fsspec
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, read_documents
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
-from headwater.reading import remote
+from headwater.reading import files
 from headwater.storage import open_folder
 from headwater.storage.remote import UPLOADING
 
@@ -264,14 +264,14 @@ def test_what_cannot_be_reached_is_named(tmp_path: Path, memory: Any, monkeypatc
         with pytest.raises(error, match=words):
             build_corpus([url], tmp_path / "corpus")
     memory.pipe_file("/bucket/a.jsonl", b'{"text": "a"}\n' * 100)
-    original = remote._Stream.readinto
+    original = files._Stream.readinto
 
     def failing(self: Any, buffer: Any) -> int:
-        with remote.store_errors(self._url):
+        with files.store_errors(self._url):
             raise TimeoutError("slow")
         return original(self, buffer)
 
-    monkeypatch.setattr(remote._Stream, "readinto", failing)
+    monkeypatch.setattr(files._Stream, "readinto", failing)
     with pytest.raises(StorageError, match="slow"):
         build_corpus(["memory://bucket/a.jsonl"], tmp_path / "corpus", BuildConfig())
 

@@ -23,24 +23,17 @@ def read(path: Path, *named: str) -> list[dict[str, Any]]:
     [
         {"text": {"0": "good, really", "1": "bad"}, "label": {"0": 1, "1": 0}},
         {"0": ROWS[0], "1": ROWS[1]},
-        {"columns": ["text", "label"], "index": [0, 1], "data": [["good, really", 1], ["bad", 0]]},
         {"schema": {"fields": [], "pandas_version": "1.4.0"}, "data": ROWS},
         {"text": ["good, really", "bad"], "label": [1, 0]},
         ROWS,
         {"version": "1.1", "count": 2, "data": ROWS},
     ],
-    ids=["columns", "index", "split", "table", "list", "records", "data"],
+    ids=["columns", "index", "table", "list", "records", "data"],
 )
-def test_json_is_read_in_each_form_that_pandas_writes(tmp_path: Path, content: Any) -> None:
+def test_json_is_read_in_each_form(tmp_path: Path, content: Any) -> None:
     file = tmp_path / "t.json"
     file.write_text(json.dumps(content))
     assert read(file) == ROWS
-
-
-def test_rows_of_values_have_numbered_columns(tmp_path: Path) -> None:
-    file = tmp_path / "t.json"
-    file.write_text(json.dumps([["good", 1], ["bad", 0]]))
-    assert read(file) == [{"1": "good", "2": 1}, {"1": "bad", "2": 0}]
 
 
 def test_one_object_of_objects_stays_one_row(tmp_path: Path) -> None:

@@ -1,18 +1,24 @@
 from .compressed import CompressedFile
-from .encoding import compose, decode_text, encoding_of, text_encoding, without_surrogates
+from .encoding import decode_text, encoding_of, text_encoding
 from .files import (
+    AnyFile,
     check_name,
+    compose,
+    file_at,
     file_error,
     intact_json_lines,
+    is_remote,
+    open_store,
     parse_json,
     read_bytes,
     read_json,
     read_object,
     read_text,
+    remote_size,
     sha256_of,
+    without_surrogates,
 )
 from .parquet import ParquetTable
-from .remote import AnyFile, file_at, is_remote, open_store, remote_size
 from .table import OpenTable
 from .tables import is_table, open_table
 from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_suffix

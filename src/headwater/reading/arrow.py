@@ -15,8 +15,7 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.reading.file_limits import FileLimits
-from headwater.reading.files import file_error, read_object
-from headwater.reading.remote import AnyFile, RemoteFile
+from headwater.reading.files import AnyFile, RemoteFile, file_error, read_object
 
 _TEXTS = {"string", "large_string", "string_view"}
 _BYTES = {"binary", "large_binary", "binary_view"}

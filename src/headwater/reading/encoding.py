@@ -1,16 +1,18 @@
-"""Decode text that users give, say why it is not UTF-8, and bring it into one Unicode form."""
+"""Decode text that users give, and say why it is not UTF-8."""
 
 from __future__ import annotations
 
 import codecs
 import re
 import shlex
-import unicodedata
 from functools import cache
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from headwater.errors import DataError, UsageError, suggest
-from headwater.reading.remote import AnyFile
+
+if TYPE_CHECKING:
+    from headwater.reading.files import AnyFile
 
 _HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
@@ -154,18 +156,3 @@ def filtered(path: AnyFile, command: str) -> str:
     unpack, source = _UNPACK.get(path.suffix), shlex.quote(str(path))
     target = shlex.quote(f"converted{PurePath(PurePath(path.name).stem if unpack else path.name).suffix}")
     return f"{unpack} {source} | {command} > {target}" if unpack else f"{command} < {source} > {target}"
-
-
-def without_surrogates(text: str) -> str:
-    """Replace lone surrogates by U+FFFD, and join split pairs."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def compose(text: str) -> str:
-    """Return a text in Unicode's composed form, NFC: Hangul as syllables, é as one character.
-
-    macOS and some editors write the decomposed form, which looks the same and has other characters and tokens.
-    """
-    return unicodedata.normalize("NFC", text)

@@ -1,4 +1,4 @@
-"""Read the objects of JSON and JSON Lines files, in all the forms that pandas writes."""
+"""Read the objects of JSON and JSON Lines files: rows, columns, rows by id, or `{"data": rows}`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from headwater.display import counted
 from headwater.errors import DataError
 from headwater.reading.file_limits import FileLimits
-from headwater.reading.files import large_json, parse_json
-from headwater.reading.remote import AnyFile
+from headwater.reading.files import AnyFile, large_json, parse_json
 from headwater.reading.text import check_unpacked, read_lines, text_blocks
 
 
@@ -32,8 +30,8 @@ def json_lines(path: AnyFile, encoding: str | None) -> Iterator[tuple[str, Any]]
 def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tuple[str, Any]]:
     """Yield each item's place in messages, and the item.
 
-    The file has a list of objects or texts, one object, objects that are one a line, or what pandas' `to_json`
-    writes with any `orient`.
+    The file has a list of objects or texts, one object, objects that are one a line, columns by name (as
+    `DataFrame.to_json` writes them, or lists), objects by id, or an object with one list of objects.
     """
     blocks: list[str] = []
     size = 0
@@ -55,7 +53,7 @@ def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tup
         raise DataError(
             f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
         ) from None
-    for number, item in enumerate(_rows(content, path), 1):
+    for number, item in enumerate(_rows(content), 1):
         yield f"item {number:,}", {column: item} if isinstance(item, str) else item
 
 
@@ -67,17 +65,13 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _rows(content: Any, path: AnyFile) -> list[Any]:
-    """Return the rows of a JSON value; its shape tells which `orient` of pandas it has, or that it is one row."""
+def _rows(content: Any) -> list[Any]:
+    """Return the rows of a JSON value; its shape tells whether it has columns, rows by id, or is one row."""
     if isinstance(content, list):
-        if content and all(isinstance(row, list) for row in content):  # values
-            return _with_names(content, [str(number + 1) for number in range(len(content[0]))], path)
         return content
     if not isinstance(content, dict):
         return [content]
-    parts, data = list(content.values()), content.get("data")
-    if isinstance(content.get("columns"), list) and isinstance(data, list) and _all(data, list):  # split
-        return _with_names(data, [str(name) for name in content["columns"]], path)
+    parts = list(content.values())
     if parts and _all(parts, dict):
         return _of_objects(content)
     if len(parts) > 1 and _all(parts, list) and len({*map(len, parts)}) == 1:
@@ -103,10 +97,3 @@ def _of_objects(content: dict[str, dict[str, Any]]) -> list[Any]:
     if all(map(str.isdecimal, content)):
         return parts
     return [{"id": name, **part} for name, part in content.items()]
-
-
-def _with_names(rows: list[list[Any]], names: list[str], path: AnyFile) -> list[dict[str, Any]]:
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(names):
-            raise DataError(f"{path} item {number:,} has {counted(len(row), 'value')}", expected=f"{len(names)}")
-    return [dict(zip(names, row, strict=True)) for row in rows]

@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from headwater.errors import DataError
 from headwater.reading.file_limits import FileLimits
-from headwater.reading.files import file_error
-from headwater.reading.remote import AnyFile, RemoteFile
+from headwater.reading.files import AnyFile, RemoteFile, file_error
 from headwater.reading.table import check_columns
 
 # How the header of a page begins: its type, then its unpacked size, as integers in Thrift's compact form.

@@ -12,7 +12,7 @@ from headwater.display import counted
 from headwater.errors import DataError
 from headwater.reading.encoding import filtered
 from headwater.reading.file_limits import FileLimits
-from headwater.reading.remote import AnyFile
+from headwater.reading.files import AnyFile
 from headwater.reading.table import OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
 

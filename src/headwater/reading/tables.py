@@ -17,9 +17,9 @@ from typing import Any
 
 from headwater.errors import DataError
 from headwater.reading.arrow import RowReader, arrow_batches, saved_files, text_columns
+from headwater.reading.files import AnyFile
 from headwater.reading.json_items import json_items, json_lines
 from headwater.reading.parquet import ParquetTable
-from headwater.reading.remote import AnyFile
 from headwater.reading.separated import SeparatedTable, csv_records, tab_records
 from headwater.reading.table import OpenTable, Row, check_columns, heads
 from headwater.reading.text import read_lines, unpacked_suffix
