@@ -18,7 +18,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 FOLDER = "src/headwater/native"
-PORTABLE = ("bloom", "counting", "cpu", "merges")
+PORTABLE = ("counting", "cpu", "merges")
 KERNELS = (
     "attention",
     "attention_tiles",

@@ -7,14 +7,13 @@ cumulative distribution of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headwater.corpus import TrainingGrams, training_grams
+from headwater.corpus import training_grams
 from headwater.evaluation import Figure
 from headwater_papers.claims import CLAIMS, judge
 from headwater_papers.experiment import Experiment, Findings, Row
@@ -56,12 +55,11 @@ def run(laboratory: Laboratory) -> Findings:
     shown = ends(scale)
     smallest, largest = shown[0], shown[-1]
     train, _ = laboratory.corpus(text_of(scale))
-    grams = cache(partial(training_grams, train))
     shares: dict[tuple[str, int, str], list[list[float]]] = {}
     for rung in shown:
         for seed in scale.seeds:
             texts = continuations(laboratory, rung, seed, settings)
-            for (words, who), values in _shares(laboratory, rung, seed, texts, train, grams).items():
+            for (words, who), values in _shares(laboratory, rung, seed, texts, train).items():
                 shares.setdefault((rung, words, who), []).append(values)
     means = {key: _means(seeds) for key, seeds in shares.items()}
     written = shares[largest, WORDS, "written"]
@@ -139,18 +137,15 @@ def _shares(
     seed: int,
     texts: Sequence[HeldOutContinuation],
     train: Path,
-    grams: Callable[[int], TrainingGrams],
 ) -> dict[tuple[int, str], list[float]]:
-    """Return, by (words, who), the percentage of each text's n-grams that occur in the corpus `train`.
-
-    `grams` returns the filter of the corpus for n words.
-    """
+    """Return, by (words, who), the percentage of each text's n-grams that occur in the corpus `train`."""
 
     def measure() -> dict[str, list[float]]:
         percents = {}
         for words in LENGTHS:
+            training = training_grams(train, (getattr(text, who) for text in texts for who in WHO), words)
             for who in WHO:
-                counted = grams(words).shares(getattr(text, who) for text in texts)
+                counted = training.shares(getattr(text, who) for text in texts)
                 percents[f"{words} {who}"] = [100 * there / count if count else 0.0 for there, count in counted]
         return percents
 

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -284,10 +285,11 @@ class Laboratory:
         corpus, _ = self.corpus(text)
 
         def measure() -> dict[str, Any]:
-            grams = training_grams(corpus)
+            tests = {name: read(folder) for name, folder in rows.items()}
+            grams = training_grams(corpus, chain.from_iterable(tests.values()))
             overlaps = {}
-            for name, folder in rows.items():
-                percent, total = grams.percent(read(folder))
+            for name, texts in tests.items():
+                percent, total = grams.percent(texts)
                 overlaps[name] = {"grams": total, "percent": percent}
             return overlaps
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -33,6 +34,7 @@ from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.own_tasks import is_own, is_users, load_tasks, place_of, source_hashes
 from headwater.evaluation.protocols import Task
+from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.results import (
     KIND,
     Result,
@@ -41,7 +43,7 @@ from headwater.evaluation.results import (
     examples_writer,
     write_results,
 )
-from headwater.evaluation.run import UnsuitableTask, require_fit, run_task
+from headwater.evaluation.run import UnsuitableTask, examples_of, require_fit, run_task
 from headwater.evaluation.tasks import TASKS, VERSION
 from headwater.inference import load
 from headwater.model import load_config
@@ -160,11 +162,13 @@ def evaluate(
         return Results.read(out)
     lm = load(model, precision=config.precision, device=device)
     results: list[Result] = []
-    training = None if overlap is None else training_grams(overlap)
     cache = AnswerCache(
         out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision, progress.note
     )
     asker = Asker(lm, cache, config.window, config.stride)
+    training = None
+    if overlap is not None:
+        training = training_grams(overlap, _example_texts(chosen, paths, asker.encoder, limit))
     with stage.write() as work, cache:
         for task in chosen:
             if task.protocol not in paths:
@@ -203,6 +207,20 @@ def evaluate(
     if not failed:
         cache.remove()
     return summary
+
+
+def _example_texts(
+    tasks: Sequence[Task],
+    paths: Mapping[str, Mapping[str, Path]],
+    encoder: RequestEncoder,
+    limit: int | None,
+) -> Iterator[str]:
+    """Yield the texts of all examples; a task that cannot be read is named later, when it is run."""
+    for task in tasks:
+        if task.protocol in paths:
+            with suppress(Exception):
+                for example in task.limited(examples_of(task, paths[task.protocol], encoder), limit):
+                    yield example.text
 
 
 def _has_tokenizer_of(model: Path, folder: Path) -> bool:

@@ -3,10 +3,9 @@
 Words are runs of letters and digits in lower case and in Unicode's composed form; n-grams do not cross documents.
 In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) every character is a word.
 
-The paper keeps the training text's 8-grams in a Bloom filter. `measure_overlap` keeps those of the test texts
-(`GramIndex`) and streams the training text past them once, so that memory grows with the tests, and no 8-gram is
-found by chance. `TrainingGrams` is the paper's filter, for tests that are known only later; it has the paper's
-bound on false positives, 1e-8.
+The paper keeps the training text's 8-grams in a Bloom filter, which has false positives. Here those of the test
+texts are kept (`GramIndex`), and the training text streams past them once: memory grows with the tests, and no
+8-gram is found by chance.
 
 The paper reports "the percentage of 8-grams from that dataset that are also found in the training set". Here every
 occurrence of an 8-gram in the test text counts.
@@ -17,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -26,22 +25,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.corpus.dedup.bloom import BloomFilter, Hashes
 from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.text import read_text_file
 from headwater.errors import DataError, UsageError
 from headwater.reading import compose, cut_text
 from headwater.storage import SILENT, Progress
 
+Hashes = NDArray[np.uint64]
+
 WORDS = 8
-BOUND = 1e-8
 _TOGETHER = 1 << 17  # words hashed at a time
 _PIECE = 1 << 20  # characters of a document split into words at a time; a piece ends with white space
 _SPACE = re.compile(r"\s")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 _ASCII_WORDS = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
-_ASCII_INSIDE = bytes(code != 32 for code in _ASCII_WORDS)  # 1 for characters of a word
 _SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # A faster pattern, for lines without a special character: those of _SPACELESS, marks, and others near them.
 _PLAIN_WORD = re.compile(r"[^\W_]+")
@@ -102,13 +100,6 @@ class Grams:
                     parts, held = [], 0
         yield from self._hashed(parts, held)
 
-    def count(self, texts: Iterable[str]) -> int:
-        """Return the number of n-grams of documents."""
-        return sum(
-            max(0, sum(count_words(piece) for piece in cut_text(text, _PIECE, _SPACE)) - self.words + 1)
-            for text in texts
-        )
-
     def _hashed(self, parts: Sequence[tuple[int, list[Any]]], count: int) -> Iterator[tuple[int, Hashes]]:
         words = chain.from_iterable(listed for _, listed in parts)
         values = np.fromiter(map(self._hashes.__getitem__, words), dtype=np.uint64, count=count)
@@ -124,14 +115,6 @@ class Grams:
         for number, listed in parts:
             yield number, grams[start : max(start, start + len(listed) - self.words + 1)]
             start += len(listed)
-
-
-def count_words(text: str) -> int:
-    """Return the number of words that `split_words` finds."""
-    if not text.isascii():
-        return len(split_words(text))
-    inside = np.frombuffer(text.encode().translate(_ASCII_INSIDE), dtype=np.bool_)
-    return int(np.count_nonzero(inside[1:] > inside[:-1])) + int(inside[:1].sum())
 
 
 def split_words(text: str) -> list[Any]:
@@ -176,28 +159,31 @@ class GramIndex:
 
 
 class TrainingGrams:
-    """The n-grams of a training text in a Bloom filter of the size that they need."""
+    """The n-grams that test texts have in common with a training text; `count` is the number of its n-grams."""
 
-    def __init__(self, read: Callable[[], Iterable[str]], words: int = WORDS) -> None:
-        """`read` returns all documents; it is called twice, to count and to add."""
+    def __init__(self, train: Iterable[str], tests: Iterable[str], words: int = WORDS) -> None:
+        """Both are texts of documents, read once: first those of the tests."""
         self.grams = Grams(words)
-        self.count = self.grams.count(read())
-        self.filter = BloomFilter(self.count, BOUND)
-        for _, hashes in self.grams.of_many(read()):
-            self.filter.add(hashes)
+        self.index = GramIndex(hashes for _, hashes in self.grams.of_many(tests))
+        self._shared = np.zeros(len(self.index.hashes), np.bool_)
+        self.count = 0
+        for _, hashes in self.grams.of_many(train):
+            self._shared[self.index.places(hashes)] = True
+            self.count += len(hashes)
 
     def shares(self, texts: Iterable[str]) -> list[tuple[int, int]]:
-        """Return for each text the number of its n-grams in the training text, and of all its n-grams."""
+        """Return for each test text the number of its n-grams in the training text, and of all its n-grams."""
         shares: list[tuple[int, int]] = []
         for number, hashes in self.grams.of_many(texts):
             while len(shares) <= number:
                 shares.append((0, 0))
             shared, count = shares[number]
-            shares[number] = (shared + int(self.filter.contains(hashes).sum()), count + len(hashes))
+            places = self.index.places(hashes)
+            shares[number] = (shared + int(np.count_nonzero(self._shared[places])), count + len(hashes))
         return shares
 
     def percent(self, texts: Iterable[str]) -> tuple[float, int]:
-        """Return the percentage of the n-grams of all texts that are in the training text, and their number."""
+        """Return the percentage of the n-grams of test texts that are in the training text, and their number."""
         shares = self.shares(texts)
         total = sum(count for _, count in shares)
         return 100 * sum(shared for shared, _ in shares) / max(1, total), total
@@ -221,70 +207,41 @@ def measure_overlap(
         raise UsageError(
             f"{len(own)} own training parts for {len(tests)} test texts", expected="one each, in the same order"
         )
-    grams = Grams(words)
     progress.start("overlap", len(tests) + 1, "texts")
-    sets = [_TestSet(test, grams) for test in tests]
-    index = GramIndex(test.hashes for test in sets)
+    training = training_grams(train, chain.from_iterable(map(texts_of, tests)), words)
     progress.advance(1)
-    present, count = _present(index, train, grams)
     rows = []
-    for number, test in enumerate(sets):
-        row = {"name": test.name, "documents": test.documents, "grams": len(test.hashes), "own": None}
-        row["train"] = test.percent(index, present)
+    for number, test in enumerate(tests):
+        shares = training.shares(texts_of(test))
+        grams = sum(count for _, count in shares)
+        if not grams:
+            raise _too_short(test, words, "a text to compare")
+        percent, own_percent = 100 * sum(shared for shared, _ in shares) / grams, None
         if own:
-            alone = GramIndex([test.hashes])
-            row["own"] = test.percent(alone, _present(alone, own[number], grams)[0])
-        rows.append(row)
+            own_percent = training_grams(own[number], texts_of(test), words).percent(texts_of(test))[0]
+        described = {"name": test.name, "documents": len(shares), "grams": grams}
+        rows.append({**described, "train": percent, "own": own_percent})
         progress.advance(number + 2)
-    progress.finish(f"{count:,} training n-grams")
+    progress.finish(f"{training.count:,} training n-grams")
     return {
         "words": words,
         "train": str(train),
-        "train_grams": count,
-        "index_bytes": index.memory,
+        "train_grams": training.count,
+        "index_bytes": training.index.memory,
         "rows": rows,
     }
 
 
-class _TestSet:
-    """The n-grams of a test text, in order; raises DataError if it has none."""
-
-    def __init__(self, path: Path, grams: Grams) -> None:
-        self.name, self.documents = path.name, 0
-        parts = [np.empty(0, np.uint64)]
-        for number, hashes in grams.of_many(texts_of(path)):
-            self.documents = number + 1
-            parts.append(hashes)
-        self.hashes = np.concatenate(parts)
-        if not len(self.hashes):
-            raise _too_short(path, grams.words, "a text to compare")
-
-    def percent(self, index: GramIndex, present: NDArray[np.bool_]) -> float:
-        """Return the percentage of the n-grams that are `present`, each as often as it comes."""
-        return float(100 * np.count_nonzero(present[index.places(self.hashes)]) / len(self.hashes))
-
-
-def _present(index: GramIndex, train: Path, grams: Grams) -> tuple[NDArray[np.bool_], int]:
-    """Return which n-grams of the index a training text has, and the number of its n-grams."""
-    present, count = np.zeros(len(index.hashes), np.bool_), 0
-    for _, hashes in grams.of_many(texts_of(train)):
-        present[index.places(hashes)] = True
-        count += len(hashes)
-    if not count:
-        raise _too_short(train, grams.words, "a text to compare with")
-    return present, count
+def training_grams(train: Path, tests: Iterable[str], words: int = WORDS) -> TrainingGrams:
+    """Return what test texts share with a corpus folder or a file; raise DataError if that has no n-gram."""
+    training = TrainingGrams(texts_of(train), tests, words)
+    if not training.count:
+        raise _too_short(train, words, "a text to compare with")
+    return training
 
 
 def _too_short(path: Path, words: int, expected: str) -> DataError:
     return DataError(f"{path} has fewer than {words} words in every document", expected=expected)
-
-
-def training_grams(train: Path, words: int = WORDS) -> TrainingGrams:
-    """Return the n-grams of a corpus folder or a file; raise DataError if it has none."""
-    training = TrainingGrams(lambda: texts_of(train), words)
-    if not training.count:
-        raise _too_short(train, words, "a text to compare with")
-    return training
 
 
 def texts_of(path: Path) -> Iterator[str]:

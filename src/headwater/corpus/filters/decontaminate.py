@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from headwater.corpus.dedup.bloom import Hashes
-from headwater.corpus.dedup.overlap import GramIndex, Grams, texts_of
+from headwater.corpus.dedup.overlap import GramIndex, Grams, Hashes, texts_of
 from headwater.corpus.filters.steps import Step
 from headwater.corpus.folder import Document
 from headwater.errors import DataError

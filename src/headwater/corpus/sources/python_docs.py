@@ -29,11 +29,12 @@ import os
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.corpus.dedup.bloom import BloomFilter
+import numpy as np
+
 from headwater.corpus.dedup.exact import text_fingerprint
 from headwater.corpus.dedup.overlap import Grams
 from headwater.corpus.folder import Document, make_id
@@ -42,11 +43,10 @@ SOURCE = "python-docs"
 STANDARD_LIBRARY = "python"
 TOPICS_MODULE = "pydoc_data.topics"
 MINIMUM_CHARACTERS = 64
-# A longer signature loses its annotations, then its defaults, then its last parameters.
-SIGNATURE_CHARACTERS = 160
+SIGNATURE_CHARACTERS = 160  # a longer one is cut
 RUN_WORDS = 13  # as in GPT-3's decontamination (Brown et al. 2020, appendix C)
 REPEATED_SHARE = 0.2
-_RUNS, _BOUND = 1 << 23, 1e-4  # of the Bloom filter: runs that it is made for, and its false positives
+_TABLE_BYTES = 1 << 26  # eight runs each: of 30 MB of documentation, 0.7 % seem to be known by chance
 _SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "externals", "extern"}
 _OWN_PACKAGE = "headwater"
 
@@ -70,15 +70,17 @@ class _Kept:
     def __init__(self) -> None:
         self._fingerprints: set[bytes] = set()
         self._grams = Grams(RUN_WORDS)
-        self._runs = BloomFilter(_RUNS, _BOUND)
+        self._known = np.zeros(_TABLE_BYTES, np.uint8)  # one bit for each run of words, chosen by its hash
 
     def add(self, text: str) -> bool:
         """Add a text and return True, or return False if it repeats earlier ones."""
         fingerprint, runs = text_fingerprint(text), self._grams.of(text)
-        if fingerprint in self._fingerprints or self._runs.contains(runs).sum() > REPEATED_SHARE * len(runs):
+        places, bits = runs % np.uint64(_TABLE_BYTES), np.uint8(1) << (runs >> np.uint64(61)).astype(np.uint8)
+        repeated = np.count_nonzero(self._known[places] & bits)
+        if fingerprint in self._fingerprints or repeated > REPEATED_SHARE * len(runs):
             return False
         self._fingerprints.add(fingerprint)
-        self._runs.add(runs)
+        np.bitwise_or.at(self._known, places, bits)
         return True
 
 
@@ -176,25 +178,15 @@ def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
 
 
 def signature_of(function: Function, qualified_name: str, *, bound: bool = False) -> str:
-    """Return `name(x, ord=None)`, at most about SIGNATURE_CHARACTERS long; `bound` drops the first parameter."""
-    arguments = function.args
-    if bound:
-        arguments = _without_first(arguments)
+    """Return `name(x, ord=None)`, cut at SIGNATURE_CHARACTERS; `bound` drops the first parameter."""
+    arguments = _without_first(function.args) if bound else function.args
     returns = f" -> {_unparse(function.returns)}" if function.returns is not None else ""
-    whole = f"{qualified_name}({_unparse(arguments)}){returns}"
-    if len(whole) <= SIGNATURE_CHARACTERS:
-        return whole
-    plain = deepcopy(arguments)
-    for node in ast.walk(plain):
-        if isinstance(node, ast.arg):
-            node.annotation = None
-    if len(_unparse(plain)) > SIGNATURE_CHARACTERS:
-        plain.defaults, plain.kw_defaults = [], [None for _ in plain.kwonlyargs]
-    shown = _unparse(plain)
-    if len(shown) > SIGNATURE_CHARACTERS:
-        first = shown[: SIGNATURE_CHARACTERS + len(", ")].rpartition(", ")[0]
-        shown = f"{first}, ..."
-    return f"{qualified_name}({shown})"
+    return _cut(f"{qualified_name}({_unparse(arguments)}){returns}")
+
+
+def _cut(signature: str) -> str:
+    is_long = len(signature) > SIGNATURE_CHARACTERS
+    return f"{signature[:SIGNATURE_CHARACTERS]}..." if is_long else signature
 
 
 def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
@@ -263,7 +255,7 @@ def _signature(node: ast.ClassDef | Function, name: str, *, in_class: bool) -> s
             if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
                 return signature_of(statement, name, bound=True).removesuffix(" -> None")
         bases = ", ".join(_unparse(base) for base in node.bases)
-        return f"class {name}({bases})"[:SIGNATURE_CHARACTERS] if bases else f"class {name}"
+        return _cut(f"class {name}({bases})") if bases else f"class {name}"
     decorators = {_unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
     if decorators & {"property", "cached_property"}:
         return name
