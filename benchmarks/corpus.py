@@ -92,12 +92,10 @@ def main() -> None:
 
 def marked(options: argparse.Namespace, folder: Path) -> None:
     """Measure token F1, precision and recall of the main text, as means over pages."""
-    from headwater.corpus import Page, extract_page
-
     for place in options.marked:
         rows = list(read_marked(place))
-        for name in ("resiliparse", "trafilatura"):
-            scores = [(k, token_f1(extract_page(Page("", html), name), text)) for k, html, text in rows]
+        for name, text_of in extractors().items():
+            scores = [(k, token_f1(text_of(html), text)) for k, html, text in rows]
             for which, chosen in (
                 ("articles", [s for k, s in scores if k == "article"]),
                 ("all", [s for _, s in scores]),
@@ -125,10 +123,10 @@ def checkouts(options: argparse.Namespace, folder: Path) -> None:
     def normal(text: str) -> str:
         return " ".join(text.replace("\xad", "").split())
 
-    for name in ("resiliparse", "trafilatura"):
+    for name, text_of in extractors().items():
         counts: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         for url, html, wanted, unwanted in read_chunks(options.trafilatura) if options.trafilatura else ():
-            text = normal(extract_page(Page("", html), name))
+            text = normal(text_of(html))
             right = sum(normal(chunk) in text for chunk in wanted)
             count = (right, sum(normal(chunk) in text for chunk in unwanted), len(wanted) - right)
             for which in (half_of(url), "all"):
@@ -149,10 +147,22 @@ def checkouts(options: argparse.Namespace, folder: Path) -> None:
         for key, html, expected in read_readability(options.readability) if options.readability else ():
             gold = extract_page(Page("", expected.encode(), kind="book", charset="utf-8"))  # all of its text
             for which in (half_of(key), "all"):
-                words[which].append(token_f1(extract_page(Page("", html), name), gold)[0])
+                words[which].append(token_f1(text_of(html), gold)[0])
         for which, scores in sorted(words.items()):
             mean = round(statistics.mean(scores), 4)
             say(case="checkouts", set="readability", pages=which, count=len(scores), extractor=name, f1=mean)
+
+
+def extractors() -> dict[str, Callable[[bytes], str]]:
+    """Return the extractors of main text that are compared: ours, and trafilatura."""
+    import trafilatura
+
+    from headwater.corpus import Page, extract_page
+
+    return {
+        "headwater": lambda html: extract_page(Page("", html)),
+        "trafilatura": lambda html: trafilatura.extract(html, include_comments=False) or "",
+    }
 
 
 def token_f1(found: str, wanted: str) -> tuple[float, float, float]:

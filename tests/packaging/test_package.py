@@ -28,9 +28,6 @@ PACKAGE = ROOT / "src" / "headwater"
 # Modules of the standard library that Windows does not have.
 POSIX = {"fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
 
-# Used where the user asks for it by name, and then said how to install it.
-BY_NAME = {"trafilatura"}
-
 
 def settings() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -68,7 +65,7 @@ def test_every_import_is_of_a_declared_package() -> None:
     wrong = set()
     for path, tree in trees():
         for name in imports(ast.walk(tree)):
-            if name in sys.stdlib_module_names | BY_NAME | {"headwater", "headwater_papers"}:
+            if name in sys.stdlib_module_names | {"headwater", "headwater_papers"}:
                 continue
             given_by = {canonicalize_name(owner) for owner in owners.get(name, [name])}
             if not given_by & declared:

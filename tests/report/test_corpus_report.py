@@ -34,7 +34,7 @@ def test_a_corpus_is_shown_with_what_was_removed(tmp_path: Path) -> None:
         ("duplicates: exact", 1),
         ("duplicates: near", 1),
     ]
-    assert shown.domains == [("nytimes", 9)]
+    assert [(host.name, host.documents) for host in shown.hosts] == [("nytimes.com", 9)]
     assert sum(size.documents for size in shown.lengths) == 9
     report([corpus], tmp_path / "report.html", measure=statistics)
     page = (tmp_path / "report.html").read_text()

@@ -235,12 +235,6 @@ def _stats_text(corpus: str, figures: dict[str, Any]) -> str:
     growth = ", ".join(f"{distinct:,} in the first {words:,}" for words, distinct in figures["vocabulary"][-4:])
     lines.append(f"  distinct words: {growth}")
     lines.append(f"  the string <UNK>: {figures['unknown']:,} times")
-    if "webtext" in figures:
-        webtext = figures["webtext"]
-        lines.append(
-            f"  of WebText's 1,000 most common domains: {webtext['shared']} are in it (rank correlation "
-            f"{webtext['rank_correlation']}); missing first: {', '.join(webtext['missing'])}"
-        )
     for name, summary in figures["counts"].items():
         if summary["distinct"] is None:
             lines.append(f"  {name}: more distinct values than are counted")

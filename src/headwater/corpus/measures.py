@@ -9,17 +9,14 @@ from typing import Any
 import numpy
 
 from headwater.corpus.folder import COLUMNS, shard_paths
-from headwater.corpus.web.urls import domain_name
-from headwater.errors import ResourceError
+from headwater.corpus.web.urls import host_of
 from headwater.reading import ParquetTable
-from headwater.storage import find_resource
 
 PERCENTILES = (1, 10, 50, 90, 99)
 TOP = 10
 UNKNOWN = "<UNK>"  # GPT-2, section 3.1: this string occurs 26 times in WebText's 40 billion bytes
 # A column with more distinct values identifies documents instead of grouping them.
-_DISTINCT = 100_000
-_DISTINCT_DOMAINS = 2_000_000  # that are counted
+_DISTINCT = 1_000_000
 _DISTINCT_WORDS = 5_000_000  # where the growth curve ends
 
 
@@ -29,16 +26,13 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
     `corpus` is a folder or a URL. Keys: documents, bytes (UTF-8, of text), characters, characters_per_document
     (minimum, percentiles as "p50", maximum, mean), lengths ([[least characters, documents], …], each bound twice
     the one before), vocabulary ([[words read, distinct words], …], words by white space in lower case, at each
-    doubling and at the end), unknown (how often the string <UNK> occurs), counts (column or "domain" ->
-    {"distinct": int, or None for too many to count, "top": [[value, documents], …]}; empty values are not counted)
-    and, for documents with addresses, webtext: how the domains compare with the list that OpenAI published
-    (`compare_domains`).
+    doubling and at the end), unknown (how often the string <UNK> occurs), counts (column or "host" ->
+    {"distinct": int, None for too many to count, "top": [[value, documents], …]}; empty values are not counted).
     """
     import pyarrow.compute
 
     total_bytes = unknown = 0
     lengths: list[Any] = []
-    domains: Counter[str] = Counter()
     vocabulary = _Vocabulary()
     counters: dict[str, Counter[str] | None] = {}
     for path in shard_paths(corpus):
@@ -50,16 +44,13 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
                 lengths.append(pyarrow.compute.utf8_length(text).to_numpy())
                 for name in names:
                     _count(counters, name, batch.column(name))
-                for name in filter(None, map(domain_name, batch.column("url").to_pylist())):
-                    if len(domains) < _DISTINCT_DOMAINS or name in domains:  # the common ones come early
-                        domains[name] += 1
+                hosts = [host_of(url).removeprefix("www.") for url in batch.column("url").to_pylist()]
+                _count(counters, "host", pyarrow.array(hosts, pyarrow.string()))
                 for document in text.to_pylist():
                     vocabulary.add(document)
                     unknown += document.count(UNKNOWN)
     every = numpy.concatenate(lengths) if lengths else numpy.zeros(0, dtype=numpy.int32)
-    if domains:
-        counters["domain"] = domains if len(domains) < _DISTINCT_DOMAINS else None
-    measured = {
+    return {
         "documents": len(every),
         "bytes": total_bytes,
         "characters": int(every.sum()),
@@ -69,30 +60,6 @@ def statistics(corpus: str | Path) -> dict[str, Any]:
         "unknown": unknown,
         "counts": {name: _summary(counter) for name, counter in counters.items() if counter != {}},
     }
-    comparison = compare_domains(domains) if domains else None
-    return {**measured, "webtext": comparison} if comparison else measured
-
-
-def compare_domains(domains: Counter[str]) -> dict[str, Any] | None:
-    """Compare the domains of a corpus with WebText's thousand most common (OpenAI's domains.txt); None without it.
-
-    Keys: shared (domains of the list that the corpus has), rank_correlation (Spearman's, over these; None for
-    fewer than three), missing (the first of the list that the corpus lacks), published ([[domain, documents in
-    WebText, documents here], …], the first of the list).
-    """
-    try:
-        lines = find_resource("webtext/domains.txt").read_text(encoding="utf-8").splitlines()
-    except ResourceError:
-        return None
-    rows = (line.split() for line in lines)
-    published = {row[1]: int(row[0]) for row in rows if len(row) == 2}  # one line has a count and no name
-    shared = [name for name in published if name in domains]
-    correlation = None
-    if len(shared) > 2:
-        correlation = _spearman([published[name] for name in shared], [domains[name] for name in shared])
-    missing = [name for name in published if name not in domains][:TOP]
-    first = [[name, count, domains[name]] for name, count in list(published.items())[:TOP]]
-    return {"shared": len(shared), "rank_correlation": correlation, "missing": missing, "published": first}
 
 
 class _Vocabulary:
@@ -117,15 +84,6 @@ class _Vocabulary:
     def growth(self) -> list[list[int]]:
         end = [self._words, len(self._seen)]
         return self._growth if not self._words or self._growth[-1:] == [end] else [*self._growth, end]
-
-
-def _spearman(one: list[int], other: list[int]) -> float | None:
-    """Return Spearman's rank correlation; None if one side is constant."""
-    from scipy.stats import spearmanr
-
-    if len(set(one)) == 1 or len(set(other)) == 1:
-        return None
-    return round(float(spearmanr(one, other).statistic), 4)
 
 
 def _count(counters: dict[str, Counter[str] | None], name: str, column: Any) -> None:

@@ -46,8 +46,7 @@ class Corpus:
     clusters: Mapping[str, int] | None = None
     languages: Sequence[CorpusBar] = ()
     lengths: Sequence[CorpusBar] = ()
-    domains: Sequence[tuple[str, int]] = ()
-    webtext: Mapping[str, Any] | None = None
+    hosts: Sequence[CorpusBar] = ()
     vocabulary: str = ""
     notes: Sequence[str] = ()
 
@@ -71,8 +70,7 @@ def read_corpus(path: Path, measured: dict[str, Any]) -> Corpus:
         clusters=funnel.get("clusters"),
         languages=[CorpusBar(name, count) for name, count in counts.get("language", {}).get("top", [])],
         lengths=[CorpusBar(f"from {least:,}", count) for least, count in measured["lengths"]],
-        domains=[(name, count) for name, count in counts.get("domain", {}).get("top", [])],
-        webtext=measured.get("webtext"),
+        hosts=[CorpusBar(name, count) for name, count in counts.get("host", {}).get("top", [])],
         vocabulary=line_chart([Series("distinct words", words)], "words read", "distinct words")
         if len(words) > 1
         else "",

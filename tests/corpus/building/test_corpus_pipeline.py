@@ -216,7 +216,7 @@ def test_an_unreadable_folder_gives_the_repair(tmp_path: Path) -> None:
     [
         ("a.txt", b" \n \n", "Name a file or folder with text"),
         ("a.jsonl", b'{"text": "caf\xe9"}', "Name its encoding: headwater corpus build --encoding NAME"),
-        ("a.html", b"<p> </p>", "Try headwater corpus build --set extractor=trafilatura"),
+        ("a.html", b"<p> </p>", "Repair that file, or name others"),
     ],
 )
 def test_a_repair_is_one_that_can_help(tmp_path: Path, name: str, content: bytes, repair: str) -> None:

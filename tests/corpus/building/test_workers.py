@@ -338,7 +338,6 @@ def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
         ("minimum_score", 2),
         ("minimum_characters", -1),
         ("evaluation_words", 0),
-        ("extractor", "dragnet"),
         ("clean_without", ["shrt"]),
     ],
 )

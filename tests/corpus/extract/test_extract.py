@@ -16,7 +16,6 @@ pytest.importorskip("resiliparse")
 pytest.importorskip("fastwarc")
 
 from headwater.corpus import (
-    BuildConfig,
     Page,
     build_corpus,
     extract_page,
@@ -31,7 +30,7 @@ from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
 from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.pages import PAGE_BYTES, holds_pages
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6
 HTML = f"""<html><head><title>River</title><script>var x = 1;</script></head><body>
@@ -268,11 +267,6 @@ def test_an_exception_in_an_extractor_is_a_reason() -> None:
         assert (text, reason) == ("x", "")
         pages = [Page("empty", b""), Page("nul", b"\x00" * 100), Page("noise", bytes(range(256)) * 50)]
         assert len(list(extractor.texts(("", page) for page in pages))) == 3
-
-
-def test_an_unknown_extractor_is_named() -> None:
-    with pytest.raises(UsageError, match="dragnet"):
-        BuildConfig.build({"extractor": "dragnet"})
 
 
 def write_book(path: Path, encrypted: str = "") -> None:

@@ -18,7 +18,7 @@ from headwater.cli.main import main
 from headwater.corpus import LinksConfig, gather_links
 from headwater.corpus.web import links as links_module
 from headwater.corpus.web.links import LinkRules, read_links
-from headwater.corpus.web.urls import canonical_url, domain_name, page_key
+from headwater.corpus.web.urls import canonical_url, page_key
 from headwater.errors import DataError, UsageError
 from headwater.storage import open_folder
 
@@ -113,11 +113,8 @@ def test_canonical_is_final_and_never_fails(noise: str, rest: str) -> None:
         assert canonical_url(once) == once
 
 
-def test_the_same_page_and_its_domain() -> None:
+def test_the_same_page() -> None:
     assert page_key("https://www.example.com/a/") == page_key("http://example.com/a")
-    assert domain_name("http://www.nytimes.com/x") == "nytimes"
-    assert domain_name("http://news.bbc.co.uk/x") == "bbc"
-    assert domain_name("http://someone.blogspot.com/") == "blogspot"
 
 
 def write_dump(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -143,7 +143,7 @@ class DocumentReader:
     ) -> Iterator[Document]:
         """Stream the documents of files of pages, or of text in any encoding."""
         if self._extractor is None:
-            self._extractor = Extractor(self._config.extractor)
+            self._extractor = Extractor()
         for name, page, extracted in self._extractor.texts(_pages(files, task, account)):
             if extracted.encoding:
                 account.encodings[extracted.encoding] += 1

@@ -33,7 +33,6 @@ from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
 from headwater.corpus.filters.steps import Funnel, Removal
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.sources import python_docs
-from headwater.corpus.sources.pages import HTML_SUFFIXES
 from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.corpus.tally import Tally
 from headwater.corpus.workers import WorkerPool
@@ -159,8 +158,6 @@ def _described(source: BuildSource) -> dict[str, Any]:
 def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
     """Return what a user can do if this page, file or note is why a source has no text."""
     name = unusable.get("source", "").lower()
-    if unusable["page"] and name.endswith(HTML_SUFFIXES) and config.extractor != "trafilatura":
-        return "Try headwater corpus build --set extractor=trafilatura"
     if "UTF-8" in unusable["reason"]:
         detect = ", or detect it: --set any_encoding=true"
         possible = unpacked_suffix(Path(name)) in TEXT_SUFFIXES and not config.any_encoding

@@ -30,6 +30,7 @@ from headwater.storage import SILENT, Destination, Input, Progress, Stage, folde
 
 BuildEngine = Literal["local", "ray"]
 
+_FORMER = {"extractor": "resiliparse"}  # of an earlier option: a corpus that has it is still the same
 NAMED = 8  # skipped files in a note; the funnel lists more
 
 
@@ -152,7 +153,7 @@ def _stage(
     stage = Stage(
         destination.folder,
         kind="corpus",
-        config=config.to_dict() | names,
+        config=config.to_dict() | names | _FORMER,
         inputs=inputs | sets,
         moves=bool(destination.url),
         defaults=BuildConfig.defaults(),

@@ -19,7 +19,6 @@ from pydantic import Field, field_validator
 
 from headwater.config import Config, Layer, read_toml
 from headwater.corpus.dedup.near import SIMILARITY
-from headwater.corpus.extract.page_text import ExtractorName
 from headwater.corpus.filters.clean import Clean
 from headwater.corpus.filters.decontaminate import Decontaminate
 from headwater.corpus.filters.gutenberg import Gutenberg
@@ -48,8 +47,6 @@ class BuildConfig(Config):
     """The rules to start from."""
     text_field: str = Field(default="text", min_length=1)
     """Field or column of JSON, CSV and Parquet that has the text."""
-    extractor: ExtractorName = "resiliparse"
-    """Which package extracts the main text of a web page."""
     compose: bool = True
     """Bring the text into Unicode's composed form, NFC: Hangul as syllables, é as one character."""
     encoding: str = ""

@@ -1,7 +1,7 @@
 """Make text of a raw page.
 
-Resiliparse and `main_text`, or trafilatura on request, extract the main content of HTML (GPT-2, section 2.1, used
-Dragnet and Newspaper, which are no longer maintained). `charset` decodes the bytes, `wiki_text` reads wiki markup.
+Resiliparse and `main_text` extract the main content of HTML (GPT-2, section 2.1, used Dragnet and Newspaper, which
+are no longer maintained). `charset` decodes the bytes, `wiki_text` reads wiki markup.
 
 Extractors are C code, and the web is hostile input: a page of 100,000 nested tags keeps one busy for minutes,
 another page crashes it. `Extractor` therefore uses a process of its own, which is ended when a page takes more
@@ -18,15 +18,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from headwater.corpus.extract.charset import Decoded, UndecidedError, decode_page
+from headwater.corpus.extract.main_text import main_text
 from headwater.corpus.extract.wiki_text import FILES, wiki_text
 from headwater.corpus.sources.pages import CHAPTER, Page
 from headwater.corpus.workers import WorkerDied, WorkerProcess
 from headwater.errors import ResourceError, require_extra
-
-ExtractorName = Literal["resiliparse", "trafilatura"]
 
 SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
 SHARE_BYTES = 8 * 1024**2
@@ -50,15 +49,15 @@ class Extracted(NamedTuple):
     left_out: Mapping[str, int] = {}
 
 
-def extract_page(page: Page, name: str = "resiliparse") -> str:
+def extract_page(page: Page) -> str:
     """Return the text of a page, extracted in this process; empty if it has none.
 
     Raises DataError if the encoding of the page cannot be decided.
     """
-    return extract(page, name).text
+    return extract(page).text
 
 
-def extract(page: Page, name: str) -> Extracted:
+def extract(page: Page) -> Extracted:
     """Return the text of a page; raises UndecidedError."""
     if page.kind == "book":
         chapters = (decode_page(chapter, page.charset).text for chapter in page.data.split(CHAPTER))
@@ -66,7 +65,7 @@ def extract(page: Page, name: str) -> Extracted:
     decoded = decode_page(page.data, page.charset, is_html=page.kind == "html")
     encoding = _encoding_of(decoded)
     if page.kind == "html":
-        return Extracted(tidy(load_extractor(name)(decoded.text)), encoding=encoding)
+        return Extracted(tidy(main_text(decoded.text)), encoding=encoding)
     if page.kind == "wikitext":
         text, left_out = wiki_text(decoded.text, page.namespaces or FILES)
         return Extracted(tidy(text), encoding=encoding, left_out=left_out)
@@ -88,20 +87,6 @@ def tidy(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-def load_extractor(name: str) -> Any:
-    """Return the function from HTML to main text."""
-    if name == "trafilatura":
-        with require_extra("corpus", "extractor = trafilatura", " trafilatura"):
-            import trafilatura
-
-        return lambda page: trafilatura.extract(page, include_comments=False) or ""
-    with require_extra("corpus", "extracting the text of pages"):
-        import resiliparse.extract.html2text  # noqa: F401
-    from headwater.corpus.extract.main_text import main_text
-
-    return main_text
-
-
 def _whole_text(chapter: str) -> str:
     from resiliparse.extract.html2text import extract_plain_text
 
@@ -112,9 +97,10 @@ def _whole_text(chapter: str) -> str:
 class Extractor:
     """Extracts the texts of pages in another process, started with the first; `close` ends it."""
 
-    def __init__(self, name: ExtractorName = "resiliparse", seconds: float = SECONDS) -> None:
-        load_extractor(name)
-        self.name, self.seconds = name, seconds
+    def __init__(self, seconds: float = SECONDS) -> None:
+        with require_extra("corpus", "extracting the text of pages"):
+            import resiliparse.extract.html2text  # noqa: F401
+        self.seconds = seconds
         self._worker: WorkerProcess | None = None
         self._thread = ThreadPoolExecutor(1)  # asks the worker while the caller reads pages and uses texts
 
@@ -142,7 +128,7 @@ class Extractor:
         """Return the text of a page; start the worker if needed, and stop one that failed."""
         if self._worker is None:
             try:
-                self._worker = WorkerProcess("headwater.corpus.extract.page_text:_page_handler", self.name)
+                self._worker = WorkerProcess("headwater.corpus.extract.page_text:_page_handler")
             except WorkerDied:
                 raise ResourceError(
                     "the extracting process ended before its first page",
@@ -166,16 +152,16 @@ class Extractor:
 _TIMER: int = getattr(signal, "SIGPROF", 0)
 
 
-def _page_handler(name: str) -> Callable[[tuple[Page, float]], Extracted]:
+def _page_handler() -> Callable[[tuple[Page, float]], Extracted]:
     """Return what the extracting process does with a page and its processor time."""
     _limit_memory()
-    extract(Page(name="", data=b"<p>load all that is needed</p>"), name)
+    extract(Page(name="", data=b"<p>load all that is needed</p>"))
 
     def handle(request: tuple[Page, float]) -> Extracted:
         page, seconds = request
         _set_timer(seconds)
         try:
-            extracted = extract(page, name)
+            extracted = extract(page)
             return extracted._replace(text=extracted.text.encode("utf-8", "replace").decode())
         except UndecidedError as error:
             return Extracted(reason=error.seen)

@@ -71,20 +71,6 @@ def host_of(url: str) -> str:
     return url.split("/", 3)[2] if url.count("/") >= 2 else ""
 
 
-def domain_name(url: str) -> str:
-    """Return the name of a host in OpenAI's list: `nytimes` for www.nytimes.com, `bbc` for news.bbc.co.uk.
-
-    It is the last label before the top-level domain, or before a common second-level one (`co.uk`).
-    """
-    labels = host_of(url).partition(":")[0].split(".")
-    if len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _SECOND_LEVEL:
-        return labels[-3]
-    return labels[-2] if len(labels) > 1 else labels[0]
-
-
-_SECOND_LEVEL = {"co", "com", "org", "net", "ac", "gov", "edu", "or", "go", "ne", "re", "gob"}
-
-
 def _without_dots(path: str) -> str:
     """Resolve `.` and `..` in a path (RFC 3986, section 5.2.4), also in their escaped forms."""
     kept: list[str] = []
