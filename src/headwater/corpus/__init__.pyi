@@ -6,11 +6,10 @@ from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams
 from .division import Part, check_fraction, split
 from .extract.page_text import extract_page
-from .filters.steps import Step
-from .folder import Document, measure, read_documents, write_documents
+from .folder import Document, measure, rank, read_documents, write_documents
 from .measures import statistics
-from .ordering import rank
 from .sources.pages import Page, read_pages
+from .steps import Step
 from .web.fetch import fetch_links
 from .web.fetch_config import FetchConfig
 from .web.links import LinksConfig, gather_links

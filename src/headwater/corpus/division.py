@@ -10,13 +10,12 @@ GPT-2's paper does not say how WebText was split (section 2.1 only mentions a te
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from headwater.corpus.folder import CorpusSize, Document, measure, read_documents
+from headwater.corpus.folder import CorpusSize, Document, measure, rank, read_documents
 from headwater.errors import UsageError
 
 Part = Literal["train", "validation"]
@@ -53,12 +52,7 @@ def split_document(document: Document, fraction: float, size: CorpusSize) -> lis
             ("validation", document.text[cut:]),
         ]
         return [(part, replace(document, text=text)) for part, text in halves if text]
-    return [("validation" if _position(document.id) < fraction else "train", document)]
-
-
-def _position(identity: str) -> float:
-    """Map an id uniformly to [0, 1)."""
-    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") / 2**64
+    return [("validation" if rank(document.id) / 2**64 < fraction else "train", document)]
 
 
 def _place_of_cut(text: str, fraction: float) -> int:

@@ -53,7 +53,16 @@ class CorpusSize:
 
 def make_id(*parts: str) -> str:
     """Return a document's id: 32 hexadecimal digits of a hash of the parts that identify it."""
-    return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return _digest(parts).hex()[:32]
+
+
+def rank(*parts: str | int) -> int:
+    """Return a uniform 64-bit hash of parts: a pseudo-random order that depends only on them."""
+    return int.from_bytes(_digest(map(str, parts))[:8], "big")
+
+
+def _digest(parts: Iterable[str]) -> bytes:
+    return hashlib.sha256("\x00".join(parts).encode("utf-8", "surrogatepass")).digest()
 
 
 def write_documents(documents: Iterable[Document], folder: Path, labels: Sequence[str] = ()) -> int:

@@ -15,11 +15,11 @@ import pytest
 from headwater.cli.main import main
 from headwater.corpus import Document, build_corpus, load_recipe, read_documents, read_funnel, write_documents
 from headwater.corpus import workers as engine
-from headwater.corpus.arrays import ArrayFile, partitions
 from headwater.corpus.building import plan as planning
 from headwater.corpus.building.parts import TaskRunner
 from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.building.recipes import BuildConfig
+from headwater.corpus.dedup.keys import ArrayFile, partitions
 from headwater.corpus.filters.decontaminate import Decontaminate
 from headwater.errors import DataError, ResourceError
 from headwater.storage import Stage, open_folder
@@ -131,7 +131,7 @@ def test_a_plan_is_read_by_task_and_each_line_is_checked(tmp_path: Path, monkeyp
 
 
 def test_more_documents_than_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.corpus.arrays.MOST_ROWS", 3)
+    monkeypatch.setattr("headwater.corpus.dedup.keys.MOST_ROWS", 3)
     with ArrayFile(tmp_path / "keys.npy", 1, "<u8") as keys:
         for number in range(4):
             keys.append(np.uint64(number).tobytes())

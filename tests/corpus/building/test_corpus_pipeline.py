@@ -27,6 +27,7 @@ from headwater.corpus import (
 from headwater.corpus.building import documents, pipeline, plan
 from headwater.corpus.building.pipeline import PACKAGES
 from headwater.corpus.sources.text import read_text_file
+from headwater.corpus.steps import Funnel
 from headwater.errors import DataError, FolderError
 from headwater.storage import Progress, Stage, read_manifest
 
@@ -300,10 +301,10 @@ def test_a_file_that_is_removed_before_it_is_read_is_named(tmp_path: Path) -> No
         (tmp_path / f"{name}.txt").write_text(f"The river {name}.")
     [task] = plan.open_source(0, tmp_path).tasks
     (tmp_path / "a.txt").unlink()
-    account = documents.Account()
+    funnel = Funnel()
     reader = documents.DocumentReader(load_recipe("plain"))
-    assert [d.text for d in reader.read(task, account)] == ["The river b."]
-    assert "a.txt was removed while the corpus was built" in account.notes[0]
+    assert [d.text for d in reader.read(task, funnel)] == ["The river b."]
+    assert "a.txt was removed while the corpus was built" in funnel.notes[0]
 
 
 def test_linked_folders_and_broken_links_are_named(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ import pytest
 
 from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, read_documents, read_funnel
 from headwater.corpus import workers as engine
-from headwater.corpus.arrays import ArrayFile
 from headwater.corpus.building import plan as sources
 from headwater.corpus.building.parts import TaskRunner, run_tasks, start_workers
 from headwater.corpus.building.plan import BuildPlan, open_source
+from headwater.corpus.dedup.keys import ArrayFile
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage import open_folder
 

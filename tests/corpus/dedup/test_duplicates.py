@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus.dedup.exact import normalise, text_fingerprint
+from headwater.corpus.dedup.keys import normalise, text_fingerprint
 
 
 @settings(deadline=None)

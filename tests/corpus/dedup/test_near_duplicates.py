@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus import arrays
-from headwater.corpus.arrays import ArrayFile
-from headwater.corpus.dedup.exact import find_copies
+from headwater.corpus.dedup import keys as arrays
+from headwater.corpus.dedup.keys import ArrayFile, find_copies
 from headwater.corpus.dedup.near import (
     BANDS,
     MinHash,

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from headwater.corpus import Document
 from headwater.corpus.filters import clean
 from headwater.corpus.filters.clean import Clean
-from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.filters.wikipedia import Wikipedia
-from headwater.corpus.tally import EXAMPLES
+from headwater.corpus.steps import EXAMPLES, Funnel, run_steps
 
 PROSE = (
     "The river has its source in the hills to the north, and it runs for many miles before it comes to the town. "

@@ -7,13 +7,11 @@ build of thousands of files does not end with one of them. Only a file that is a
 from __future__ import annotations
 
 import platform
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from headwater.corpus.building.plan import BuildTask
 from headwater.corpus.building.recipes import BuildConfig
@@ -28,41 +26,12 @@ from headwater.corpus.sources.text import (
     other_encoding,
     read_text_file,
 )
-from headwater.corpus.tally import Tally
+from headwater.corpus.steps import Funnel
 from headwater.errors import DataError, ResourceError
 from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, unpacked_suffix
 
 EMPTY = "it is empty"  # why a file was set aside
 TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory several times
-
-
-@dataclass
-class Account:
-    """What reading a task found besides documents.
-
-    aside: pages and files without usable text; notes: for the user; details: figures of the source; encodings:
-    pages of each; left_out: rows, records and markup that no document has; composed: documents that had another
-    Unicode form; replaced: documents with U+FFFD.
-    """
-
-    aside: list[dict[str, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
-    encodings: Counter[str] = field(default_factory=Counter)
-    left_out: Tally = field(default_factory=Tally)
-    composed: int = 0
-    replaced: int = 0
-
-    def set_aside(self, name: str, error: DataError, documents: int = 0) -> None:
-        """Record that a file could not be read, or not after so many documents."""
-        reason = error.seen if not documents else f"used up to document {documents:,}: {error.seen}"
-        self.aside.append({"source": name, "page": "", "reason": reason})
-        self.notes.append(f"Left out{f' after document {documents:,}' if documents else ''}: {error}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without the notes."""
-        fields = {key: value for key, value in vars(self).items() if key != "notes"}
-        return {**fields, "left_out": self.left_out.to_dict()}
 
 
 class DocumentReader:
@@ -79,81 +48,81 @@ class DocumentReader:
         if self._extractor is not None:
             self._extractor.close()
 
-    def read(self, task: BuildTask, account: Account) -> Iterator[Document]:
-        """Stream the documents of a task, of a user's source in composed form; fill `account` on the way.
+    def read(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
+        """Stream the documents of a task, of a user's source in composed form; fill `funnel` on the way.
 
         Raises ResourceError for a local file that is not on this machine, DataError for a file alone in its build
         that cannot be used, FolderError for a damaged corpus.
         """
         composing = self._config.compose and task.kind != "python-docs"
-        for document in self._documents(task, account):
-            account.replaced += "\ufffd" in document.text
+        for document in self._documents(task, funnel):
+            funnel.replaced += "\ufffd" in document.text
             if composing and (text := compose(document.text)) != document.text:
-                account.composed += 1
+                funnel.composed += 1
                 document = replace(document, text=text)
             if len(document.text) > DOCUMENT_BYTES // 4 and len(document.text.encode()) > DOCUMENT_BYTES:
                 size = f"a document of more than {DOCUMENT_BYTES:,} bytes, which is Arrow's limit"
-                account.set_aside(document.source, DataError(f"{document.source} has {size}"))
+                funnel.set_aside(document.source, DataError(f"{document.source} has {size}"))
                 continue
             yield document
 
-    def _documents(self, task: BuildTask, account: Account) -> Iterator[Document]:
+    def _documents(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         if task.kind == "python-docs":
-            yield from _python_docs(self._config.python_docs_bytes, account)
+            yield from _python_docs(self._config.python_docs_bytes, funnel)
             return
-        paths = _existing(task, account)
+        paths = _existing(task, funnel)
         if task.kind == "corpus":
             for _, path in paths:
                 yield from read_shard(path)
             return
         for is_raw, group in groupby(paths, lambda entry: self._is_raw(entry[1])):
             if is_raw:
-                yield from self._extracted(group, task, account)
+                yield from self._extracted(group, task, funnel)
                 continue
             for name, path in group:
-                yield from self._text_documents(path, name, task, account)
+                yield from self._text_documents(path, name, task, funnel)
 
     def _is_raw(self, path: AnyFile) -> bool:
         """Return whether a file has pages, or text whose encoding is detected as that of a page."""
         detect = self._config.any_encoding and not self._config.encoding
         return holds_pages(path) or (detect and unpacked_suffix(path) in TEXT_SUFFIXES)
 
-    def _text_documents(self, path: AnyFile, name: str, task: BuildTask, account: Account) -> Iterator[Document]:
+    def _text_documents(self, path: AnyFile, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         config, documents, before = self._config, 0, _state(path)
         try:
             if not task.alone:
                 check_encoding(path, config.encoding)
-            for document in read_text_file(path, name, config.text_field, config.encoding, account.left_out):
+            for document in read_text_file(path, name, config.text_field, config.encoding, funnel.left_out):
                 documents += 1
                 yield document
         except DataError as error:
             if task.alone and (not documents or _state(path) == before):
                 raise
             if not documents or _state(path) == before:
-                account.set_aside(name, error, documents)
+                funnel.set_aside(name, error, documents)
         else:
             if not documents and not task.alone:
-                account.aside.append({"source": name, "page": "", "reason": EMPTY})
+                funnel.aside.append({"source": name, "page": "", "reason": EMPTY})
             if not config.encoding and (other := other_encoding(path)):
-                account.encodings[f"{other} (text file)"] += 1
-        _note_change(path, before, account)
+                funnel.encodings[f"{other} (text file)"] += 1
+        _note_change(path, before, funnel)
 
     def _extracted(
-        self, files: Iterable[tuple[str, AnyFile]], task: BuildTask, account: Account
+        self, files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel
     ) -> Iterator[Document]:
         """Stream the documents of files of pages, or of text in any encoding."""
         if self._extractor is None:
             self._extractor = Extractor()
-        for name, page, extracted in self._extractor.texts(_pages(files, task, account)):
+        for name, page, extracted in self._extractor.texts(_pages(files, task, funnel)):
             if extracted.encoding:
-                account.encodings[extracted.encoding] += 1
+                funnel.encodings[extracted.encoding] += 1
             for what, count in extracted.left_out.items():
-                account.left_out.add(what, page.url or page.name, count)
+                funnel.left_out.add(what, page.url or page.name, count)
             is_file = page.kind == "text" and not page.url
             text, reason = extracted.text, extracted.reason
             if reason or not text.strip():
                 reason = reason or (EMPTY if is_file else "it has no text")
-                account.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
+                funnel.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
                 continue
             texts = text.split(SEPARATOR) if is_file else [text]
             for position, piece in enumerate(texts):
@@ -167,19 +136,19 @@ class DocumentReader:
                     )
 
 
-def _python_docs(limit: int | None, account: Account) -> Iterator[Document]:
+def _python_docs(limit: int | None, funnel: Funnel) -> Iterator[Document]:
     findings = python_docs.GatheringReport()
     yield from python_docs.read_python_docs(None, findings, limit)
-    account.details |= asdict(findings)
+    funnel.details |= asdict(findings)
     if findings.files_left:
         total = findings.files + findings.files_left
-        account.notes.append(f"python-docs is a sample of {findings.files:,} out of {total:,} source files")
+        funnel.notes.append(f"python-docs is a sample of {findings.files:,} out of {total:,} source files")
     if findings.unreadable:
         count = len(findings.unreadable)
-        account.notes.append(f"{count} source files could not be parsed and are left out")
+        funnel.notes.append(f"{count} source files could not be parsed and are left out")
 
 
-def _existing(task: BuildTask, account: Account) -> list[tuple[str, AnyFile]]:
+def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:
     """Return the names and paths of a task's files; set aside those that were removed meanwhile."""
     paths = [(name, file_at(task.root, name)) for name in task.files]
     removed = [(name, file) for name, file in paths if isinstance(file, Path) and not file.exists()]
@@ -189,16 +158,16 @@ def _existing(task: BuildTask, account: Account) -> list[tuple[str, AnyFile]]:
             repair="Make the sources available there at the same path, and run the same command again",
         )
     for name, file in removed:
-        account.set_aside(name, DataError(f"{file} was removed while the corpus was built"))
+        funnel.set_aside(name, DataError(f"{file} was removed while the corpus was built"))
     return [entry for entry in paths if entry not in removed]
 
 
-def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, account: Account) -> Iterator[tuple[str, Page]]:
+def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel) -> Iterator[tuple[str, Page]]:
     """Yield (file, page) of each page; set aside files without one."""
     for name, path in files:
-        count, noted, before = 0, len(account.notes), _state(path)
+        count, noted, before = 0, len(funnel.notes), _state(path)
         try:
-            read = read_pages(path, account.notes, account.left_out) if holds_pages(path) else _text_page(path)
+            read = read_pages(path, funnel.notes, funnel.left_out) if holds_pages(path) else _text_page(path)
             for page in read:
                 count += 1
                 yield name, page
@@ -206,11 +175,11 @@ def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, account: Accou
             error = file_error(path, failed) if isinstance(failed, OSError) else failed
             if task.alone and not count:
                 raise error from None
-            account.set_aside(name, error)
+            funnel.set_aside(name, error)
         else:
-            if not count and len(account.notes) == noted:  # a note has the reason
-                account.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
-        _note_change(path, before, account)
+            if not count and len(funnel.notes) == noted:  # a note has the reason
+                funnel.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
+        _note_change(path, before, funnel)
 
 
 def _text_page(path: AnyFile) -> Iterator[Page]:
@@ -238,6 +207,6 @@ def _state(path: AnyFile) -> tuple[int, int] | None:
     return None
 
 
-def _note_change(path: AnyFile, before: tuple[int, int] | None, account: Account) -> None:
+def _note_change(path: AnyFile, before: tuple[int, int] | None, funnel: Funnel) -> None:
     if _state(path) != before:
-        account.notes.append(f"{path} changed while it was read: the corpus has what was read of it")
+        funnel.notes.append(f"{path} changed while it was read: the corpus has what was read of it")

@@ -6,7 +6,6 @@ The corpus folder also has `funnel.json` (documents of each source, what each ru
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -15,26 +14,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwater.corpus.arrays import row_counts
 from headwater.corpus.building.documents import EMPTY
 from headwater.corpus.building.parts import (
     FINGERPRINTS,
     KEYS,
     SHINGLES,
     WANTED,
-    read_account,
+    part_funnel,
     read_part,
     write_wanted,
 )
 from headwater.corpus.building.plan import BuildPlan, BuildSource
 from headwater.corpus.building.recipes import BuildConfig
-from headwater.corpus.dedup.exact import find_copies
+from headwater.corpus.dedup.keys import find_copies, row_counts
 from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
-from headwater.corpus.filters.steps import Funnel, Removal
 from headwater.corpus.folder import Document, write_documents
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
-from headwater.corpus.tally import Tally
+from headwater.corpus.steps import Funnel, Removal
 from headwater.corpus.workers import WorkerPool
 from headwater.display import counted
 from headwater.errors import DataError
@@ -71,7 +68,7 @@ def join_parts(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], work
     duplicates = _Duplicates(plan, workers)
     (work / DOCUMENTS).mkdir()
     documents = chain.from_iterable(map(read_part, plan.parts))
-    write_documents(duplicates.remove(documents), work / DOCUMENTS, list(found.labels))
+    write_documents(duplicates.remove(documents), work / DOCUMENTS, list(found.funnel.labels))
     if not duplicates.kept.documents:
         strictest = ", ".join(f"{count:,} by {rule}" for rule, count in found.funnel.strictest())
         raise DataError(
@@ -80,8 +77,8 @@ def join_parts(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], work
         )
     write_json(work / FUNNEL, found.described() | duplicates.described())
     if found.aside:
-        accounts = map(read_account, plan.parts)
-        write_json_lines(work / ASIDE, (page for account in accounts for page in account["aside"]))
+        pages = chain.from_iterable(part_funnel(part).aside for part in plan.parts)
+        write_json_lines(work / ASIDE, pages)
     if any(source.input is None for source in sources):
         packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
         write_json(work / PACKAGES, packages)
@@ -89,34 +86,28 @@ def join_parts(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], work
 
 
 class _Findings:
-    """The accounts of all parts in one."""
+    """The funnels of all parts in one, and what each source had."""
 
     def __init__(self, plan: BuildPlan, sources: Sequence[BuildSource]) -> None:
         self._sources = sources
-        self.funnel, self.left_out, self.aside = Funnel(), Tally(), 0
-        self.labels: dict[str, None] = {}
-        self._encodings, self._counts = Counter[str](), Counter[str](composed=0, replaced=0)
+        self.funnel, self.aside = Funnel(), 0
         self._of_source = [_described(source) for source in sources]
         self._unusable: dict[int, dict[str, str]] = {}  # the first page or note of each source
         for part, task in zip(plan.parts, plan.tasks, strict=True):
-            self._add(read_account(part), task.source)
+            self._add(part_funnel(part), task.source)
 
-    def _add(self, account: dict[str, Any], source: int) -> None:
-        funnel = Funnel.from_dict(account["funnel"])
+    def _add(self, funnel: Funnel, source: int) -> None:
         notes = ({"page": "", "reason": note} for note in funnel.notes)
-        for page in (*account["aside"], *notes):
+        for page in (*funnel.aside, *notes):
             if page["reason"] != EMPTY:
                 self._unusable.setdefault(source, page)
-        self.funnel.add(funnel)
-        self.left_out.merge(account["left_out"])
-        self.aside += len(account["aside"])
-        self.labels |= dict.fromkeys(account["labels"])
-        self._encodings.update(account["encodings"])
-        self._counts.update({key: account[key] for key in self._counts})
         entry = self._of_source[source]
         entry["documents"] += funnel.read.documents
         entry["bytes"] += funnel.read.bytes
-        entry.update(account["details"])
+        entry.update(funnel.details)
+        self.aside += len(funnel.aside)
+        funnel.aside = []  # ASIDE is written from the parts again: it may be long
+        self.funnel.add(funnel)
 
     def refuse_empty(self, config: BuildConfig) -> None:
         """Raise DataError if no source gave text; note those that gave none beside others that did."""
@@ -135,16 +126,12 @@ class _Findings:
     def described(self) -> dict[str, Any]:
         """Return what FUNNEL says of the tasks."""
         funnel = self.funnel.to_dict()
+        for key in ("details", "labels", "aside"):  # of each source, in the columns, in ASIDE
+            del funnel[key]
         if (more := len(notes := funnel["notes"]) - NOTES) > 0:
             funnel["notes"] = [*notes[:NOTES], f"{more:,} further notes; {ASIDE} names each page and file"]
-        return {
-            "sources": self._of_source,
-            **funnel,
-            "encodings": dict(self._encodings.most_common()),
-            "left_out": self.left_out.to_dict(),
-            **self._counts,
-            "set_aside": self.aside,
-        }
+        encodings = dict(self.funnel.encodings.most_common())
+        return {"sources": self._of_source, **funnel, "encodings": encodings, "set_aside": self.aside}
 
 
 def _described(source: BuildSource) -> dict[str, Any]:

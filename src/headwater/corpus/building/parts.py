@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from headwater.corpus.arrays import ArrayFile
-from headwater.corpus.building.documents import Account, DocumentReader
+from headwater.corpus.building.documents import DocumentReader
 from headwater.corpus.building.plan import BuildPlan, BuildTask, open_source, sealed, unsealed
 from headwater.corpus.building.recipes import BuildConfig, make_steps
-from headwater.corpus.dedup.exact import FINGERPRINT_BYTES, text_fingerprint
+from headwater.corpus.dedup.keys import FINGERPRINT_BYTES, ArrayFile, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash, write_shingles
-from headwater.corpus.filters.steps import Funnel, run_steps
 from headwater.corpus.folder import COLUMNS, GROUP_BYTES, GROUP_DOCUMENTS, Document
+from headwater.corpus.steps import Funnel, run_steps
 from headwater.corpus.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.errors import HeadwaterError, StorageError
 from headwater.reading import sha256_of
@@ -63,36 +62,33 @@ class TaskRunner:
                 raise
 
     def _fill(self, work: Path, task: BuildTask, on_funnel: OnFunnel) -> None:
-        account, funnel = Account(), Funnel()
-        labels: dict[str, None] = {}  # in the order of the documents
-        hasher = self._hasher
+        funnel, hasher = Funnel(), self._hasher
         with (
             ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
             ArrayFile(work / KEYS, BANDS, "<u8") if hasher else nullcontext() as keys,
         ):
 
             def kept() -> Iterator[Document]:
-                for document in run_steps(self._reader.read(task, account), self._steps, funnel):
+                for document in run_steps(self._reader.read(task, funnel), self._steps, funnel):
                     fingerprints.append(text_fingerprint(document.text))
                     if hasher is not None and keys is not None:
                         keys.append(hasher.keys(document.text).tobytes())
                     if fingerprints.count % 100 == 0:
                         on_funnel(funnel)
-                    labels.update(dict.fromkeys(document.labels))
+                    funnel.labels |= dict.fromkeys(document.labels)
                     yield document
 
             _write(kept(), work / DOCUMENTS)
-        funnel.notes += account.notes
-        described = {**account.to_dict(), "funnel": funnel.to_dict(), "labels": list(labels), "task": asdict(task)}
         files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-        (work / ACCOUNT).write_bytes(sealed({**described, "files": files}))
+        (work / ACCOUNT).write_bytes(sealed({"funnel": funnel.to_dict(), "task": asdict(task), "files": files}))
 
 
 def documents_of(source: str | Path, config: BuildConfig) -> Iterator[Document]:
     """Stream the documents of one source that the recipe's steps keep, before duplicates are removed."""
     with DocumentReader(config) as reader:
         for task in open_source(0, source).tasks:
-            yield from run_steps(reader.read(task, Account()), make_steps(config), Funnel())
+            funnel = Funnel()
+            yield from run_steps(reader.read(task, funnel), make_steps(config), funnel)
 
 
 def _write(documents: Iterable[Document], path: Path) -> None:
@@ -136,11 +132,6 @@ def read_part(part: Path) -> Iterator[Document]:
                 yield Document(**dict(zip(COLUMNS, fields, strict=True)), labels=dict(own))
 
 
-def read_account(part: Path) -> dict[str, Any]:
-    """Return the account of a part that is done; raises FolderError if it was altered."""
-    return unsealed((part / ACCOUNT).read_bytes(), part / ACCOUNT)
-
-
 def altered_parts(plan: BuildPlan) -> list[int]:
     """Return the numbers of the parts that are not as their tasks wrote them."""
     return [n for n, part in enumerate(plan.parts) if part.is_dir() and not _is_intact(part, plan.tasks[n])]
@@ -148,17 +139,18 @@ def altered_parts(plan: BuildPlan) -> list[int]:
 
 def _is_intact(part: Path, task: BuildTask) -> bool:
     try:
-        account = read_account(part)
+        account = unsealed((part / ACCOUNT).read_bytes(), part / ACCOUNT)
+        Funnel.from_dict(account["funnel"])
         files, described = account["files"], account["task"]
-    except (HeadwaterError, OSError, KeyError):
+    except (HeadwaterError, OSError, KeyError):  # or of an earlier version
         return False
     same_task = described == {**asdict(task), "files": list(task.files)}
     return same_task and all((part / n).is_file() and sha256_of(part / n) == digest for n, digest in files.items())
 
 
 def part_funnel(part: Path) -> Funnel:
-    """Return the funnel of a part that is done."""
-    return Funnel.from_dict(read_account(part)["funnel"])
+    """Return the funnel of a part that is done; raises FolderError if it was altered."""
+    return Funnel.from_dict(unsealed((part / ACCOUNT).read_bytes(), part / ACCOUNT)["funnel"])
 
 
 def write_part_wanted(part: Path) -> None:

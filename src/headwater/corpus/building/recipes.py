@@ -24,8 +24,8 @@ from headwater.corpus.filters.decontaminate import Decontaminate
 from headwater.corpus.filters.gutenberg import Gutenberg
 from headwater.corpus.filters.language import LANGUAGES, MINIMUM_SCORE, Language
 from headwater.corpus.filters.length import Long
-from headwater.corpus.filters.steps import Step
 from headwater.corpus.filters.wikipedia import Wikipedia
+from headwater.corpus.steps import Step
 from headwater.errors import UsageError, nearest
 from headwater.reading import text_encoding
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csgraph
 
-from headwater.corpus.arrays import ArrayFile, partitions, scramble
+from headwater.corpus.dedup.keys import ArrayFile, partitions, scramble
 from headwater.corpus.dedup.overlap import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes, split_words
 

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
-from headwater.corpus.tally import Tally
+from headwater.corpus.steps import Tally
 from headwater.display import counted
 from headwater.errors import DataError, require_extra
 from headwater.reading import AnyFile, CompressedFile

@@ -22,7 +22,6 @@ is reached, and yielded in the usual order.
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.metadata
 import inspect
 import os
@@ -35,9 +34,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headwater.corpus.dedup.exact import text_fingerprint
+from headwater.corpus.dedup.keys import text_fingerprint
 from headwater.corpus.dedup.overlap import Grams
-from headwater.corpus.folder import Document, make_id
+from headwater.corpus.folder import Document, make_id, rank
 
 SOURCE = "python-docs"
 STANDARD_LIBRARY = "python"
@@ -46,7 +45,7 @@ MINIMUM_CHARACTERS = 64
 SIGNATURE_CHARACTERS = 160  # a longer one is cut
 RUN_WORDS = 13  # as in GPT-3's decontamination (Brown et al. 2020, appendix C)
 REPEATED_SHARE = 0.2
-_TABLE_BYTES = 1 << 26  # eight runs each: of 30 MB of documentation, 0.7 % seem to be known by chance
+_TABLE_BYTES = 1 << 26  # two bits for each run: of 30 MB of documentation, one of 5,000 is known by chance
 _SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "externals", "extern"}
 _OWN_PACKAGE = "headwater"
 
@@ -70,13 +69,14 @@ class _Kept:
     def __init__(self) -> None:
         self._fingerprints: set[bytes] = set()
         self._grams = Grams(RUN_WORDS)
-        self._known = np.zeros(_TABLE_BYTES, np.uint8)  # one bit for each run of words, chosen by its hash
+        self._known = np.zeros(_TABLE_BYTES, np.uint8)  # two bits for each run, chosen by its hash
 
     def add(self, text: str) -> bool:
         """Add a text and return True, or return False if it repeats earlier ones."""
         fingerprint, runs = text_fingerprint(text), self._grams.of(text)
-        places, bits = runs % np.uint64(_TABLE_BYTES), np.uint8(1) << (runs >> np.uint64(61)).astype(np.uint8)
-        repeated = np.count_nonzero(self._known[places] & bits)
+        places = np.stack([runs, runs >> np.uint64(32)]) % np.uint64(_TABLE_BYTES)
+        bits = np.uint8(1) << (runs >> np.uint64(61)).astype(np.uint8)
+        repeated = np.count_nonzero((self._known[places] & bits).all(axis=0))
         if fingerprint in self._fingerprints or repeated > REPEATED_SHARE * len(runs):
             return False
         self._fingerprints.add(fingerprint)
@@ -137,7 +137,7 @@ def read_python_docs(
             yield from _file_documents(file, kept, findings)
         return
     sample: dict[int, list[Document]] = {}
-    for number in sorted(range(len(files)), key=lambda n: hashlib.sha256(files[n][1].encode()).digest()):
+    for number in sorted(range(len(files)), key=lambda n: rank(files[n][1])):
         if size >= limit:
             break
         sample[number] = list(_file_documents(files[number], kept, findings))

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from headwater.corpus.folder import Document, make_id
-from headwater.corpus.tally import Tally
+from headwater.corpus.steps import Tally
 from headwater.errors import DataError
 from headwater.reading import (
     AnyFile,

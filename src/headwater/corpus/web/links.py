@@ -26,8 +26,8 @@ from typing import IO, Any
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.corpus.ordering import rank
-from headwater.corpus.tally import Tally
+from headwater.corpus.folder import rank
+from headwater.corpus.steps import Tally
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.corpus.workers import ATTEMPTS, WorkerDied, WorkerPool
 from headwater.errors import DataError, HeadwaterError, StorageError, resumable

@@ -1,20 +1,22 @@
-"""The interface of steps, and counts of what they remove.
+"""The interface of steps, and counts, with examples, of what a build or a crawl leaves out, and why.
 
 A step returns a document, changed or not, or the rule that removes it. Steps keep no state between documents, so
 that the result does not depend on the number of workers; duplicates, which need all documents, are not steps.
-`Funnel` counts documents and bytes by step and rule, and keeps the first EXAMPLES of each rule.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.corpus.folder import Document
-from headwater.corpus.tally import EXAMPLES
+from headwater.errors import DataError
 
+EXAMPLES = 10
+NAMES = 1000  # that are counted one by one; a hostile source could name any number
 _EXAMPLE_CHARACTERS = 300
 
 
@@ -26,6 +28,34 @@ class Step(ABC):
     @abstractmethod
     def apply(self, document: Document) -> Document | str:
         """Return the document, changed or not, or the rule that removes it."""
+
+
+class Tally:
+    """Counts by name, with the first EXAMPLES of each; names beyond NAMES are counted as "other"."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+
+    def add(self, name: str, example: str = "", count: int = 1) -> None:
+        """Count `count` more; keep the example if there are few."""
+        if name not in self.counts and len(self.counts) >= NAMES:
+            name = "other"
+        self.counts[name] += count
+        examples = self.examples.setdefault(name, [])
+        if example and len(examples) < EXAMPLES:
+            examples.append(example)
+
+    def merge(self, described: dict[str, Any]) -> None:
+        """Add what `to_dict` of another part of the work returned, which comes after this one."""
+        for name, entry in described.items():
+            self.add(name, count=entry["count"])
+            for example in entry["examples"]:
+                self.add(name, example, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return {name: {count, examples}}."""
+        return {name: {"count": count, "examples": self.examples[name]} for name, count in self.counts.items()}
 
 
 @dataclass
@@ -58,16 +88,35 @@ class Removal:
 
 @dataclass
 class Funnel:
-    """Counts in the order of the steps."""
+    """What a task, or all tasks of a build, read, kept and left out.
+
+    removed: by step and rule, in the order of the steps; notes: for the user; aside: pages and files without
+    usable text; details: figures of the source; encodings: pages of each; left_out: rows, records and markup that
+    no document has; labels: of the documents, in their order; composed: documents that had another Unicode form;
+    replaced: documents with U+FFFD.
+    """
 
     read: Removal = field(default_factory=Removal)
     kept: Removal = field(default_factory=Removal)
     removed: dict[str, dict[str, Removal]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    aside: list[dict[str, str]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    encodings: Counter[str] = field(default_factory=Counter)
+    left_out: Tally = field(default_factory=Tally)
+    labels: dict[str, None] = field(default_factory=dict)
+    composed: int = 0
+    replaced: int = 0
 
     def remove(self, step: str, rule: str, document: Document) -> None:
         """Count a document that a rule removed."""
         self.removed.setdefault(step, {}).setdefault(rule, Removal()).count(document, example=True)
+
+    def set_aside(self, name: str, error: DataError, documents: int = 0) -> None:
+        """Record that a file could not be read, or not after so many documents."""
+        reason = error.seen if not documents else f"used up to document {documents:,}: {error.seen}"
+        self.aside.append({"source": name, "page": "", "reason": reason})
+        self.notes.append(f"Left out{f' after document {documents:,}' if documents else ''}: {error}")
 
     def add(self, other: Funnel) -> None:
         """Add the counts of another part of the corpus, which comes after this one."""
@@ -77,6 +126,13 @@ class Funnel:
             for rule, removal in rules.items():
                 self.removed.setdefault(step, {}).setdefault(rule, Removal()).add(removal)
         self.notes += other.notes
+        self.aside += other.aside
+        self.details |= other.details
+        self.encodings.update(other.encodings)
+        self.left_out.merge(other.left_out.to_dict())
+        self.labels |= other.labels
+        self.composed += other.composed
+        self.replaced += other.replaced
 
     def joined(self, other: Funnel) -> Funnel:
         """Return the sum of both as a new funnel."""
@@ -100,11 +156,10 @@ class Funnel:
         return [(rule, count) for count, rule in sorted(removed, reverse=True)[:3]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values: read and kept {documents, bytes}, removed {step: {rule: {…, examples}}}, notes."""
-        removed = {
-            s: {r: vars(removal) for r, removal in sorted(rules.items())} for s, rules in self.removed.items()
-        }
-        return {"read": self.read.size, "kept": self.kept.size, "removed": removed, "notes": self.notes}
+        """Return plain values: read and kept {documents, bytes}, removed {step: {rule: {…, examples}}}, others."""
+        removed = {s: {r: vars(one) for r, one in sorted(rules.items())} for s, rules in self.removed.items()}
+        described = {"read": self.read.size, "kept": self.kept.size, "removed": removed}
+        return {**vars(self), **described, "left_out": self.left_out.to_dict(), "labels": list(self.labels)}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Funnel:
@@ -112,7 +167,14 @@ class Funnel:
         removed = {
             s: {r: Removal(**removal) for r, removal in rules.items()} for s, rules in value["removed"].items()
         }
-        return cls(Removal(**value["read"]), Removal(**value["kept"]), removed, list(value["notes"]))
+        left_out = Tally()
+        left_out.merge(value["left_out"])
+        objects = {
+            **{"read": Removal(**value["read"]), "kept": Removal(**value["kept"]), "removed": removed},
+            **{"encodings": Counter(value["encodings"]), "left_out": left_out},
+            "labels": dict.fromkeys(value["labels"]),
+        }
+        return cls(**{**value, **objects})
 
 
 def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funnel) -> Iterator[Document]:
