@@ -1,9 +1,8 @@
 from .compressed import CompressedFile
-from .encoding import decode_text, encoding_of, text_encoding
+from .encoding import compose, decode_text, encoding_of, text_encoding
 from .files import (
     AnyFile,
     check_name,
-    compose,
     file_at,
     file_error,
     intact_json_lines,

@@ -1,10 +1,11 @@
-"""Decode text that users give, and say why it is not UTF-8."""
+"""Decode text that users give, say why it is not UTF-8, and bring it into one Unicode form."""
 
 from __future__ import annotations
 
 import codecs
 import re
 import shlex
+import unicodedata
 from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -156,3 +157,11 @@ def filtered(path: AnyFile, command: str) -> str:
     unpack, source = _UNPACK.get(path.suffix), shlex.quote(str(path))
     target = shlex.quote(f"converted{PurePath(PurePath(path.name).stem if unpack else path.name).suffix}")
     return f"{unpack} {source} | {command} > {target}" if unpack else f"{command} < {source} > {target}"
+
+
+def compose(text: str) -> str:
+    """Return a text in Unicode's composed form, NFC: Hangul as syllables, é as one character.
+
+    macOS and some editors write the decomposed form, which looks the same and has other characters and tokens.
+    """
+    return unicodedata.normalize("NFC", text)

@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import re
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -285,11 +284,3 @@ def without_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def compose(text: str) -> str:
-    """Return a text in Unicode's composed form, NFC: Hangul as syllables, é as one character.
-
-    macOS and some editors write the decomposed form, which looks the same and has other characters and tokens.
-    """
-    return unicodedata.normalize("NFC", text)

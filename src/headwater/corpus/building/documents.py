@@ -7,6 +7,7 @@ build of thousands of files does not end with one of them. Only a file that is a
 from __future__ import annotations
 
 import platform
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -57,9 +58,9 @@ class DocumentReader:
         composing = self._config.compose and task.kind != "python-docs"
         for document in self._documents(task, funnel):
             funnel.replaced += "\ufffd" in document.text
-            if composing and (text := compose(document.text)) != document.text:
+            if composing and not unicodedata.is_normalized("NFC", document.text):
                 funnel.composed += 1
-                document = replace(document, text=text)
+                document = replace(document, text=compose(document.text))
             if len(document.text) > DOCUMENT_BYTES // 4 and len(document.text.encode()) > DOCUMENT_BYTES:
                 size = f"a document of more than {DOCUMENT_BYTES:,} bytes, which is Arrow's limit"
                 funnel.set_aside(document.source, DataError(f"{document.source} has {size}"))
