@@ -107,7 +107,7 @@ class Spike(Watch):
     """Reports a spike after update 3."""
 
     def __init__(self) -> None:
-        super().__init__(6)
+        super().__init__()
         self.resumed: list[int] = []
 
     def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -115,9 +115,6 @@ class Spike(Watch):
 
     def spike(self, step: int, loss: float) -> str | None:
         return "The loss jumped." if step == 3 else None
-
-    def stall(self, step: int, loss: float) -> None:
-        pass
 
 
 def begin(out: Path, on_update: Callable[[dict[str, Any]], None], source: Any = None, **changes: Any) -> Run:

@@ -1,7 +1,7 @@
 """The training loop for every objective, from the newest checkpoint to the last update.
 
 Around each update: the next batch is read ahead; then journal, progress, validation, checkpoint, and warnings of
-spikes and stalls. Ctrl-C and SIGTERM wait for a checkpoint. Without a folder the loop runs in memory: no journal
+spikes. Ctrl-C and SIGTERM wait for a checkpoint. Without a folder the loop runs in memory: no journal
 and no checkpoints, and the best weights are copied.
 """
 
@@ -47,7 +47,7 @@ class Run:
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
     one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_checked`. follow:
     called after every update, returns more figures for the journal. describe: writes
-    into a checkpoint what makes it a model folder. watches_loss: warn of spikes and stalls.
+    into a checkpoint what makes it a model folder. watches_loss: warn of spikes.
     """
 
     trainer: Trainer
@@ -69,7 +69,7 @@ class Run:
     checkpoints: Checkpoints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._watch = Watch(self.config.steps) if self.watches_loss else None
+        self._watch = Watch() if self.watches_loss else None
         self._best_weights: list[Tensor] = []
         if self.out is not None:
             trainer = self.trainer
@@ -253,8 +253,6 @@ class Run:
                 self.checkpoints.pinned.add(before)
                 spike += f" The checkpoint before it, of step {before}, is kept."
             self.progress.note(spike)
-        if stall := self._watch.stall(step, loss):
-            self.progress.note(stall)
 
     def require_folder(self) -> None:
         """Raise StorageError if the folder was moved or replaced since `train` began; every rank calls this."""

@@ -1,4 +1,4 @@
-"""Warnings of problems in a run: a spike, or a loss that no longer falls.
+"""Warnings of a spike in a run's loss.
 
 (`Trainer.update` raises an error for a loss that is not finite, before it changes the weights.)
 """
@@ -13,9 +13,6 @@ from typing import Any
 # A spike: this many standard deviations above the recent mean, and at least this much above it in nats.
 SPIKE_DEVIATIONS = 6.0
 SPIKE_NATS = 0.5
-# A stall: over this share of the run the loss has not fallen by this many nats.
-STALL_SHARE = 0.2
-STALL_NATS = 1e-3
 _RECENT = 50
 
 # What to check where training goes wrong.
@@ -26,21 +23,16 @@ SUSPECTS = (
 
 
 class Watch:
-    """Watches the losses of a run; call each method once per update."""
+    """Watches the losses of a run; call `spike` once per update."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self) -> None:
         self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._window = max(200, int(steps * STALL_SHARE))
-        self._latest: deque[float] = deque()
-        self._before: deque[float] = deque(maxlen=self._window)
-        self._stalled = False
 
     def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Take the losses of a resumed run's earlier updates, the lines of its journal."""
         for line in lines:
             if isinstance(loss := line.get("loss"), float):
                 self.spike(line["step"], loss)
-                self.stall(line["step"], loss)
 
     def spike(self, step: int, loss: float) -> str | None:
         """Return a warning if this loss is far above the recent ones."""
@@ -53,17 +45,3 @@ class Watch:
         if loss < mean + max(SPIKE_NATS, SPIKE_DEVIATIONS * deviation):
             return None
         return f"The loss jumped to {loss:.3f} at step {step} (recent mean {mean:.3f}). {SUSPECTS}."
-
-    def stall(self, step: int, loss: float) -> str | None:
-        """Return a warning, once, if the loss has not fallen for long."""
-        if self._stalled:
-            return None
-        self._latest.append(loss)
-        if len(self._latest) > self._window:
-            self._before.append(self._latest.popleft())
-        if len(self._before) < self._window or step % max(1, self._window // 100):  # each check sums all of them
-            return None
-        if (sum(self._before) - sum(self._latest)) / self._window > STALL_NATS:
-            return None
-        self._stalled = True
-        return f"The loss has not fallen over the last {self._window:,} updates (to step {step}). {SUSPECTS}."
