@@ -2,7 +2,7 @@
 
 The key of an answer is the model's identity, the precision and the request: no answer is reused for another model
 or another text. The file is next to the results folder and is deleted when that is complete. One process
-has it at a time. A damaged file is kept under another name, and its answers are computed again.
+has it at a time. A damaged file is deleted, and its answers are computed again.
 """
 
 from __future__ import annotations
@@ -87,9 +87,8 @@ class AnswerCache:
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) not in _DAMAGED:
                 raise
-        kept = self.path.with_name(f"{self.path.name}.damaged")
-        self.path.replace(kept)
-        self._note(f"Warning: the saved answers are damaged and are computed again; the file is now {kept}")
+        self.path.unlink()
+        self._note("Warning: the saved answers are damaged and are computed again")
         return _connect(self.path)
 
     def _key(self, request: TaskRequest) -> bytes:
