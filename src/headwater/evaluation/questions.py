@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ast
 import csv
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from headwater.errors import DataError
+from headwater.evaluation.json_rows import read_json_rows
 from headwater.finetuning import Raw
 from headwater.reading import parse_json
 
@@ -35,14 +34,15 @@ def read_questions(path: Path) -> Iterator[Raw]:
 def _story_cloze(path: Path) -> Iterator[Raw]:
     """Read Story Cloze: four sentences, which become one context, two endings, the right one's number."""
     number = 0
-    for record in csv.reader(_text_lines(path), strict=True):
-        if not record or record[0] == "InputStoryid":
-            continue
-        number += 1
-        if len(record) not in {7, 8} or not all(record[5:7]):
-            raise DataError(f"{path} row {number:,} lacks a field", expected="a story with two endings")
-        label = ("1", "2").index(record[7]) if len(record) == 8 else None
-        yield Raw((" ".join(record[1:5]), "", record[5], record[6]), label, number)
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        for record in csv.reader(lines, strict=True):
+            if not record or record[0] == "InputStoryid":
+                continue
+            number += 1
+            if len(record) not in {7, 8} or not all(record[5:7]):
+                raise DataError(f"{path} row {number:,} lacks a field", expected="a story with two endings")
+            label = ("1", "2").index(record[7]) if len(record) == 8 else None
+            yield Raw((" ".join(record[1:5]), "", record[5], record[6]), label, number)
 
 
 def _race_folder(path: Path) -> Iterator[Raw]:
@@ -59,7 +59,7 @@ def _race_folder(path: Path) -> Iterator[Raw]:
 
 def _race_lines(path: Path) -> Iterator[Raw]:
     """Read RACE with one question a line; options are a list, or a list as Python source."""
-    for number, row in _objects(path):
+    for number, row in enumerate(read_json_rows(path, dict, "one question a line"), start=1):
         options = row["options"]
         if isinstance(options, str):
             options = ast.literal_eval(options)
@@ -74,7 +74,7 @@ _RACE_PROMPT = re.compile(
 
 def _race_prompts(path: Path) -> Iterator[Raw]:
     """Read RACE questions in chat prompts with marked parts."""
-    for number, row in _objects(path):
+    for number, row in enumerate(read_json_rows(path, dict, "one prompt a line"), start=1):
         turn = row["conversation"][0]
         parts = _RACE_PROMPT.search(turn["human"])
         if parts is None:
@@ -88,35 +88,11 @@ def _race_prompts(path: Path) -> Iterator[Raw]:
 
 def _question(document: str, question: str, answers: Sequence[str], letter: str, number: int) -> Raw:
     """Return a row of RACE; `letter` is that of the right answer."""
-    return _row([document, question, *answers], _letter_index(letter, len(answers)), number)
-
-
-def _letter_index(letter: str, count: int) -> int:
-    """Return the index of an answer by its letter; raise ValueError if none of `count` answers has this letter."""
-    letters = [chr(ord("A") + index) for index in range(count)]
+    letters = [chr(ord("A") + index) for index in range(len(answers))]
     if letter not in letters:
         raise ValueError(f"the right answer is {letter!r}, expected a letter from A to {letters[-1]}")
-    return letters.index(letter)
-
-
-def _row(segments: Sequence[Any], label: Any, number: int) -> Raw:
-    """Return a row from JSON values; raises TypeError unless they are texts and a label."""
-    wrong = [value for value in segments if not isinstance(value, str)]
-    if wrong or not isinstance(label, str | int | float | None):
-        raise TypeError(f"{wrong[0] if wrong else label!r} in row {number:,} is neither a text nor a label")
-    return Raw(tuple(segments), label, number)
-
-
-def _text_lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as handle:
-        yield from handle
-
-
-def _objects(path: Path) -> Iterator[tuple[int, Any]]:
-    lines = (line for line in _text_lines(path) if line.strip())
-    for number, line in enumerate(lines, 1):
-        try:
-            yield number, parse_json(line)
-        except json.JSONDecodeError as error:
-            seen = f"{path} row {number:,} is not JSON: {error.msg}"
-            raise DataError(seen, repair="Get the set again") from None
+    segments = (document, question, *answers)
+    for value in segments:
+        if not isinstance(value, str):
+            raise TypeError(f"{value!r} in row {number:,} is not a text")
+    return Raw(segments, letters.index(letter), number)
