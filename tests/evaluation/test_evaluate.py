@@ -132,7 +132,7 @@ def test_an_interrupted_evaluation_continues_where_it_was(
 def test_a_damaged_answer_file_is_written_again(world: Any, tmp_path: Path) -> None:
     (tmp_path / ".out.answers").write_bytes(b"no database at all" * 100)
     assert evaluate(world.model, ["continuation"], world.labels, tmp_path / "out").results
-    assert (tmp_path / ".out.answers.damaged").read_bytes().startswith(b"no database")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_answers_in_use_are_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

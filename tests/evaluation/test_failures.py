@@ -28,6 +28,7 @@ from headwater.evaluation.asker import Asker
 from headwater.evaluation.packed_text import Alphabet
 from headwater.inference import Engine, load
 from headwater.intervals import of_score
+from headwater.model import build_model, preset, save_model
 from headwater.pretraining.tokens.pack import pack
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
@@ -232,3 +233,12 @@ def test_records_are_written_while_examples_are_scored(world: Any, tmp_path: Pat
     assert all("answers" in record and "example" in record for record in written)
     assert not any("answers" in record or "example" in record for record in outcome.records)
     assert [result.value for result in outcome.results] == [result.value for result in whole.results]
+
+
+def test_a_model_that_reads_both_ways_is_refused(world: Any, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(world.model).with_mask()
+    shape = {"vocabulary": tokenizer.vocabulary_size, "context": 48, "layers": 1, "width": 32, "heads": 2}
+    with Stage(tmp_path / "bert", kind="model", config={}, inputs={}).write() as work:
+        save_model(build_model(preset("bert-nano", **shape), seed=3), work, tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="does not read from left to right"):
+        evaluate(tmp_path / "bert", ["heldout"], world.tokens, tmp_path / "out")

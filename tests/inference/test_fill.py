@@ -1,4 +1,4 @@
-"""Blanks filled by a masked model: transformers' own answers, pseudo-log-likelihoods, and what is refused."""
+"""Blanks filled by a masked model: transformers' own answers, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from headwater.cli.main import main
 from headwater.errors import ContextError, UsageError
 from headwater.inference import LanguageModel, fill, load
-from headwater.inference.masked import MOST_MASKS, hidden_scores
+from headwater.inference.masked import MOST_MASKS
 from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 
@@ -42,22 +42,6 @@ def test_blanks_are_filled_as_transformers_fills_them(bert: Path) -> None:
         expected = row.topk(3)
         assert [text.strip() for text, _ in blank] == tokenizer.convert_ids_to_tokens(expected.indices)
         assert [probability for _, probability in blank] == pytest.approx(expected.values.tolist(), abs=1e-5)
-
-
-def test_a_text_scores_what_hiding_one_token_at_a_time_gives(bert: Path) -> None:
-    lm = load(bert)
-    texts = ["the sky is blue.", "a river", "", "the skys"]
-    before, after = lm.tokenizer.frame
-    whole = [[*before, *lm.tokenizer.encode(text), *after] for text in texts]
-    asked = [(ids, range(len(before), len(ids) - len(after))) for ids in whole]
-    found = [float(scores.sum()) for scores, _ in hidden_scores(lm.model, lm.tokenizer, asked)]
-    for text, score in zip(texts, found, strict=True):
-        ids = [*before, *lm.tokenizer.encode(text), *after]
-        total = 0.0
-        for place in range(1, len(ids) - 1):
-            hidden = [*ids[:place], lm.tokenizer.mask, *ids[place + 1 :]]
-            total += float(lm.logits(torch.tensor([hidden]))[0, place].log_softmax(-1)[ids[place]])
-        assert score == pytest.approx(total, abs=1e-4)
 
 
 def test_what_cannot_be_filled_is_named(bert: Path) -> None:

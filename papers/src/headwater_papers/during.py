@@ -47,9 +47,8 @@ class Follower:
         listing = DataFiles([tokens, *data])
         # Without yardsticks, which need no model and cost more than the score.
         chosen = [task.configured(yardstick_bytes=0, progress=SILENT) for task in select(tasks)]
-        for task in chosen:
-            if not (config.is_masked if task.masked else config.is_causal):
-                raise DataError(f"{task.protocol} is not for this kind of model", expected="another protocol")
+        if not config.is_causal:
+            raise DataError("the protocols are for causal models", expected="a causal model")
         self._tasks = [(task, listing.locate(task.sources)) for task in chosen]
         self._started: float | None = None
         self._spent = self._last = 0.0

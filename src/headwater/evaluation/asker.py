@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Scored, TaskRequest
-from headwater.evaluation.request_encoder import ContinuationRequest, encoder_of
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.inference import LanguageModel
 
 # Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
@@ -32,7 +32,7 @@ class Asker:
         stride: int | None = None,
     ) -> None:
         self.lm, self.cache, self.seconds = lm, cache, 0.0
-        self.encoder = encoder_of(lm.tokenizer, lm.config, window, stride)
+        self.encoder = RequestEncoder(lm.tokenizer, lm.config.context, window, stride)
 
     def ask(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
         """Return an answer for each request, from the cache if it has it."""
@@ -43,7 +43,7 @@ class Asker:
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
         written = [request for request in new if isinstance(request, GenerationRequest)]
         kinds: Sequence[tuple[Callable[[Any], list[Answer]], Sequence[TaskRequest], int]] = (
-            (self._score_hidden if self.lm.config.is_masked else self._score, scored, REQUESTS_TOGETHER),
+            (self._score, scored, REQUESTS_TOGETHER),
             (self._write, written, _WRITTEN_TOGETHER),
         )
         for ask, asked, size in kinds:
@@ -62,19 +62,6 @@ class Asker:
         return [
             Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
             for score in self.lm.scorer.token_scores(pairs)
-        ]
-
-    def _score_hidden(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
-        before, after = self.lm.tokenizer.frame
-        longest = self.lm.config.context - len(before) - len(after)
-        asked = []
-        for request in requests:
-            text = [*request.context, *request.continuation][-longest:]  # the start of a long context is cut
-            end = len(before) + len(text)
-            asked.append(([*before, *text, *after], range(end - len(request.continuation), end)))
-        return [
-            Scored(tuple(scores.tolist()), tuple(greedy.tolist()))
-            for scores, greedy in self.lm.hidden_scores(asked)
         ]
 
     def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:

@@ -43,7 +43,7 @@ from headwater.evaluation.results import (
     examples_writer,
     write_results,
 )
-from headwater.evaluation.run import UnsuitableTask, examples_of, require_fit, run_task
+from headwater.evaluation.run import UnsuitableTask, examples_of, run_task
 from headwater.evaluation.tasks import TASKS, VERSION
 from headwater.inference import load
 from headwater.model import load_config
@@ -131,6 +131,10 @@ def evaluate(
         raise UsageError(f"limit is {limit}", expected="at least 1")
     config = config or EvaluateConfig()
     named, model = hub_name(model) or str(model), shipped.resolve(model)
+    if not load_config(model).is_causal:
+        raise UsageError(
+            f"{named} does not read from left to right, as the protocols need", expected="a causal model, as a GPT"
+        )
     chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
     folders = [data] if isinstance(data, Path) else list(data)
     paths, missing = DataFiles(folders, partial(_has_tokenizer_of, model)).locate_tasks(chosen)
@@ -174,7 +178,6 @@ def evaluate(
             if task.protocol not in paths:
                 continue
             try:
-                require_fit(task, lm.config)
                 with examples_writer(task.protocol, work) as write:
                     outcome = run_task(
                         task,

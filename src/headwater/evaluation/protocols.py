@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from headwater.config import Config
 from headwater.evaluation.data_files import Source
@@ -71,11 +70,15 @@ Answer = Scored | Generated
 
 @dataclass(frozen=True)
 class Example:
-    """One item of a benchmark: its position in the set, its content, and the text for measuring overlap."""
+    """One item of a benchmark: its position in the set, its content, and the text for measuring overlap.
+
+    tuning: whether it only tunes a setting and does not count in the figures.
+    """
 
     id: str
     content: Mapping[str, Any]
     text: str = ""
+    tuning: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,16 +93,16 @@ class Metric:
 class Task(ABC):
     """One protocol, described by its class attributes.
 
-    summary: one line for a list. masked: whether it is for masked models
-    instead of causal ones. needs: functions that raise ResourceError if a package is missing, called before the
-    model is asked. file: the task file that describes it, if it is not written in Python.
+    summary: one line for a list. needs: functions that raise ResourceError if a package is missing, called before
+    the model is asked. tunes: whether some examples only tune a setting. file: the task file that describes it, if
+    it is not written in Python.
     """
 
     benchmark: str
     protocol: str
     summary: str
-    masked: bool = False
     needs: Sequence[Callable[[], Any]] = ()
+    tunes: bool = False
     file: Path | None = None
     metrics: Sequence[Metric]
     sources: Sequence[Source]
@@ -134,20 +137,15 @@ class Task(ABC):
         return self
 
     def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-        """Return the first `limit` examples."""
-        return examples[:limit]
-
-    def count_measured(self, examples: Sequence[Example]) -> int:
-        """Return how many of the examples count in the figures; by default all."""
-        return len(examples)
+        """Return the first `limit` examples and, if the protocol tunes a setting, as many of those for tuning."""
+        if not self.tunes:
+            return examples[:limit]
+        tuning = [example for example in examples if example.tuning]
+        return [*[example for example in examples if not example.tuning][:limit], *tuning[:limit]]
 
     def settings(self, encoder: RequestEncoder) -> dict[str, Any]:
         """Return choices that the protocol's name leaves open, such as a window, to store with the result."""
         return {}
-
-    def is_measured(self, record: Mapping[str, Any]) -> bool:
-        """Return whether an example counts in the figures; false for one that only tunes a setting."""
-        return True
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the figures over all examples: by default the mean of each metric with its standard error."""
@@ -167,17 +165,6 @@ class Task(ABC):
     def metric(self, name: str) -> Metric:
         """Return the metric with this name, or a plain one."""
         return next((metric for metric in self.metrics if metric.name == name), Metric(name))
-
-    def for_masked_models(self) -> Self:
-        """Return the protocol that asks about the same examples and tokens by pseudo-log-likelihood.
-
-        Each token is hidden alone and scored from all others (Salazar et al. 2020, "Masked Language Model
-        Scoring", equation 1), instead of from those before it.
-        """
-        hidden = copy(self)
-        hidden.protocol, hidden.masked = f"{self.benchmark}.pseudo-log-likelihood", True
-        hidden.summary = f"{self.summary}; each token hidden alone, for masked models"
-        return hidden
 
 
 class TaskFile(Config):

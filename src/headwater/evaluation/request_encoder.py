@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 from headwater.errors import DataError, UsageError
 from headwater.inference import encode_pairs, windows
-from headwater.model import ModelConfig
 from headwater.tokenizer import Tokenizer
 
 
 class ContinuationRequest(NamedTuple):
     """Ask for the log-probability of each token of `continuation` after `context`; both are token ids.
 
-    A masked model gets all tokens of both, with only the scored one hidden. The start of a context that does not
-    fit the model is cut.
+    The start of a context that does not fit the model is cut.
     """
 
     context: tuple[int, ...]
@@ -26,19 +24,12 @@ class RequestEncoder:
     """Turns the texts of a protocol into token ids; `context` is the length of the model's context.
 
     `window` and `stride` are for scoring a long text, in tokens: by default the whole context, and half of it.
-    masked: for a masked model, which needs no token before a text.
     """
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        context: int,
-        window: int | None = None,
-        stride: int | None = None,
-        *,
-        masked: bool = False,
+        self, tokenizer: Tokenizer, context: int, window: int | None = None, stride: int | None = None
     ) -> None:
-        self.tokenizer, self.context, self._masked = tokenizer, context, masked
+        self.tokenizer, self.context = tokenizer, context
         self.window = window or context
         self.stride = stride or max(1, self.window // 2)
         if not 1 <= self.stride <= self.window <= context:
@@ -113,8 +104,6 @@ class RequestEncoder:
         return ContinuationRequest(asked.context + asked.continuation[:border], asked.continuation[border:])
 
     def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
-        if self._masked:
-            return ContinuationRequest((), tuple(ids))
         if self.start is not None:
             return ContinuationRequest((self.start,), tuple(ids))
         return ContinuationRequest(tuple(ids[:1]), tuple(ids[1:]))
@@ -129,13 +118,3 @@ class RequestEncoder:
                 expected=f"at most {self.context}",
             )
         return asked
-
-
-def encoder_of(
-    tokenizer: Tokenizer, config: ModelConfig, window: int | None = None, stride: int | None = None
-) -> RequestEncoder:
-    """Return the encoder of a model. A masked model's encoder reserves positions for tokens that frame a text."""
-    if not config.is_masked:
-        return RequestEncoder(tokenizer, config.context, window, stride)
-    framed = config.context - sum(map(len, tokenizer.frame))
-    return RequestEncoder(tokenizer, framed, window, stride, masked=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRe
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.results import Result, Skipped
 from headwater.inference import LanguageModel
-from headwater.model import ModelConfig
 from headwater.storage import SILENT, Progress
 
 
@@ -31,19 +30,6 @@ class ProtocolOutcome:
 
 class UnsuitableTask(DataError):
     """The protocol cannot be asked of this model: it is of another kind, or no example fits it."""
-
-
-def require_fit(task: Task, config: ModelConfig) -> None:
-    """Raise UnsuitableTask if the protocol is not for this kind of model."""
-    if task.masked and not config.is_masked:
-        raise UnsuitableTask(
-            "the protocol hides tokens, and this model does not fill blanks", expected="a masked model"
-        )
-    if not task.masked and not config.is_causal:
-        raise UnsuitableTask(
-            "the protocol reads from left to right, and this model does not",
-            expected="a causal model; a masked one has the protocols that end in .pseudo-log-likelihood",
-        )
 
 
 def run_task(
@@ -90,10 +76,10 @@ def run_task(
     figures = task.summarise(records)
     seconds = asker.seconds - before
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
-    details = task.details(files, examples)
+    details, tuning = task.details(files, examples), _tuning(task, examples)
     if len(examples) < len(every):  # because of the limit
-        details |= {"first": task.count_measured(examples), "available": task.count_measured(every)}
-    without = _without_overlap(task, records) if any(example.text for example in examples) and shares else {}
+        details |= {"first": len(examples) - len(tuning), "available": len(every) - len(_tuning(task, every))}
+    without = _without_overlap(task, records, tuning) if any(e.text for e in examples) and shares else {}
     results = [
         Result(
             task=task.benchmark,
@@ -161,13 +147,20 @@ def _shares(examples: Sequence[Example], training: TrainingGrams) -> dict[str, f
     return {example.id: shared / count if count else 0.0 for example, (shared, count) in pairs}
 
 
-def _without_overlap(task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _tuning(task: Task, examples: Sequence[Example]) -> set[str]:
+    """Return the ids of the examples that only tune a setting; without one, no example is read."""
+    return {example.id for example in examples if example.tuning} if task.tunes else set()
+
+
+def _without_overlap(
+    task: Task, records: Sequence[Mapping[str, Any]], tuning: Container[str]
+) -> dict[str, dict[str, Any]]:
     """Return for each metric the mean overlap, the number of examples with any, and the score without those.
 
-    Examples with `Task.is_measured` false stay in and do not count.
+    tuning: the ids of the examples that only tune a setting, which stay in and do not count.
     """
-    clean = [record for record in records if not (record["overlap"] and task.is_measured(record))]
-    measured = [record["overlap"] for record in records if task.is_measured(record)]
+    clean = [record for record in records if not record["overlap"] or record["id"] in tuning]
+    measured = [record["overlap"] for record in records if record["id"] not in tuning]
     if not measured:
         return {}
     facts = {"mean": sum(measured) / len(measured), "examples": len(records) - len(clean)}

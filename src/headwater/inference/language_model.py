@@ -305,12 +305,6 @@ class LanguageModel:
             blanks = masked.fill(model, self.tokenizer, self.as_read(text), top)
         return [[(candidate.text, candidate.probability) for candidate in blank] for blank in blanks]
 
-    def hidden_scores(self, asked: Sequence[tuple[list[int], Sequence[int]]]) -> list[tuple[Tensor, Tensor]]:
-        """Return the scores of hidden tokens by a masked model; see `inference.masked.hidden_scores`."""
-        masked.require_masked(self.config)
-        with self._lock, masked.evaluated(self._whole_model()) as model:
-            return masked.hidden_scores(model, self.tokenizer, asked)
-
     def embed(self, texts: str | Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
         """Return one vector a text, (texts, width) float32; of a single text (width,).
 

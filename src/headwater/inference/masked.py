@@ -1,13 +1,8 @@
-"""Fill blanks and score text with a masked model (BERT, Devlin et al. 2019).
-
-A masked model predicts each masked token from the text on both sides. It does not define the probability of a
-text; the sum of the log-probabilities of its tokens, each masked in turn, is used instead (pseudo-log-likelihood,
-Salazar et al. 2020, "Masked Language Model Scoring", equation 1).
-"""
+"""Fill blanks with a masked model (BERT, Devlin et al. 2019), which predicts them from the text on both sides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +12,7 @@ from torch import Tensor
 from headwater.errors import UsageError
 from headwater.inference.request import require_context
 from headwater.inference.sampling import not_finite
-from headwater.model import ModelConfig, padding_mask
+from headwater.model import ModelConfig
 from headwater.tokenizer import MASK
 
 if TYPE_CHECKING:
@@ -31,7 +26,6 @@ _READS = {
     False: "has an LSTM in each direction (ELMo): it gives features; it neither writes nor fills blanks",
 }
 _FEATURES = "Learn a task with it: headwater finetune --freeze"
-_BATCH_TOKENS = 4_096  # tokens of one batch
 
 
 class Candidate(NamedTuple):
@@ -107,45 +101,6 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
         ]
         for row in zip(tokens.tolist(), probabilities.tolist(), strict=True)
     ]
-
-
-@torch.inference_mode()
-def hidden_scores(
-    model: Model, tokenizer: Tokenizer, asked: Sequence[tuple[list[int], Sequence[int]]]
-) -> list[tuple[Tensor, Tensor]]:
-    """Return, for each (ids, places), the score of the token at each place, hidden alone.
-
-    A score is its log-probability, (places,) float64, and whether no token was more probable, (places,) bool.
-    Raises UsageError for a model that is not masked.
-    """
-    require_masked(model.config)
-    assert tokenizer.mask is not None
-    device = model.tokens.weight.device
-    scores = [
-        (torch.zeros(len(places), dtype=torch.float64), torch.zeros(len(places), dtype=torch.bool))
-        for _, places in asked
-    ]
-    # (request, index into its places); rows of similar length together: little padding
-    rows = [(number, which) for number, (_, places) in enumerate(asked) for which in range(len(places))]
-    rows.sort(key=lambda row: len(asked[row[0]][0]))
-    while rows:
-        count = max(1, _BATCH_TOKENS // len(asked[rows[-1][0]][0]))
-        batch, rows = rows[-count:], rows[:-count]
-        texts = [asked[number][0] for number, _ in batch]
-        lengths = torch.tensor([len(ids) for ids in texts], device=device)
-        time = int(lengths.max())
-        padded = torch.tensor([ids + [0] * (time - len(ids)) for ids in texts], device=device)
-        at = torch.tensor([asked[number][1][which] for number, which in batch], device=device)
-        numbers = torch.arange(len(batch), device=device)
-        truth = padded[numbers, at]
-        padded[numbers, at] = tokenizer.mask
-        hidden = model.hidden(padded, mask=padding_mask(lengths, time))[numbers, at]  # (batch, width)
-        log_probabilities = _finite(model.logits(hidden)[:, : tokenizer.vocabulary_size]).log_softmax(dim=-1)
-        scores_of_truth = log_probabilities.gather(1, truth[:, None])[:, 0]
-        greedy = scores_of_truth >= log_probabilities.amax(dim=1)
-        for (number, which), score, best in zip(batch, scores_of_truth.tolist(), greedy.tolist(), strict=True):
-            scores[number][0][which], scores[number][1][which] = score, best
-    return scores
 
 
 def _finite(logits: Tensor) -> Tensor:

@@ -129,13 +129,12 @@ def digests(data: Sequence[Path], work: Path, limit: int = 3) -> dict[str, str]:
     tokenizer = Tokenizer.load("gpt2")
     work.mkdir()
     substitutes(Files(data), work, tokenizer, 4)
-    readers = {masked: RequestEncoder(tokenizer, 1_024, masked=masked) for masked in (False, True)}
+    encoder = RequestEncoder(tokenizer, 1_024)
     listing = DataFiles([*data, work])
     by_protocol = {}
     for protocol, task in TASKS.items():
         asked: list[Any] = []
         records = []
-        encoder = readers[task.masked]
         for example in task.limited(task.read(listing.locate(task.sources), encoder), limit):
             wanted, answers = list(task.requests(example, encoder)), list[Any]()
             for _ in range(8):
@@ -283,11 +282,7 @@ def compare(
     own.mkdir()
     tokenizer = Tokenizer.load(model)
     substitutes(Files(data), own, tokenizer, max(limit, 4))
-    chosen = (
-        [task.protocol for task in select(tasks.split(","))]
-        if tasks
-        else [name for name, task in TASKS.items() if not task.masked]
-    )
+    chosen = [task.protocol for task in select(tasks.split(","))] if tasks else list(TASKS)
     peer, files = Peer(model), Files([*data, own])
     print("| protocol | examples | largest difference | here | chance |\n|---|---|---|---|---|", flush=True)
     for protocol in (protocol for protocol in chosen if protocol not in done):

@@ -153,7 +153,7 @@ def _in_place(candidate: str, before: str) -> str:
 
 _WSC = ("wsc273.txt",)
 _WSC_WHERE = "The Winograd Schema Challenge collection of E. Davis, in the five-line form of bert-commonsense"
-_CAUSAL = [
+TASKS = [
     Pronouns("wsc273", "full", _WSC, _WSC_WHERE),
     Pronouns("wsc273", "partial", _WSC, _WSC_WHERE),
     Pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE),
@@ -165,4 +165,3 @@ _CAUSAL = [
         "The definite pronoun set of Rahman and Ng, UT Dallas",
     ),
 ]
-TASKS = _CAUSAL + [task.for_masked_models() for task in _CAUSAL if task.scoring != "full"]

@@ -91,6 +91,7 @@ class Acceptability(Task):
 
     benchmark = "cola"
     protocol = "cola.mean-log-probability"
+    tunes = True
     summary = (
         "acceptable or not, by mean token log-probability against a threshold tuned on the training sentences"
     )
@@ -114,17 +115,9 @@ class Acceptability(Task):
                 for number, row in enumerate(rows, start=1):
                     label = _label(row["label"], files[role])
                     content = {"sentence": row["sentence"], "label": label, "tuned": role == "train"}
-                    examples.append(Example(f"{role} {number}", content, text=row["sentence"]))
+                    text, tuning = row["sentence"], role == "train"
+                    examples.append(Example(f"{role} {number}", content, text, tuning))
         return examples
-
-    def limited(self, examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-        """Return the first examples, and as many to tune on."""
-        measured = [example for example in examples if not example.content["tuned"]][:limit]
-        return measured + [example for example in examples if example.content["tuned"]][:limit]
-
-    def count_measured(self, examples: Sequence[Example]) -> int:
-        """Return the number of development sentences."""
-        return sum(not example.content["tuned"] for example in examples)
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Return the whole sentence."""
@@ -136,17 +129,13 @@ class Acceptability(Task):
         assert isinstance(answer, Scored)
         return {"value": answer.mean, "label": example.content["label"], "tuned": example.content["tuned"]}
 
-    def is_measured(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record is of a development sentence."""
-        return not record["tuned"]
-
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return Matthews' correlation and accuracy at the tuned threshold.
 
         Raises DataError if there are no development sentences.
         """
         threshold, tuned = best_threshold([(r["value"], r["label"]) for r in records if r["tuned"]])
-        measured = [record for record in records if self.is_measured(record)]
+        measured = [record for record in records if not record["tuned"]]
         if not measured:
             raise DataError("there are no development sentences to measure")
         chosen = np.array([record["value"] > threshold for record in measured], dtype=np.int64)
@@ -198,5 +187,4 @@ def _label(value: str, path: Path) -> int:
     return int(value)
 
 
-_CAUSAL: list[Task] = [Sentiment(), Sentiment(whole_word=True), Acceptability()]
-TASKS = _CAUSAL + [task.for_masked_models() for task in _CAUSAL[1:]]
+TASKS: list[Task] = [Sentiment(), Sentiment(whole_word=True), Acceptability()]
