@@ -19,24 +19,17 @@ _PIECE_TOKENS = 65_536  # a sample of a long stream is the beginning of every pi
 
 
 class Alphabet:
-    """The bytes of every token of a vocabulary in one array, to decode a long stream with NumPy."""
+    """The bytes of every token of a vocabulary."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)]
+        self._tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocabulary_size)]
         if tokenizer.end_of_text is not None:
-            tokens[tokenizer.end_of_text] = END_OF_TEXT
-        self.lengths = np.array([len(token) for token in tokens], dtype=np.int64)
-        self._bytes = np.frombuffer(b"".join(tokens), dtype=np.uint8)
-        self._starts = np.cumsum(self.lengths) - self.lengths
+            self._tokens[tokenizer.end_of_text] = END_OF_TEXT
+        self.lengths = np.array([len(token) for token in self._tokens], dtype=np.int64)
 
     def decode(self, ids: NDArray[np.unsignedinteger]) -> bytes:
         """Return the bytes of a stream of ids; an end of text is the byte 0xFF."""
-        lengths = self.lengths[ids]
-        ends = np.cumsum(lengths)
-        # For each byte wanted: the start of its token in the table plus how far into the token it is.
-        positions = np.arange(ends[-1] if len(ends) else 0)
-        positions += np.repeat(self._starts[ids] - (ends - lengths), lengths)
-        return self._bytes[positions].tobytes()
+        return b"".join(map(self._tokens.__getitem__, ids.tolist()))
 
 
 def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
