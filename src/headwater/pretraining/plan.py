@@ -2,10 +2,14 @@
 
 `headwater pretrain --dry-run` builds the run's model and trains it on the real tokens for about half a minute at
 most (`timing`); nothing is written. It does not try what cannot fit: weights and optimizer are counted first.
+
+For another machine, `--for`, nothing is measured: the time is operations divided by 40 % of the published peak rate
+of its GPUs, the share that training of small and middle-sized models reaches, and by their number.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -16,14 +20,24 @@ import torch
 
 from headwater.device import available_cores, available_memory, cores_in_use
 from headwater.display import byte_size
-from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_memory
+from headwater.errors import UsageError
+from headwater.pretraining.cost import (
+    KEPT_PER_WIDTH,
+    REACHED,
+    Memory,
+    estimate_memory,
+    fitting_tokens,
+    sharding,
+    state_memory,
+    training_flops_per_token,
+)
 from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.preview import passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.timing import time_updates
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.storage import SILENT, Progress, read_manifest
-from headwater.training import Ranks, process_group
+from headwater.training import GPUS, Gpu, Ranks, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _VALIDATED = 5.0  # seconds of a validation that is measured; that of a longer one follows from the updates
@@ -105,6 +119,52 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress
         return _forecast(config, resolve(config, tokens, ranks), tokens, out, ranks, progress)
 
 
+def forecast_for(
+    config: PretrainConfig, tokens: Path, machine: str, *, price_per_hour: float | None = None
+) -> Forecast:
+    """Return the cost of a run on `machine`, a GPU of `GPUS` and their number: `h100x8`.
+
+    `price_per_hour` is that of the whole machine. Raises UsageError for an unknown machine.
+    """
+    name, gpu, count = _read(machine)
+    wanted = config.micro_batch
+    asked = config.precision if "precision" in config.model_fields_set else "auto"
+    precision = "fp32" if asked == "fp32" else "bf16"  # what this machine would choose for auto does not matter
+    recipe = config
+    config = resolve(recipe.model_copy(update={"device": "cpu"}), tokens, Ranks(count=count))
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    shape, window = config.architecture, config.window
+    ranks = Ranks(count=count, device=torch.device("cuda"))
+    state = state_memory(shape.parameter_count, dtype, ranks, config.shard)
+    largest = -(-config.batch_size // count)
+    fitting = fitting_tokens(shape, ranks, sharded=config.shard, free=gpu.memory)
+    micro_batch = min(largest, wanted or max(1, fitting // window))
+    kept = KEPT_PER_WIDTH * shape.width * shape.layers * window * micro_batch
+    result = _begin_forecast(
+        recipe,
+        config,
+        tokens,
+        precision=precision,
+        micro_batch=micro_batch,
+        available=int(gpu.memory),
+        memory=replace(state, activations=kept),
+        machine=f"{count} × {name}, from their data sheet: {_rate(gpu, dtype) / 1e12:,.0f} TFLOP/s and "
+        f"{byte_size(gpu.memory)} each. Nothing was measured there",
+        advice="It should fit",
+    )
+    if state.total + kept > gpu.memory:
+        shards = "" if config.shard else f"{sharding(config.optimizer)}, "
+        repair = f"Use {shards}more GPUs, or a smaller model"
+        if state.total < gpu.memory:
+            repair = "Use a smaller --set micro_batch"
+        needed = byte_size(state.total + kept)
+        return replace(result, advice=f"It does not fit: each GPU would need {needed}. {repair}")
+    speed = REACHED * _rate(gpu, dtype) * count / training_flops_per_token(shape, window)
+    seconds = result.tokens / speed
+    cost = None if price_per_hour is None else seconds / 3600 * price_per_hour
+    return replace(result, tokens_per_second=speed, seconds=seconds, cost=cost)
+
+
 def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
     """Return the seconds of an update of this recipe, measured on real ones; nothing is written."""
     with process_group(config.device) as ranks:
@@ -113,7 +173,7 @@ def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
             return time_updates(run.trainer, run.read)
 
 
-def begin_forecast(asked: PretrainConfig, config: PretrainConfig, tokens: Path, **others: Any) -> Forecast:
+def _begin_forecast(asked: PretrainConfig, config: PretrainConfig, tokens: Path, **others: Any) -> Forecast:
     """Return what a resolved recipe says itself; asked: the recipe before."""
     count = read_manifest(tokens).config["counts"]["train"]["tokens"]
     tokens_per_update = config.batch_size * config.window
@@ -138,7 +198,7 @@ def _forecast(
     available = int(ranks.broadcast(available_memory(ranks.device)))
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    result = begin_forecast(
+    result = _begin_forecast(
         asked,
         config,
         tokens,
@@ -202,3 +262,17 @@ def _peak(ranks: Ranks) -> int | None:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _read(machine: str) -> tuple[str, Gpu, int]:
+    """Return name, GPU and number of GPUs of `h100x8` or `h100`."""
+    parts = re.fullmatch(r"(.+?)(?:x(\d+))?", machine.lower())
+    assert parts is not None
+    count = int(parts[2] or 1)
+    if parts[1] not in GPUS or count < 1:
+        raise UsageError(f"--for {machine!r} is unknown", expected=f"one of {', '.join(GPUS)}, as in h100x8")
+    return GPUS[parts[1]].name, GPUS[parts[1]], count
+
+
+def _rate(gpu: Gpu, dtype: torch.dtype) -> float:
+    return gpu.bf16 if dtype == torch.bfloat16 else gpu.tf32
