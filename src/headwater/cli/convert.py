@@ -1,4 +1,4 @@
-"""`headwater convert`: other projects' models and token files into Headwater's folders, and back."""
+"""`headwater convert`: other projects' models and token files into Headwater's folders, and models back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def convert(
         Path,
         typer.Argument(
             help="OpenAI's GPT-1 or GPT-2 release, a model folder, a shipped model, a hub name, a fine-tuned "
-            "model (for transformers), tokens, or a folder with token files of nanoGPT, llm.c or build-nanogpt."
+            "model (for transformers), or a folder with token files of nanoGPT, llm.c or build-nanogpt."
         ),
     ],
     destination: Annotated[Path, typer.Argument(help="A folder to write, or a file that ends in .gguf.")],
@@ -32,9 +32,6 @@ def convert(
     faithful: Annotated[
         str, typer.Option(help="Further training of a GPT-1 release follows its code (code) or the paper (paper).")
     ] = "code",
-    layout: Annotated[
-        str | None, typer.Option("--format", help="For a tokens folder: nanogpt, llm.c or build-nanogpt.")
-    ] = None,
     download: Download = False,
     as_json: AsJson = False,
 ) -> None:
@@ -50,12 +47,10 @@ def convert(
         if destination.suffix == ".gguf":
             raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
         fetch_tokenizer(tokenizer or "gpt2", download)
-        result = convert_tokens(source, destination, tokenizer, layout, progress=terminal_progress())
+        result = convert_tokens(source, destination, tokenizer, progress=terminal_progress())
         tokens = sum(count["tokens"] for count in result["counts"].values())
         emit(result, as_json=as_json, text=f"{destination}: {tokens:,} tokens from {result['source']}")
         return
-    if layout is not None:
-        raise UsageError(f"{source} is not a tokens folder", expected="no --format", param="format")
     from headwater.finetuning import FineTuned, export_classifier
 
     if FineTuned.is_in(source) and destination.suffix != ".gguf":

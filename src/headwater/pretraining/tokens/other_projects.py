@@ -1,4 +1,4 @@
-"""Token files of other projects: nanoGPT's, llm.c's and build-nanogpt's, to and from tokens folders.
+"""Token files of other projects, nanoGPT's, llm.c's and build-nanogpt's, as tokens folders.
 
 | format | files | layout |
 |---|---|---|
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.errors import DataError, FolderError, MismatchError
 from headwater.pretraining.tokens.pack import (
     LAST_SHARD_TOKENS,
     MINIMUM_TOKENS,
@@ -29,51 +29,29 @@ from headwater.pretraining.tokens.pack import (
     finish_tokens,
     tokens_stage,
 )
-from headwater.pretraining.tokens.sampler import shard_paths
 from headwater.pretraining.tokens.shards import check_ids
-from headwater.storage import SILENT, Progress, Stage, has_manifest, open_folder, read_manifest
+from headwater.storage import SILENT, Progress, has_manifest
 from headwater.tokenizer import Tokenizer, read_meta, token_dtype
 
 Format = Literal["nanogpt", "llm.c", "build-nanogpt"]
 MAGIC, VERSION = 20240520, 1
 _HEADER = 256  # int32
-_KIND = "token-files"
 _NAMES = {"train": "train", "validation": "val"}  # a part's name in the other projects' files
 _BLOCK = 1 << 22  # ids at a time
 _OTHER_MAGIC = {20240801: "ids of Llama 3's vocabulary", 20240522: "a multiple-choice evaluation"}
 
 
 def holds_tokens(source: Path) -> bool:
-    """Return whether `source` is a tokens folder, or another project's token file or a folder of them."""
+    """Return whether `source` is another project's token file or a folder of them."""
     if source.is_file():
         return source.suffix in (".bin", ".npy")
     if not source.is_dir() or (source / "config.json").is_file():  # a model's weights may have the extension .bin
         return False
-    if has_manifest(source):
-        return read_manifest(source).kind in ("tokens", _KIND)
-    return any(_part_files(source, part) for part in PARTS)
+    return not has_manifest(source) and any(_part_files(source, part) for part in PARTS)
 
 
 def convert_tokens(
-    source: Path,
-    destination: Path,
-    tokenizer: str | None = None,
-    layout: str | None = None,
-    *,
-    progress: Progress = SILENT,
-) -> dict[str, Any]:
-    """Convert a tokens folder to the format `layout`, or other projects' token files to a tokens folder."""
-    if has_manifest(source) and read_manifest(source).kind == "tokens":
-        if tokenizer is not None:
-            raise UsageError(f"{source} has its own tokenizer", expected="no --tokenizer")
-        return export_tokens(source, destination, layout)
-    if layout is not None:
-        raise UsageError(f"{source} becomes a tokens folder", expected="no --format", param="format")
-    return import_tokens(source, destination, tokenizer=tokenizer, progress=progress)
-
-
-def import_tokens(
-    source: Path, out: Path, *, tokenizer: str | None = None, progress: Progress = SILENT
+    source: Path, out: Path, tokenizer: str | None = None, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
     """Write the token files in the folder `source` as the tokens folder `out`.
 
@@ -126,38 +104,6 @@ def import_tokens(
             finish_tokens(stage, work, loaded, counts)
     result = {"source": kind, "destination": str(out), "tokenizer": loaded.kind}
     return result | {"counts": stage.config["counts"]}
-
-
-def export_tokens(tokens: Path, out: Path, layout: str | None) -> dict[str, Any]:
-    """Write a tokens folder as another project's files in the folder `out`; return the format and the counts.
-
-    Raises UsageError for an unknown format, MismatchError for a vocabulary that is too large.
-    """
-    if layout is None or layout not in get_args(Format):
-        seen = "no format is given" if layout is None else f"the format is {layout!r}"
-        raise UsageError(seen, expected=f"--format {', '.join(get_args(Format))}", param="format")
-    manifest = open_folder(tokens, "tokens")
-    config = manifest.config
-    size = int(config["vocabulary_size"])
-    if token_dtype(size) is not np.uint16:
-        raise MismatchError(f"{tokens} has a vocabulary of {size:,}", expected=f"at most {1 << 16:,} for {layout}")
-    if layout == "llm.c" and config["tokenizer_identity"] != Tokenizer.load("gpt2").identity:
-        raise MismatchError(
-            f"{tokens} was not packed with GPT-2's original tokenizer",
-            expected="its ids, which the header of llm.c's files states",
-            repair="Write --format nanogpt or build-nanogpt, which state no vocabulary",
-        )
-    stage = Stage(out, kind=_KIND, config={"format": layout}, inputs={"tokens": tokens})
-    if not stage.is_complete():
-        with stage.write() as work:
-            for part in PARTS:
-                _export_part(work, part, shard_paths(tokens, manifest, part), layout, size)
-    return {
-        "source": "tokens",
-        "destination": str(out),
-        "format": layout,
-        "counts": {part: {"tokens": config["counts"][part]["tokens"]} for part in PARTS},
-    }
 
 
 def _part_files(folder: Path, part: str) -> list[Path]:
@@ -257,26 +203,6 @@ def _import_part(
     finally:
         writer.abandon()
     return counts
-
-
-def _export_part(work: Path, part: str, shards: list[Path], layout: str, vocabulary: int) -> None:
-    """Write one part: one file for nanoGPT, one file a shard for the others."""
-    word = _NAMES[part]
-    for number, path in enumerate(shards):
-        ids = np.load(path, mmap_mode="r", allow_pickle=False)
-        check_ids(ids, vocabulary, path)
-        if layout == "build-nanogpt":
-            with (work / f"tokens_{word}_{number:06d}.npy").open("wb") as handle:
-                np.lib.format.write_array_header_1_0(handle, np.lib.format.header_data_from_array_1_0(ids))
-                handle.writelines(block.tobytes() for block in _blocks(ids))
-            continue
-        name = f"{word}.bin" if layout == "nanogpt" else f"tokens_{word}_{number:06d}.bin"
-        with (work / name).open("ab") as handle:
-            if layout == "llm.c":
-                header = np.zeros(_HEADER, dtype="<i4")
-                header[:3] = MAGIC, VERSION, len(ids)
-                handle.write(header.tobytes())
-            handle.writelines(block.astype("<u2").tobytes() for block in _blocks(ids))
 
 
 def _blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
