@@ -3,8 +3,8 @@
 `headwater pretrain --dry-run` builds the run's model and trains it on the real tokens for about half a minute at
 most (`timing`); nothing is written. It does not try what cannot fit: weights and optimizer are counted first.
 
-For another machine, `--for`, nothing is measured: the time is operations divided by 40 % of the published peak rate
-of its GPUs, the share that training of small and middle-sized models reaches, and by their number.
+For another machine, `--for`, nothing is measured: the time is operations divided by 40 % of the published peak
+rate of its GPUs, the share that training of small and middle-sized models reaches, and by their number.
 """
 
 from __future__ import annotations
