@@ -48,7 +48,7 @@ class Follower:
         # Without yardsticks, which need no model and cost more than the score.
         chosen = [task.configured(yardstick_bytes=0, progress=SILENT) for task in select(tasks)]
         if not config.is_causal:
-            raise DataError("the protocols are for causal models", expected="a causal model")
+            raise DataError("the protocols are not for this kind of model", expected="a causal model")
         self._tasks = [(task, listing.locate(task.sources)) for task in chosen]
         self._started: float | None = None
         self._spent = self._last = 0.0
