@@ -12,7 +12,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import UsageError
-from headwater.finetuning import FinetuneConfig, Labels, baseline_sentence, finetune
+from headwater.finetuning import FinetuneConfig, Labels, finetune, result_lines
 from headwater.finetuning.results.baseline import Baseline, compare
 
 CLASSES = Labels(target="class", names=["bad", "good"])
@@ -157,8 +157,8 @@ def test_one_text_to_a_score_is_task_regress(base: Path, tmp_path: Path, capsys:
 def test_a_baseline_without_a_mistake_has_other_advice() -> None:
     baseline = {"name": "TF-IDF", "value": 1.0, "interval": [0.8, 1.0]}
     metrics = {"metric": "accuracy", "value": 1.0, "baseline": baseline}
-    assert baseline_sentence(metrics).endswith("use the baseline, or validate on more rows and harder ones.")
-    assert "try more rows" in baseline_sentence(metrics | {"value": 0.9})
+    assert result_lines(metrics)[0].endswith("use the baseline, or validate on more rows and harder ones.")
+    assert "try more rows" in result_lines(metrics | {"value": 0.9})[0]
 
 
 def test_few_rows_of_each_class_have_no_constant_baseline() -> None:
@@ -183,3 +183,11 @@ def test_a_baseline_can_be_left_out(base: Path, table: Path, tmp_path: Path, cap
     assert card.index("Test accuracy") < card.index("Validation accuracy")
     assert main(given) == 0
     assert "complete already" in capsys.readouterr().err
+
+
+def test_a_fold_without_a_class_ends_in_no_error() -> None:
+    """All rows of one class have the same text: a fold without them has one class."""
+    texts = [("dull",)] * 9 + [(f"fine film {n}",) for n in range(9)]
+    targets = np.repeat([0.0, 1.0], 9)
+    baseline = Baseline("classify", CLASSES).fit(texts, targets)
+    assert baseline.decide([("dull",), ("fine film 3",)]).tolist() == [0, 1]

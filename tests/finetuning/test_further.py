@@ -78,6 +78,23 @@ def test_labels_keep_their_order_and_new_ones_come_last(
     assert FineTuned.load(tmp_path / "third").labels == tuned.labels
 
 
+def test_the_earlier_model_is_measured_on_the_same_rows(
+    week: tuple[Path, Path], tmp_path: Path, sentences: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = further(tmp_path, week, sentences, "arrival")
+    validation = write(tmp_path / "validation.csv", *sentences(40, seed=7))
+    earlier = ["--from", week[0], "--train", table, "--validation", validation, "--epochs", "1"]
+    assert command(tmp_path / "new", *earlier) == 0
+    said, metrics = capsys.readouterr().out, json.loads((tmp_path / "new" / "metrics.json").read_text())
+    old = hw.Classifier.load(week[0]).score(*sentences(40, seed=7))
+    assert metrics["continued"]["before"]["value"] == pytest.approx(old)
+    assert f"The model that it continues has {old:.3f}" in said
+    assert "60 of the 60 rows that" in said  # none of the first week's rows is here
+    if metrics["value"] < old:
+        assert "is better on the same rows" in said
+    assert f"that model has {old:.3f}" in " ".join((tmp_path / "new" / "report.html").read_text().split())
+
+
 def test_a_training_begins_with_the_weights_of_the_head(week: tuple[Path, Path], tmp_path: Path) -> None:
     config = FinetuneConfig.build({**FineTuned.keys_of(week[0]), "steps": 1, "learning_rate": 1e-9})
     finetune(config, tmp_path / "same", model=week[0], train=week[1])

@@ -276,9 +276,14 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
     if "value" in (new := metrics.get("new_rows", {})):
         low, high = new["interval"]
         line += f"\non the {new['count']:,} new rows of them: {new['value']:.3f} [{low:.3f}, {high:.3f}]"
-    from headwater.finetuning import baseline_sentence
+    from headwater.finetuning import result_lines
 
-    lines = [line, baseline_sentence(metrics)]
+    lines = [line, *result_lines(metrics)]
+    if before := metrics.get("continued", {}).get("before"):
+        low, high = before["interval"]
+        lines.append(
+            f"The model that it continues has {before['value']:.3f} [{low:.3f}, {high:.3f}] on the same rows."
+        )
     if added := metrics.get("continued", {}).get("added"):
         lines.append(f"New labels, after the earlier ones: {', '.join(added)}")
     classes = metrics.get("classes", [])
@@ -296,6 +301,17 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
             f"  {one['count']:,} of {one['label']} taken for {one['predicted']}"
             for one in metrics["confused"][:_MOST_PAIRS]
         ]
+    if len(classes) > _MOST_CLASSES:
+        rare = ", ".join(f"{one['class']} ({one['rows']:,}, F1 {one['f1']:.3f})" for one in metrics["rarest"])
+        lines.append(f"Fewest training rows: {rare}")
+    if (doubtful := metrics.get("suspects", {})).get("count"):
+        lines.append(
+            f"Labels that look wrong: {doubtful['count']:,} of {doubtful['rows']:,} training rows, the first "
+            + ", ".join(
+                f"row {one['row']:,} ({one['label']}, rather {one['suggested']})" for one in doubtful["first"][:3]
+            )
+            + f"; all in {out / 'suspect-labels.jsonl'}"
+        )
     if metrics.get("mistakes"):
         lines.append("The most confident mistakes:")
     for one in metrics.get("mistakes", []):

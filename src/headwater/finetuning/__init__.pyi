@@ -12,7 +12,7 @@ from .model.inputs import Encoded
 from .predict import predict_file
 from .results.explanation import explain
 from .results.metrics import METRICS, confusion_matrix, matthews
-from .results.page import baseline_sentence
+from .results.page import result_lines
 from .rows.labels import Labels
 from .rows.row import MetricName, Raw, TaskName
 from .show import show_examples
@@ -37,7 +37,6 @@ __all__ = [
     "TaskModel",
     "TaskName",
     "arrange_parts",
-    "baseline_sentence",
     "build_trainer",
     "confusion_matrix",
     "explain",
@@ -47,6 +46,7 @@ __all__ = [
     "matthews",
     "measure_probabilities",
     "predict_file",
+    "result_lines",
     "run_stage",
     "show_examples",
 ]

@@ -33,6 +33,7 @@ from headwater.finetuning.learning.train import train_task
 from headwater.finetuning.model.fine_tuned import FineTuned, parse_part
 from headwater.finetuning.results import baseline
 from headwater.finetuning.results.baseline import ClassWeight
+from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import pearson
 from headwater.finetuning.results.summary import METRICS_FILE
@@ -149,6 +150,7 @@ class Estimator(Conventions):
             outcome, self.learning_rates_ = search_rate(prepared, progress, on_update=on_update)
         else:
             outcome = train_task(prepared, progress, on_update=on_update)
+        self.calibration_ = calibrate(outcome, prepared.encoded["validation"])
         train, held = (
             ([row.segments for row in parts.rows[part]], parts.targets[part]) for part in ("train", "validation")
         )

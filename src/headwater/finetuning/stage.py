@@ -22,9 +22,11 @@ from headwater.finetuning.learning.prepare import OUTPUTS, Prepared, Tables, pre
 from headwater.finetuning.learning.search import RATES, search_rate
 from headwater.finetuning.learning.train import TrainingOutcome, train_task
 from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.page import card, page
 from headwater.finetuning.results.predictions import write_predictions
-from headwater.finetuning.results.summary import METRICS_FILE, add_baselines, measure
+from headwater.finetuning.results.summary import METRICS_FILE, add_baselines, find_suspects, measure
+from headwater.finetuning.results.suspects import SUSPECTS_FILE
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.seen import Seen
 from headwater.model import load_config
@@ -37,6 +39,7 @@ from headwater.storage import (
     read_manifest,
     storage_errors,
     write_json,
+    write_json_lines,
     write_text,
 )
 from headwater.tokenizer import Tokenizer
@@ -124,14 +127,17 @@ def run_stage(
         tuned, parts = outcome.fine_tuned, prepared.parts
         tuned.columns, tuned.compose = columns or Columns(), compose
         tuned.seen = (prepared.seen or Seen()).extended(parts.train.rows, parts.validation.rows)
-        metrics = measure(prepared, outcome)
+        calibration = calibrate(outcome, prepared.encoded["validation"])
+        metrics = measure(prepared, outcome) | {"calibration": calibration}
         chosen = config.model_copy(update={"recipe": prepared.config.recipe})
         metrics["learning_rate"] |= rate | {"reason": chosen.rate_reason(prepared.base.config)}
         metrics["recipe"] = prepared.config.recipe
         _write_model(stage, prepared, outcome, metrics)
+        doubtful: list[dict[str, Any]] = []
         if config.baseline:
             add_baselines(metrics, prepared, outcome, baselines, progress)
-        _write_report(stage, prepared, outcome, metrics, model.name)
+            doubtful = find_suspects(metrics, prepared, progress) if baselines is None else []
+        _write_report(stage, prepared, outcome, metrics, model.name, doubtful)
     return metrics
 
 
@@ -180,15 +186,22 @@ def _write_model(stage: Stage, prepared: Prepared, outcome: TrainingOutcome, met
 
 
 def _write_report(
-    stage: Stage, prepared: Prepared, outcome: TrainingOutcome, metrics: dict[str, Any], base: str
+    stage: Stage,
+    prepared: Prepared,
+    outcome: TrainingOutcome,
+    metrics: dict[str, Any],
+    base: str,
+    doubtful: list[dict[str, Any]],
 ) -> None:
-    """Write the report and the card, and the metrics with what the model was compared with."""
+    """Write the report, the card, the rows whose label is doubtful, and the metrics with the comparison."""
     tuned, rows = outcome.fine_tuned, prepared.parts.validation.rows
     with _written(stage) as work:
         written, metrics["mistakes"] = page(
             tuned, metrics, rows, prepared.encoded["validation"], outcome.probabilities
         )
         write_text(work / REPORT_FILE, written)
+        if doubtful:
+            write_json_lines(work / SUSPECTS_FILE, doubtful)
         write_text(work / "README.md", card(base, tuned, metrics))
         write_json(work / METRICS_FILE, metrics)
     remove_work(stage.out)

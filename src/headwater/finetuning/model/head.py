@@ -80,6 +80,12 @@ class TaskModel(nn.Module):
             for name, value in self.head.state_dict().items():
                 value[: len(saved[name])] = saved[name]
 
+    @torch.no_grad()
+    def scale_logits(self, factor: float) -> None:
+        """Multiply the logits, by multiplying the linear layer."""
+        self.head.weight *= factor
+        self.head.bias *= factor
+
     def forward(self, batch: Batch, with_matrix: bool = False) -> TaskOutput:
         """Return logits and hidden states of a batch; ABSENT for answers that an example does not have."""
         embeddings = self.model.embeddings() if with_matrix else None

@@ -166,8 +166,7 @@ class Baseline:
         if len(segments) > BASELINE_ROWS:
             kept = np.sort(random.permutation(len(segments))[:BASELINE_ROWS])
             segments, targets = [segments[row] for row in kept], targets[kept]
-        texts = [_cut(text) for row in segments for text in row]
-        self._vectors = [vectors for vectors in self._vectors if _fitted(vectors, texts)]
+        self._fit_vectors(segments)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # logistic regression without convergence
             self._chosen = self._choose(segments, targets, random)
@@ -176,6 +175,21 @@ class Baseline:
                 self._model = self._linear(self._chosen.strength).fit(features, self._of_lines(segments, targets))
         self.name = self._described(self._chosen)
         return self
+
+    def _fit_vectors(self, segments: Segments) -> None:
+        """Learn the n-grams of rows' texts."""
+        texts = [_cut(text) for row in segments for text in row]
+        self._vectors = [vectors for vectors in self._vectors if _fitted(vectors, texts)]
+
+    def _default(self) -> _Candidate:
+        """Return the candidate without a cross-validation: all features; weaker regularisation of many classes."""
+        many = self.labels.target == "class" and self.labels.outputs > MOST_COMPARED
+        return _Candidate([*FEATURE_SETS[self.task]][-1], STRENGTHS[-1 if many else 1])
+
+    def all_features(self, segments: Segments) -> Any:
+        """Return (rows or answers, features) of the largest set, with the n-grams of these rows."""
+        self._fit_vectors(segments)
+        return self._features(segments, [self._default().features])[0]
 
     def decide(self, segments: Segments) -> Floats:
         """Return (rows,): the index of the most probable class or answer, or the score."""
@@ -186,6 +200,8 @@ class Baseline:
 
     def _choose(self, segments: Segments, targets: Floats, random: np.random.Generator) -> _Candidate:
         """Return the candidate with the best metric over all held-out rows of a cross-validation."""
+        from sklearn.model_selection import cross_val_predict
+
         sets = list(FEATURE_SETS[self.task])
         candidates = [_Candidate(one, strength) for one in reversed(sets) for strength in STRENGTHS]
         if self.labels.target in ("class", "answer"):
@@ -196,16 +212,21 @@ class Baseline:
         # With many classes a cross-validation takes long, and of few rows it says nothing.
         classes = self.labels.outputs if self.labels.target == "class" else 2
         if classes > MOST_COMPARED or len(segments) < FOLDS * classes:
-            return _Candidate(sets[-1], STRENGTHS[-1 if classes > MOST_COMPARED else 1])
+            return self._default()
         rows = random.permutation(len(segments))[:CROSS_VALIDATED]
         segments, targets = [segments[row] for row in rows], targets[rows]
         features = dict(zip(sets, self._features(segments, sets), strict=True))
+        lines = self._of_lines(segments, targets)
+        if not (folds := self._folds(segments, lines)):
+            return self._default()
 
         def value(candidate: _Candidate) -> float:
             if candidate.constant is not None:
                 decided = np.full(len(targets), candidate.constant)
             else:
-                decided = self._cross_validated(candidate, features[candidate.features], segments, targets)
+                model, inputs = self._linear(candidate.strength), features[candidate.features]
+                found = cross_val_predict(model, inputs, lines, cv=folds, method=self._method)
+                decided = self._decided(found, segments)
             measured = measure_decisions(
                 self.labels.target, targets, decided, self.labels.outputs, intervals=False
             )
@@ -213,28 +234,21 @@ class Baseline:
 
         return max(candidates, key=value)
 
-    def _cross_validated(
-        self, candidate: _Candidate, features: Any, segments: Segments, targets: Floats
-    ) -> Floats:
-        """Return the decision of each row by a model of the other folds.
+    def _folds(self, segments: Segments, lines: Any) -> list[Any]:
+        """Return a cross-validation of the lines of features; empty if a fold leaves one class to learn from.
 
         Rows with the same first text are in one fold. Otherwise the words of a premise that comes with every
         label are evidence against the label of the row that is held out. A choice may have an empty context.
         """
-        from sklearn.model_selection import GroupKFold, cross_val_predict
+        from sklearn.model_selection import GroupKFold
 
         first = [next(filter(None, row), "") for row in segments]
         numbers = {text: number for number, text in enumerate(dict.fromkeys(first))}
         groups = [numbers[text] for text in first] if len(numbers) >= FOLDS else range(len(first))
-        found = cross_val_predict(
-            self._linear(candidate.strength),
-            features,
-            self._of_lines(segments, targets),
-            groups=np.repeat(groups, self._answers(segments)),
-            cv=GroupKFold(FOLDS),
-            method=self._method,
-        )
-        return self._decided(found, segments)
+        folds = list(GroupKFold(FOLDS).split(lines, groups=np.repeat(groups, self._answers(segments))))
+        if self.labels.target == "class" and any(len(np.unique(lines[others])) < 2 for others, _ in folds):
+            return []
+        return folds
 
     @property
     def _method(self) -> str:

@@ -56,7 +56,11 @@ def page(
     written: str = template(Path(__file__).with_name("report.html.j2")).render(
         task=fine_tuned.task,
         metrics=metrics,
-        baseline=baseline_sentence(metrics),
+        baseline=_of_baseline(metrics),
+        coverage=next(
+            (one["calibration"] for one in [*metrics["tests"].values(), metrics] if one.get("calibration")), None
+        ),
+        calibration=_of_probabilities(metrics),
         losses=losses,
         loss_chart=Markup(line_chart(losses, "updates", "loss")),
         measured_metric=measured,
@@ -82,13 +86,14 @@ def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
         for test, measured in metrics["tests"].items()
         if name in measured
     ]
+    shown_lines = [f"- {line}\n" for line in result_lines(metrics)]
     chosen = ", chosen on these rows" if metrics["selected_on_validation"] else ""
     classes = metrics["data"]["classes"]
     shown = ", ".join(f"{label}: {count:,}" for label, count in list(classes.items())[:20])
     return (
         f"# {base}, fine-tuned\n\nFor the task {fine_tuned.task}, by Headwater, from the base {base}.\n\n"
         f"{''.join(scores)}- Validation {name}: {_with_interval(metrics)}{chosen}\n"
-        f"- {baseline_sentence(metrics)}\n"
+        f"{''.join(shown_lines)}"
         f"- Rows: {counts['train']:,} to train on, {counts['validation']:,} to validate on\n"
         f"- Training rows of each label: {shown}{', …' if len(classes) > 20 else ''}\n"
         f"- Learning rate: {rate['value']:g}, {rate['reason']}; {metrics['curve'][-1]['epoch']:g} epochs\n"
@@ -100,12 +105,34 @@ def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
     )
 
 
+def result_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what a user should know of the result: the baseline's, and what the probabilities are worth."""
+    return [_of_baseline(metrics), *_of_probabilities(metrics)]
+
+
+def _of_probabilities(metrics: Mapping[str, Any]) -> list[str]:
+    """Return what the model's probabilities are worth, on test rows if there are any."""
+    if (fitted := metrics.get("calibration")) is None:
+        return []
+    measured, where = fitted, "validation rows, which chose the temperature"
+    for name, test in metrics["tests"].items():
+        if "calibration" in test:
+            measured, where = test["calibration"], f"{name} rows"
+    sure = next(one for one in measured["coverage"] if one["share"] == 0.8)
+    return [
+        f"Probabilities: off by {measured['ece']:.3f} on average (ECE, {where}) with the temperature "
+        f"{fitted['temperature']:.3g}; by {fitted['ece_before']:.3f} on validation rows without it.",
+        f"The surest 80 % of these rows, from a probability of {sure['threshold']:.2f}, are right at "
+        f"{sure['accuracy']:.3f}: headwater predict --threshold {sure['threshold']:.2f}.",
+    ]
+
+
 def _with_interval(measured: Mapping[str, Any]) -> str:
     low, high = measured["interval"]
     return f"{measured['value']:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def baseline_sentence(metrics: Mapping[str, Any]) -> str:
+def _of_baseline(metrics: Mapping[str, Any]) -> str:
     """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
     if (baseline := metrics.get("baseline")) is None:
         return "No baseline was measured."

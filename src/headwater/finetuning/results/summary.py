@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from headwater.display import counted
 from headwater.finetuning.learning.prepare import Prepared
 from headwater.finetuning.learning.train import TrainingOutcome, measure_probabilities
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
-from headwater.finetuning.results.baseline import compare
+from headwater.finetuning.results.baseline import BASELINE_ROWS, MOST_COMPARED, Baseline, compare
+from headwater.finetuning.results.calibration import reliability
 from headwater.finetuning.results.metrics import by_class, confused_pairs
+from headwater.finetuning.results.suspects import held_out_shares, suspects
 from headwater.storage import Progress
 
 METRICS_FILE = "metrics.json"
-_MOST_PAIRS = 20  # of confused classes
+_MOST_PAIRS, _RAREST, _SUSPECTS = 20, 5, 10  # confused classes, rare classes and doubtful rows that are shown
 
 
 def measure(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
     """Return the content of metrics.json without the baselines."""
     parts, encoded, tuned = prepared.parts, prepared.encoded, outcome.fine_tuned
-    metrics = _summary(prepared, outcome) | _by_class(outcome, encoded["validation"])
+    metrics = _summary(prepared, outcome) | _by_class(outcome, encoded["validation"], prepared.figures["classes"])
     metrics["tests"] = {
         name: _on_test(tuned, encoded[name], tuned.probabilities(encoded[name])) for name in parts.tests
     }
     if prepared.continued is not None:
-        metrics["continued"] = prepared.continued
+        metrics["continued"] = prepared.continued | {"before": _before(prepared, outcome)}
+        metrics["warnings"] += _of_continued(prepared, metrics)
     if prepared.seen is not None:
         new = prepared.seen.new_rows(parts.validation.rows)
         metrics["new_rows"] = {"count": int(new.sum())}
@@ -67,17 +71,74 @@ def add_baselines(
             test["baseline"] = known[name]
 
 
+def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progress) -> list[dict[str, Any]]:
+    """Return the training rows of classes whose label looks wrong, and add the first ten to the metrics."""
+    parts, config = prepared.parts, prepared.config
+    if parts.labels.target != "class" or parts.labels.outputs > MOST_COMPARED:
+        return []
+    rows, targets = parts.train.rows, parts.targets["train"]
+    if parts.split_off:
+        known = {row.row for row in rows}
+        held = [place for place, row in enumerate(parts.validation.rows) if row.row not in known]
+        rows = [*rows, *(parts.validation.rows[place] for place in held)]
+        targets = np.concatenate([targets, parts.targets["validation"][held]])
+    kept = np.random.default_rng(config.training.seed).permutation(len(rows))[:BASELINE_ROWS]
+    rows, targets = [rows[place] for place in kept], targets[kept]
+    segments = [row.segments for row in rows]
+    progress.start("labels that look wrong")
+    features = Baseline(config.task, parts.labels).all_features(segments)
+    first = None if config.task == "classify" else [row[0] for row in segments]
+    shares = held_out_shares(features, targets, first, parts.labels.outputs, config.training.seed)
+    doubtful = [] if shares is None else suspects(rows, targets, shares, parts.labels)
+    progress.finish(f"{len(doubtful):,} of {counted(len(rows), 'row')}")
+    metrics["suspects"] = {"rows": len(rows), "count": len(doubtful), "first": doubtful[:_SUSPECTS]}
+    return doubtful
+
+
 def _on_test(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray[np.float32]) -> dict[str, Any]:
     """Return the metrics of a test part, on its rows with text and label; only the counts if there is none."""
     known = encoded.known
     figures: dict[str, Any] = {"count": len(encoded), "labelled": int(known.sum())}
     if known.any():
-        figures |= measure_probabilities(fine_tuned, encoded.targets[known], probabilities[known])
+        targets, labels = encoded.targets[known], fine_tuned.labels
+        figures |= measure_probabilities(fine_tuned, targets, probabilities[known])
+        if labels.target != "score":
+            figures["calibration"] = reliability(labels, targets, probabilities[known])
     return figures
 
 
-def _by_class(outcome: TrainingOutcome, validation: Encoded) -> dict[str, Any]:
-    """Return the metrics of each class, and a warning if only one is predicted."""
+def _before(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
+    """Return the metric of the model that was continued, on the same validation rows."""
+    start, validation = prepared.start, prepared.encoded["validation"]
+    assert start is not None
+    unknown = replace(validation, targets=np.full_like(validation.targets, np.nan))  # it may not have their labels
+    shares = start.probabilities(unknown)
+    padded = np.zeros_like(outcome.probabilities)
+    padded[:, : shares.shape[1]] = shares
+    figures: dict[str, Any] = measure_probabilities(outcome.fine_tuned, validation.targets, padded)[outcome.metric]
+    return figures
+
+
+def _of_continued(prepared: Prepared, metrics: dict[str, Any]) -> list[str]:
+    """Return warnings if the model that was continued is better, or if rows of its training are missing."""
+    parts, seen, before = prepared.parts, prepared.seen, metrics["continued"]["before"]
+    base, warnings = metrics["continued"]["from"], []
+    if before["value"] > metrics["value"]:
+        warnings.append(
+            f"{base} is better on the same rows: {metrics['metric']} {before['value']:.3f}, now "
+            f"{metrics['value']:.3f}"
+        )
+    if seen is not None and (missing := seen.missing([*parts.train.rows, *parts.validation.rows])):
+        total = len(seen.train | seen.validation)
+        warnings.append(
+            f"{missing:,} of the {counted(total, 'row')} that {base} learned from or was measured on are not in "
+            "these rows: the model may forget what only they teach, and the metrics do not show it; add them"
+        )
+    return warnings
+
+
+def _by_class(outcome: TrainingOutcome, validation: Encoded, training: dict[str, int]) -> dict[str, Any]:
+    """Return the metrics of each class, and a warning if only one is predicted; training: rows of each class."""
     labels, decided = outcome.fine_tuned.labels, outcome.fine_tuned.decide(outcome.probabilities)
     if labels.target == "labels":
         return {"warnings": [], "classes": by_class(validation.targets, decided, labels.names)}
@@ -92,7 +153,9 @@ def _by_class(outcome: TrainingOutcome, validation: Encoded) -> dict[str, Any]:
         )
     classes = by_class(truth, chosen, labels.names)
     confused = confused_pairs(truth, chosen, labels.names, _MOST_PAIRS)
-    return {"warnings": warnings, "classes": classes, "confused": confused}
+    f1, rows = {one["class"]: one["f1"] for one in classes}, Counter(training)
+    rarest = [{"class": name, "rows": rows[name], "f1": f1[name]} for name in sorted(f1, key=rows.__getitem__)]
+    return {"warnings": warnings, "classes": classes, "confused": confused, "rarest": rarest[:_RAREST]}
 
 
 def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:

@@ -63,6 +63,10 @@ class Seen(NamedTuple):
         known = self.train | self.validation
         return np.array([row_hash(row) not in known for row in rows], dtype=np.bool_)
 
+    def missing(self, rows: Iterable[Raw]) -> int:
+        """Return how many rows of both parts are not among these."""
+        return len((self.train | self.validation) - {row_hash(row) for row in rows})
+
     def split_of(self, rows: Sequence[Raw]) -> dict[int, bool]:
         """Return the places of the rows that are in a part, and whether that is validation; see `rows.split`."""
         hashes = [row_hash(row) for row in rows]
