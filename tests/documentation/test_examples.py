@@ -97,6 +97,8 @@ JOURNEYS = {
     "own-labels": Journey(
         (
             *(f"own-labels/{name}.sh" for name in ("show", "finetune", "scratch", "freeze", "predict")),
+            "own-labels/threshold.sh",
+            "own-labels/threshold.py",
             *(f"own-labels/{name}.sh" for name in ("table", "several", "further")),
             *(f"own-labels/{name}.py" for name in ("classifier", "scikit", "other_inputs")),
         ),

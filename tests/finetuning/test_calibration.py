@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headwater.cli.main import main
-from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Labels, finetune
+from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Labels, Regressor, finetune
 from headwater.finetuning.results.calibration import _fitted, _logits, _probabilities, reliability
 from headwater.finetuning.results.suspects import SUSPECTS_FILE
 
@@ -133,3 +133,18 @@ def test_the_temperature_changes_no_decision(base: Path, sentences: Any, tmp_pat
     assert not np.allclose(before, after)
     classifier.save(tmp_path / "m")
     assert FineTuned.load(tmp_path / "m").labels.names == ["bad", "good"]
+
+
+def test_prices_can_exceed_those_of_the_training_rows(base: Path, sentences: Any, tmp_path: Path) -> None:
+    texts, labels = sentences(60)
+    prices = [(9_000 if label == "good" else 1_000) + 10 * n for n, label in enumerate(labels)]
+    regressor = Regressor(base, validation_share=0.3, recipe="gpt1", **FAST).fit(texts, prices)
+    assert 1 < regressor.calibration_["slope"] <= 2
+    levels = regressor.fine_tuned_.labels.levels
+    assert levels[0] < min(prices)
+    assert levels[-1] > max(prices)
+    assert regressor.fine_tuned_.decide(np.eye(len(levels), dtype=np.float32))[-1] > max(prices)
+    regressor.save(tmp_path / "m")
+    np.testing.assert_allclose(Regressor.load(tmp_path / "m").predict(texts[:5]), regressor.predict(texts[:5]))
+    ratings = Regressor(base, validation_share=0.3, recipe="gpt1", **FAST)
+    assert ratings.fit(texts, [n % 5 for n in range(60)]).calibration_ is None  # they stay 0 to 4

@@ -167,6 +167,7 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
     assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
     saved = FineTuned.load(tmp_path / "m")
     encoded = saved.encode(read_table(table, "classify", saved.columns)[1], saved.labels, "it")
+    saved.model.scale_logits(metrics["calibration"]["temperature"])  # as it was before the calibration
     loss = saved.model.predict(encoded, saved.labels)[1]
     assert [loss == pytest.approx(point["validation_loss"], abs=1e-5) for point in metrics["curve"]] == [
         point["step"] == metrics["best_step"] for point in metrics["curve"]

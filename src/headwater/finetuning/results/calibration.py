@@ -3,11 +3,16 @@
 Temperature scaling (Guo et al. 2017): P = softmax(z / T), with the T of the lowest loss on rows that were not
 trained on. Every prediction stays the same. The head's weights are divided by T, so whatever reads the model has
 these probabilities. The targets are those of Platt (1999), n + 1 of n + 2, because a few rows that are all right
-do not prove certainty. Scores have no probability to calibrate.
+do not prove certainty.
+
+Scores have no probability to calibrate, but a scale. An expected level stays in the range of the training rows and
+shrinks towards its middle. Ratings stay like this. The levels of scores over a wide range, such as prices, are
+stretched by the line of least squares through the held-out rows: a row can have more than any training row had.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,23 +33,37 @@ _BINS = 15
 # The shares of rows, the most confident first, whose accuracy is shown.
 _COVERAGE = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)
 _LARGEST_LOSS = 100.0
+_STEEPEST = 2.0  # the largest factor of scores: few rows do not determine it well
 
 
 def calibrate(outcome: TrainingOutcome, validation: Encoded) -> dict[str, Any] | None:
     """Scale the head's logits, and the outcome's probabilities, by the best temperature for the validation rows.
 
-    Returns, for metrics.json, {"temperature", "ece_before", "rows", "ece", "coverage"}, see `reliability`; None,
-    with nothing changed, for scores and for fewer than 10 rows.
+    Returns, for metrics.json, {"temperature", "ece_before", "rows", "ece", "coverage"}, see `reliability`; of
+    scores over a wide range {"slope", "rows"}; None, with nothing changed, for ratings and for fewer than 10 rows.
     """
     labels, targets = outcome.fine_tuned.labels, validation.targets
-    if labels.target == "score" or len(targets) < _FEWEST:
+    if len(targets) < _FEWEST:
         return None
+    if labels.target == "score":
+        return _stretch(outcome, targets) if labels.is_spread else None
     before, logits = outcome.probabilities, _logits(labels, outcome.probabilities)
     temperature = _fitted(labels, logits, targets)
     outcome.fine_tuned.model.scale_logits(1 / temperature)
     outcome.probabilities = _probabilities(labels, logits / temperature).astype(np.float32)
     errors = {"temperature": temperature, "ece_before": reliability(labels, targets, before)["ece"]}
     return errors | reliability(labels, targets, outcome.probabilities)
+
+
+def _stretch(outcome: TrainingOutcome, targets: Floats) -> dict[str, Any]:
+    """Move the levels of scores by the line from expected to true scores, which is never flatter than 1."""
+    labels, expected = outcome.fine_tuned.labels, outcome.fine_tuned.decide(outcome.probabilities)
+    spread = float(np.var(expected))
+    steep = float(np.cov(expected, targets, bias=True)[0, 1] / spread) if spread else 1.0
+    slope = float(f"{min(max(steep, 1.0), _STEEPEST):.4g}")
+    levels = targets.mean() + slope * (np.array(labels.levels) - expected.mean())
+    outcome.fine_tuned.labels = replace(labels, levels=levels.tolist())
+    return {"slope": slope, "rows": len(targets)}
 
 
 def reliability(labels: Labels, targets: Floats, probabilities: npt.NDArray[np.float32]) -> dict[str, Any]:

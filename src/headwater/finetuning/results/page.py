@@ -58,7 +58,12 @@ def page(
         metrics=metrics,
         baseline=_of_baseline(metrics),
         coverage=next(
-            (one["calibration"] for one in [*metrics["tests"].values(), metrics] if one.get("calibration")), None
+            (
+                one["calibration"]["coverage"]
+                for one in [*metrics["tests"].values(), metrics]
+                if "coverage" in (one.get("calibration") or {})
+            ),
+            [],
         ),
         calibration=_of_probabilities(metrics),
         losses=losses,
@@ -114,6 +119,11 @@ def _of_probabilities(metrics: Mapping[str, Any]) -> list[str]:
     """Return what the model's probabilities are worth, on test rows if there are any."""
     if (fitted := metrics.get("calibration")) is None:
         return []
+    if "slope" in fitted:
+        return [
+            f"Scores: spread by the factor {fitted['slope']:.3g}, by {fitted['rows']:,} validation rows; they can "
+            "lie beyond those of the training rows."
+        ]
     measured, where = fitted, "validation rows, which chose the temperature"
     for name, test in metrics["tests"].items():
         if "calibration" in test:

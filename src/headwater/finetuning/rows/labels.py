@@ -57,6 +57,11 @@ class Labels:
         return 1 if self.target == "answer" else len(self.names)
 
     @property
+    def is_spread(self) -> bool:
+        """Whether the levels are spread over a range that is too wide for whole ones, as prices."""
+        return self.target == "score" and bool(self.levels) and self.levels[-1] - self.levels[0] >= _MOST_LEVELS
+
+    @property
     def output_names(self) -> list[str]:
         """The names of the head's outputs: classes, labels, or levels of a score; none for a choice."""
         return self.names or [f"{level:.12g}" for level in self.levels]

@@ -1,0 +1,2 @@
+headwater predict --model packages quickstart/labels/source/validation.jsonl --out sure.csv --threshold 0.8 --top 3
+head -3 sure.csv
