@@ -255,7 +255,9 @@ def _setfit(rows: Rows, test: Rows, seed: int, python: str, most_seconds: float,
         try:
             # Its packages alone: PYTHONPATH may name those of this process.
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            subprocess.run(command, check=True, capture_output=True, timeout=most_seconds, env=environment)
+            subprocess.run(
+                command, check=True, capture_output=True, timeout=most_seconds, env=environment, cwd=folder
+            )
         except subprocess.TimeoutExpired:
             return []
         decided: list[str] = json.loads(out.read_text(encoding="utf-8"))
