@@ -116,7 +116,7 @@ def test_a_model_that_predicts_one_class_gives_a_warning(
     page = (out / "report.html").read_text(encoding="utf-8")
     metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
     for text in (shown, page):
-        assert "The model does not beat it: try more rows" in text
+        assert "The model does not beat it: for English take the encoder minilm" in text
         assert "the model predicts" in text
     assert metrics["baseline"]["value"] > metrics["value"]
     assert metrics["tests"]["test"]["baseline"]["value"] > 0.9
@@ -158,7 +158,9 @@ def test_a_baseline_without_a_mistake_has_other_advice() -> None:
     baseline = {"name": "TF-IDF", "value": 1.0, "interval": [0.8, 1.0]}
     metrics = {"metric": "accuracy", "value": 1.0, "baseline": baseline}
     assert result_lines(metrics)[0].endswith("use the baseline, or validate on more rows and harder ones.")
-    assert "try more rows" in result_lines(metrics | {"value": 0.9})[0]
+    assert "label more rows" in result_lines(metrics | {"value": 0.9})[0]
+    compared = {"probe": baseline, "lp-ft": baseline}
+    assert "No start of this base beats TF-IDF" in result_lines(metrics | {"value": 0.9, "recipes": compared})[0]
 
 
 def test_few_rows_of_each_class_have_no_constant_baseline() -> None:

@@ -60,7 +60,8 @@ def test_a_table_becomes_a_model_that_labels_another(
     assert main([*command, *FAST, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["chance"] == 0.5
-    assert printed["counts"]["train"] + printed["counts"]["validation"] == 60
+    assert printed["counts"] == {"train": 60, "validation": 60}  # few rows: all are trained on
+    assert (printed["count"], printed["cross_validated"]) == (60, True)
     assert printed["curve"][-1]["step"] == 4
     assert json.loads((out / "metrics.json").read_text()) == {k: v for k, v in printed.items() if k != "out"}
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -153,7 +154,7 @@ def test_an_unmeasurable_test_file_is_refused_before_training(
 ) -> None:
     test = tmp_path / "test.csv"
     test.write_text("review,sentiment\nthe film,neutral\n")
-    monkeypatch.setattr(run, "train_task", lambda *_: pytest.fail("it was trained first"))
+    monkeypatch.setattr(run, "learn", lambda *_: pytest.fail("it was trained first"))
     with pytest.raises(DataError, match="'neutral', which training did not have"):
         finetune(FinetuneConfig(steps=1), tmp_path / "m", model=base, train=table, test=test)
 
@@ -232,6 +233,8 @@ def test_show_prints_examples_as_the_model_sees_them(
 ) -> None:
     command = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table)]
     assert main([*command, "--show", "2"]) == 0
+    assert "[start]" not in capsys.readouterr().out  # the default of few rows reads the texts alone
+    assert main([*command, "--show", "2", "--set", "recipe=gpt1"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("[start]") == printed.count("[classify]") == 2
     assert main(command) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ from sklearn.linear_model import LogisticRegression
 from tests.finetuning.test_finetune_resume import Stop, StopAfter, content_of
 
 import headwater as hw
-from headwater.errors import MismatchError, UsageError
+from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, export_classifier, finetune
-from headwater.finetuning.learning.start import _fit, fit_probe
+from headwater.finetuning.learning import config as config_module
+from headwater.finetuning.learning.start import _fit, choose_probe, fit_probe
 from headwater.finetuning.model.fine_tuned import build_task_model
 from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.model.pooled import PooledModel, sequences_of
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.split import folds
 from headwater.model import build_model, preset, save_model
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer
@@ -52,6 +55,15 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+class Notes(Progress):
+    """Keeps what is said."""
+
+    text = ""
+
+    def note(self, text: str) -> None:
+        self.text += f"{text}\n"
+
+
 def small(**more: Any) -> dict[str, Any]:
     return {"recipe": "lp-ft", "epochs": 2, "batch_size": 16, "validation_share": 0.2, **more}
 
@@ -65,9 +77,12 @@ def test_the_head_begins_as_logistic_regression_on_the_mean(encoder: Path) -> No
     encoded = encode(rows, "classify", lm.tokenizer, lm.config.context, targets=targets, **reading)
     model = build_task_model(lm.model, lm.tokenizer, "classify", labels.outputs, dropout=0.1, pooled=True)
     assert isinstance(model, PooledModel)
-    start = fit_probe(model, encoded, labels, np.ones(len(rows), np.float32), seed=1)
+    encoded, weights = model.with_features(encoded), np.ones(len(rows), np.float32)
+    start = choose_probe(encoded, labels, weights, folds(rows, targets, seed=1))
+    fit_probe(model, encoded, labels, weights, start)
     features = lm.embed([text for text, _ in ROWS])
-    np.testing.assert_allclose(model.all_features(encoded), features, atol=1e-5)
+    assert encoded.features is not None
+    np.testing.assert_allclose(encoded.features["mean"], features, atol=1e-5)
     scaled = (features - features.mean(axis=0)) / (features.std(axis=0) + 1e-6)
     strength = start.strength
     theirs = LogisticRegression(C=strength, max_iter=300).fit(scaled, targets).predict_proba(scaled)
@@ -159,13 +174,15 @@ def test_what_does_not_fit_is_named() -> None:
             FinetuneConfig.build({"recipe": "lp-ft", **keys})
 
 
-def test_the_rows_of_a_class_choose_the_recipe() -> None:
+def test_the_rows_decide_which_recipes_are_compared() -> None:
     shape = preset("gpt2-pico")
 
     def chosen(rows: int, **keys: Any) -> str:
-        return FinetuneConfig.build({"recipe": "auto", **keys}).chosen(rows, 2, shape).recipe
+        return " ".join(FinetuneConfig.build({"recipe": "auto", **keys}).candidates(rows, 2, shape))
 
-    assert [chosen(rows) for rows in (2, 500, 501)] == ["lp-ft", "lp-ft", "gpt1"]
+    expected = ["lp-ft", "lp-ft", "lp-ft gpt1", "lp-ft gpt1", "probe gpt1"]
+    assert [chosen(rows) for rows in (2, 500, 501, 5_000, 5_001)] == expected
+    assert chosen(501, learning_rate="search") == "gpt1"
     for keys in (
         {"task": "choice"},
         {"freeze": True},
@@ -174,13 +191,81 @@ def test_the_rows_of_a_class_choose_the_recipe() -> None:
         {"lambda_lm": 0.0},
     ):
         assert chosen(20, **keys) == "gpt1"
-    assert FinetuneConfig().chosen(2, 2, shape).recipe == "gpt1"  # the papers' experiments
+    assert FinetuneConfig().candidates(2, 2, shape) == ("gpt1",)  # the papers' experiments
+
+
+def test_few_rows_are_cross_validated_and_all_trained_on(encoder: Path, tmp_path: Path) -> None:
+    rows = [*ROWS, ("the fine a", "rare"), ("plot a the", "rare")]
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
+    notes = Notes()
+    config = FinetuneConfig.build({"recipe": "auto", "epochs": 2})
+    found = finetune(config, tmp_path / "out", model=encoder, train=table, progress=notes)
+    assert found["counts"] == {"train": len(rows), "validation": len(rows)}
+    assert found["classes"][0]["count"] + found["classes"][1]["count"] + found["classes"][2]["count"] == len(rows)
+    assert (found["cross_validated"], found["recipe"]) == (True, "lp-ft" if found["best_step"] else "probe")
+    assert found["value"] == found["recipes"][found["recipe"]]["value"]
+    assert f"{found['recipe']} is used: accuracy" in notes.text
+    assert "by cross-validation in 3 folds" in notes.text
+    tuned = FineTuned.load(tmp_path / "out")
+    assert tuned.seen is not None
+    assert len(tuned.seen.train) == len(rows)  # none is held out
+    lines = (tmp_path / "out" / "predictions-validation.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(rows)
+    # The figures are not those of rows that were learned from.
+    decided = [one.label for one in tuned.predict(Raw((text,), row=n) for n, (text, _) in enumerate(rows, 1))]
+    assert [json.loads(line)["prediction"] for line in lines] != decided or found["value"] == 1
+    # A baseline that had learned from the rows would know random labels.
+    held = FinetuneConfig.build({"recipe": "auto", "epochs": 1, "validation_share": 0.2, "baseline": False})
+    assert not finetune(held, tmp_path / "held", model=encoder, train=table)["cross_validated"]
+
+
+def test_the_baselines_of_few_rows_have_not_learned_from_them(encoder: Path, tmp_path: Path) -> None:
+    table, random = tmp_path / "rows.csv", np.random.default_rng(1)
+    texts = {" ".join(random.choice(WORDS[5:], 5)) for _ in range(80)}
+    rows = [f"{text},{label}" for text, label in zip(sorted(texts), random.integers(2, size=80), strict=False)]
+    table.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    config = FinetuneConfig.build({"recipe": "auto", "epochs": 1})
+    found = finetune(config, tmp_path / "out", model=encoder, train=table)
+    assert found["baseline"]["value"] < 0.75
+    assert found["recipes"]["probe"]["value"] < 0.75
+
+
+def test_more_rows_compare_the_recipes_on_the_validation_rows(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_module, "FEW_OF_A_CLASS", 5)
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS), encoding="utf-8")
+    config = FinetuneConfig.build({"recipe": "auto", "epochs": 1, "batch_size": 8, "baseline": False})
+    found = finetune(config, tmp_path / "out", model=encoder, train=table)
+    assert [*found["recipes"]] == ["probe", "lp-ft", "gpt1"]
+    assert found["value"] == max(one["value"] for one in found["recipes"].values())
+    assert not (tmp_path / "out" / "rates").exists()
+    with pytest.raises(Stop):
+        finetune(config, tmp_path / "stopped", model=encoder, train=table, progress=StopAfter(3))
+    assert finetune(config, tmp_path / "stopped", model=encoder, train=table) == found
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        (["a good film", "fine plot"] * 4, ["yes"] * 8, "only one class"),
+        ([f"film {n}" for n in range(8)], list("abcdefgh"), "one text of each class"),
+        (["a good film"] * 8, ["yes", "no"] * 4, "the same text in all 8"),
+    ],
+)
+def test_rows_that_teach_nothing_are_named(
+    encoder: Path, texts: list[str], labels: list[str], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        hw.Classifier(encoder, device="cpu").fit(texts, labels)
 
 
 def test_a_few_rows_begin_with_the_probe_by_default(encoder: Path) -> None:
     texts, labels = zip(*ROWS, strict=True)
     classifier = hw.Classifier(encoder, device="cpu").fit(texts, labels)
-    assert classifier.recipe_ == "lp-ft"
+    assert classifier.recipe_ in ("probe", "lp-ft")
     assert classifier.score(texts, labels) > 0.9
     again = classifier.set_params(warm_start=True).fit(texts, labels)  # the head stays
     assert again.recipe_ == "lp-ft"
@@ -191,6 +276,6 @@ def test_the_order_of_a_similar_pair_means_nothing(encoder: Path) -> None:
     pairs = list(zip(texts, reversed(texts), strict=True))
     scores = [float(len(first)) for first, _ in pairs]
     model = hw.Similarity(encoder, device="cpu", epochs=1).fit(pairs, scores)
-    assert model.recipe_ == "lp-ft"
+    assert model.recipe_ in ("probe", "lp-ft")
     swapped = model.predict([(second, first) for first, second in pairs])
     np.testing.assert_allclose(model.predict(pairs), swapped, atol=1e-4)

@@ -43,7 +43,7 @@ def test_a_dry_run_forecasts_every_training_and_the_test(
     assert main(command) == 0
     cost = json.loads(capsys.readouterr().out)
     assert cost["updates"] == 2  # of 32 rows and of the others
-    assert (cost["epochs"], cost["trainings"]) == (1.0, 1)
+    assert (cost["epochs"], cost["trainings"]) == (1.0, 3)  # two folds of three each time, then all
     assert cost["rows"]["test"] == 40
     assert main([*command, "--find-lr"]) == 0
     assert json.loads(capsys.readouterr().out)["trainings"] == 4

@@ -269,6 +269,8 @@ def _examples_text(shown: list[dict[str, Any]]) -> str:
 def _summary(out: Path, metrics: dict[str, Any]) -> str:
     low, high = metrics["interval"]
     line = f"{metrics['metric']} {metrics['value']:.3f} [{low:.3f}, {high:.3f}] on {metrics['count']:,} rows"
+    if metrics["cross_validated"]:
+        line += ", by cross-validation"
     if "chance" in metrics:
         line += f"; chance {metrics['chance']:.3f}, majority class {metrics['majority']:.3f}"
     if "macro_f1" in metrics:

@@ -1,7 +1,7 @@
 from .estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
 from .forecast import forecast
 from .learning.config import FinetuneConfig
-from .learning.prepare import arrange_parts
+from .learning.parts import arrange_parts
 from .learning.train import build_trainer, measure_probabilities
 from .model.batches import ExampleSampler
 from .model.export import export_classifier

@@ -25,11 +25,10 @@ from headwater.config import Config
 from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning.conventions import Conventions, NotFitted
+from headwater.finetuning.learning.choose import learn
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.continued import check_start
 from headwater.finetuning.learning.prepare import load_tokenizer, prepare
-from headwater.finetuning.learning.search import search_rate
-from headwater.finetuning.learning.train import train_task
 from headwater.finetuning.model.fine_tuned import FineTuned, parse_part
 from headwater.finetuning.results import baseline
 from headwater.finetuning.results.baseline import ClassWeight
@@ -128,7 +127,7 @@ class Estimator(Conventions):
             check_start(start, config, f"this {type(self).__name__}")
         classes: npt.NDArray[Any] | None = None
 
-        def learn(kept: list[Raw]) -> Labels:
+        def learn_labels_of(kept: list[Raw]) -> Labels:
             nonlocal classes
             labels, classes = self._learn_labels(kept, y, start)
             return labels
@@ -140,16 +139,14 @@ class Estimator(Conventions):
             lambda: (start.model.model, start.tokenizer) if start else self._base(),
             start=start,
             seen=seen,
-            learn=learn,
+            learn=learn_labels_of,
             progress=progress,
         )
         parts = prepared.parts
         prepared.weights = training_weights(sample_weight, len(rows), parts.train.rows)
-        self.learning_rates_: list[dict[str, Any]] = []
-        if config.learning_rate == "search":
-            outcome, self.learning_rates_ = search_rate(prepared, progress, on_update=on_update)
-        else:
-            outcome = train_task(prepared, progress, on_update=on_update)
+        learned = learn(prepared, progress, on_update=on_update)
+        prepared, outcome = learned.prepared, learned.outcome
+        self.learning_rates_ = learned.rates
         self.calibration_ = calibrate(outcome, prepared.encoded["validation"])
         train, held = (
             ([row.segments for row in parts.rows[part]], parts.targets[part]) for part in ("train", "validation")
@@ -164,6 +161,7 @@ class Estimator(Conventions):
             held,
             seed=self.seed,
             class_weight=self.class_weight,
+            fold=parts.fold if parts.cross_validated else None,
         )
         self.n_without_text_ = parts.train.empty
         self.classes_ = classes
@@ -171,10 +169,8 @@ class Estimator(Conventions):
         self.fine_tuned_.compose = self.compose
         self.fine_tuned_.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
         self.learning_rate_ = outcome.learning_rate
-        self.recipe_ = prepared.config.recipe
-        self.learning_rate_reason_ = config.model_copy(update={"recipe": self.recipe_}).rate_reason(
-            prepared.base.config
-        )
+        self.recipe_, used = learned.recipe, config.model_copy(update={"recipe": prepared.config.recipe})
+        self.learning_rate_reason_ = used.rate_reason(prepared.base.config)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self

@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.display import duration
 from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.learning.prepare import prepare_folder, read_tables
+from headwater.finetuning.learning.parts import read_tables
+from headwater.finetuning.learning.prepare import prepare_folder
 from headwater.finetuning.learning.search import FACTORS
 from headwater.finetuning.learning.train import build_trainer
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned
-from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.rows.split import FOLDS
 from headwater.storage import SILENT, Progress
 from headwater.training import resolve_precision
 
@@ -83,22 +86,25 @@ def forecast(
     prepared = prepare_folder(
         config.model_copy(update={"training": training}), tables, model, tokenizer, device, progress
     )
-    encoded, labels = prepared.encoded, prepared.parts.labels
-    tokens = {part: len(one.ids) for part, one in encoded.items()}
-    progress.finish(f"{len(encoded['train']):,} to train on")
+    labels = prepared.parts.labels
+    progress.finish(f"{len(prepared.encoded['train']):,} to train on")
     progress.start("measuring speed", unit="s")
+    if len(prepared.recipes) > 1:
+        prepared = prepared.for_recipe("gpt1")  # the one that takes longest
+    encoded = prepared.encoded
+    tokens = {part: len(one.ids) for part, one in encoded.items()}
     task_model, once, timed = prepared.task_model(), 0.0, encoded["train"]
     frozen = isinstance(task_model, FrozenTaskModel)
     if isinstance(task_model, FrozenTaskModel):
-        timed = _first(timed, _FROZEN_ROWS)
+        timed = timed.take(np.arange(min(_FROZEN_ROWS, len(timed))))
         started = time.perf_counter()
         timed = task_model.with_outputs(timed)
         once = (time.perf_counter() - started) * (tokens["train"] + tokens["validation"]) / len(timed.ids)
-    if not prepared.base.config.is_causal:
-        prepared.config = prepared.config.model_copy(update={"lambda_lm": 0.0})
     trainer, source = build_trainer(prepared.config, task_model, timed, labels)
     per_token, step = _time(trainer, source, progress)
-    trainings = len(FACTORS) if config.learning_rate == "search" else 1
+    trainings = len(FACTORS) if config.learning_rate == "search" else len(prepared.recipes)
+    if prepared.parts.cross_validated:
+        trainings = FOLDS  # FOLDS folds of FOLDS - 1 parts of the rows each, then all rows
     updates = prepared.config.training.steps
     epochs = updates / math.ceil(len(encoded["train"]) / prepared.config.training.batch_size)
     measured = max(3.0, epochs) * tokens["validation"]  # at least three measurements
@@ -115,14 +121,6 @@ def forecast(
         tokens_per_second=1 / per_token,
         seconds=once + trainings * each + tests,
     )
-
-
-def _first(encoded: Encoded, count: int) -> Encoded:
-    """Return the first examples."""
-    first = encoded.first[: count + 1]
-    starts = encoded.starts[: first[-1] + 1]
-    targets, cut = encoded.targets[:count], encoded.cut[:count]
-    return Encoded(encoded.ids[: starts[-1]], starts, first, targets, cut)
 
 
 def _clock(work: Callable[[], Any]) -> float:

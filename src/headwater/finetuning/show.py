@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,17 @@ def show_examples(
     """Return the first `count` rows as sequences: [{row, label, cut, sequences: [{text, tokens, ids}]}]."""
     model = shipped.resolve(model)
     extended = load_tokenizer(model, tokenizer).with_task_tokens()
-    shape = load_config(model)
-    reading = sequences_of(config.recipe, extended, shape)
+    shape, recipe = load_config(model), config.recipe
+    _, found = read_table(
+        train, config.task, config.columns, need_label=False, limit=config.limit, encoding=config.encoding
+    )
+    rows = list(islice(found, count if recipe != "auto" else None))
+    if recipe == "auto":  # the rows decide
+        recipe = config.candidates(len(rows), max(2, len({row.label for row in rows})), shape)[0]
+    reading = sequences_of(recipe, extended, shape)
     names = {index: name for name, index in extended.special_tokens.items()}
     shown = []
-    _, rows = read_table(
-        train, config.task, config.columns, need_label=False, limit=count, encoding=config.encoding
-    )
-    for row in map(Raw.composed, rows) if config.compose else rows:
+    for row in map(Raw.composed, rows[:count]) if config.compose else rows[:count]:
         encoded = encode([row], config.task, extended, shape.context, **reading)
         sequences = []
         for number in range(len(encoded.lengths)):

@@ -17,10 +17,12 @@ from typing import Any
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.errors import resumable
+from headwater.finetuning.learning.choose import learn
 from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.learning.prepare import OUTPUTS, Prepared, Tables, prepare_folder, read_tables
-from headwater.finetuning.learning.search import RATES, search_rate
-from headwater.finetuning.learning.train import TrainingOutcome, train_task
+from headwater.finetuning.learning.parts import Tables, read_tables
+from headwater.finetuning.learning.prepare import OUTPUTS, Prepared, prepare_folder
+from headwater.finetuning.learning.search import RATES
+from headwater.finetuning.learning.train import TrainingOutcome
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.page import card, page
@@ -120,10 +122,8 @@ def run_stage(
     stage.begin()
     with resumable(), folder_lock(out):
         prepared.config.save(out / CONFIG_FILE)
-        if config.learning_rate == "search":
-            outcome, rate["tried"] = search_rate(prepared, progress, out=out)
-        else:
-            outcome = train_task(prepared, progress, out=out)
+        learned = learn(prepared, progress, out=out)
+        prepared, outcome = learned.prepared, learned.outcome
         tuned, parts = outcome.fine_tuned, prepared.parts
         tuned.columns, tuned.compose = columns or Columns(), compose
         tuned.seen = (prepared.seen or Seen()).extended(parts.train.rows, parts.validation.rows)
@@ -131,7 +131,8 @@ def run_stage(
         metrics = measure(prepared, outcome) | {"calibration": calibration}
         chosen = config.model_copy(update={"recipe": prepared.config.recipe})
         metrics["learning_rate"] |= rate | {"reason": chosen.rate_reason(prepared.base.config)}
-        metrics["recipe"] = prepared.config.recipe
+        metrics["learning_rate"] |= {"tried": learned.rates} if learned.rates else {}
+        metrics |= {"recipe": learned.recipe, "recipes": learned.recipes}
         _write_model(stage, prepared, outcome, metrics)
         doubtful: list[dict[str, Any]] = []
         if config.baseline:

@@ -19,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from headwater.config import MOST_ROWS, Config
 from headwater.errors import UsageError
 from headwater.finetuning.model.features import POOLING, reader_class
+from headwater.finetuning.model.pooled import POOLED_RECIPES
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed
 from headwater.finetuning.rows.row import MetricName, Target, TaskName, class_name
@@ -26,7 +27,7 @@ from headwater.model import Faithful, ModelConfig
 from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
 
-Recipe = Literal["auto", "gpt1", "lp-ft"]
+Recipe = Literal["auto", "gpt1", "lp-ft", "probe"]
 ClassName = Annotated[str, BeforeValidator(class_name)]
 # The metrics of each kind of label; the first is the default.
 _METRICS: dict[Target, tuple[MetricName, ...]] = {
@@ -40,10 +41,14 @@ PAPER_EPOCHS, SMALL_EPOCHS, SMALL_UPDATES, FEWEST_UPDATES = 3, 8, 450, 60
 # Learning rate of a head over a frozen base, which has no trained weights to preserve. Decided here.
 FROZEN_RATE = 1e-3
 _LAMBDA_LM = 0.5
-# Of the recipe lp-ft: the rate, the epochs for few rows and the rows above which they are fewer, the warm-up.
-LP_FT_RATE, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_WARMUP = 1e-4, 10, 1_500, 0.1
-# Of the recipe auto: the rows per output up to which it is lp-ft, and the patience of that.
-FEW_OF_A_CLASS, FEW_PATIENCE = 250, 3
+# Of the recipe lp-ft: the rate, the warm-up, the epochs and the rows above which they are fewer; up to FEW_ROWS
+# rows they are half as many, if that is so many updates: measured with 128 rows, the others gained nothing.
+LP_FT_RATE, LP_FT_WARMUP, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_UPDATES = 1e-4, 0.1, 10, 1_500, 20
+# Of the recipe auto. Up to FEW_OF_A_CLASS rows per output gpt1 is not tried, and from MANY_ROWS on lp-ft, which
+# would double the time. Up to FEW_ROWS rows, or so many per output, cross-validation chooses.
+FEW_OF_A_CLASS, MANY_ROWS, FEW_ROWS, FEW_PER_OUTPUT = 250, 5_000, 500, 10
+PATIENCE = 2
+_VALIDATION_SHARE = 0.1
 
 
 class FinetuneConfig(Config):
@@ -55,8 +60,8 @@ class FinetuneConfig(Config):
     inline: ClassVar[str] = "training"
 
     recipe: Recipe = "gpt1"
-    """gpt1: the paper's. lp-ft: begin with logistic regression on the base's features, then tune all weights.
-    auto: lp-ft for few rows per class, else gpt1; the default of `headwater finetune` and of the estimators."""
+    """gpt1: the paper's. probe: logistic regression on the base's features. lp-ft: begin with it, then tune all
+    weights. auto: the best of them; the default of `headwater finetune` and of the estimators."""
     task: TaskName = "classify"
     """Which of the four inputs."""
     target: Target | None = None
@@ -88,8 +93,8 @@ class FinetuneConfig(Config):
     """Keep head and labels of a base that is fine-tuned already, as with --from; new labels are added."""
     transfer_layers: int | None = Field(default=None, ge=0)
     """Keep embeddings and the first N blocks of the base."""
-    validation_share: float = Field(default=0.1, gt=0, lt=1)
-    """Share of the training rows to validate on, if there is no validation file."""
+    validation_share: float = Field(default=_VALIDATION_SHARE, gt=0, lt=1)
+    """Share of the training rows to validate on without a file; at the default all of few rows are trained on."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after N measurements without a better one."""
     baseline: bool = True
@@ -137,14 +142,14 @@ class FinetuneConfig(Config):
     def _fits(self) -> Self:
         if self.target is not None and (self.target == "answer") != (self.task == "choice"):
             raise ValueError(f"target {self.target!r} is not a target of task {self.task!r}")
-        if self.recipe == "lp-ft":
+        if self.recipe in POOLED_RECIPES:
             others = {
                 "freeze": self.freeze,
                 "from_scratch": self.from_scratch,
                 "choices": self.task == "choice",
             }
             if unfit := [name for name, given in others.items() if given]:
-                raise ValueError(f"recipe = lp-ft does not fit {unfit[0]}: leave one of them out")
+                raise ValueError(f"recipe = {self.recipe} does not fit {unfit[0]}: leave one of them out")
         if self.task_model != POOLING and not self.freeze:
             raise ValueError(f"task_model = {self.task_model} reads a frozen base: it needs freeze")
         if self.freeze and (self.from_scratch or self.transfer_layers is not None):
@@ -155,13 +160,13 @@ class FinetuneConfig(Config):
             raise ValueError(f"a frozen base has no language-model loss: leave out lambda_lm = {self.lambda_lm:g}")
         return self
 
-    def chosen(self, examples: int, outputs: int, base: ModelConfig) -> FinetuneConfig:
-        """Return this with a recipe in place of `auto`, for so many training rows and outputs of the head.
+    def candidates(self, examples: int, outputs: int, base: ModelConfig) -> tuple[Recipe, ...]:
+        """Return the recipes to compare in place of `auto`, for so many training rows and outputs of the head.
 
-        Keys that only GPT-1's recipe has choose it.
+        lp-ft includes its start, the probe. Keys that only GPT-1's recipe has choose it.
         """
         if self.recipe != "auto":
-            return self
+            return (self.recipe,)
         needs_gpt1 = (
             self.task == "choice"
             or self.freeze
@@ -170,9 +175,21 @@ class FinetuneConfig(Config):
             or self.lambda_lm != _LAMBDA_LM
             or base.architecture != "transformer"
         )
-        if needs_gpt1 or examples > FEW_OF_A_CLASS * outputs:
-            return self.model_copy(update={"recipe": "gpt1"})
-        return self.model_copy(update={"recipe": "lp-ft", "patience": self.patience or FEW_PATIENCE})
+        if not needs_gpt1 and examples <= FEW_OF_A_CLASS * outputs:
+            return ("lp-ft",)
+        if needs_gpt1 or self.learning_rate == "search":
+            return ("gpt1",)
+        return ("lp-ft" if examples <= MANY_ROWS else "probe", "gpt1")
+
+    def cross_validates(self, examples: int, outputs: int, base: ModelConfig) -> bool:
+        """Return whether few rows are all trained on: cross-validation compares the candidates, not held-out rows.
+
+        A search and a share to validate on hold rows out.
+        """
+        few = examples <= max(FEW_ROWS, FEW_PER_OUTPUT * outputs)
+        holds_out = self.learning_rate == "search" or self.validation_share != _VALIDATION_SHARE
+        is_few = self.candidates(examples, outputs, base) == ("lp-ft",)
+        return self.recipe == "auto" and few and is_few and not holds_out
 
     def with_keys(self, **keys: Any) -> FinetuneConfig:
         """Return this with other values of some keys, spelled as in TOML."""
@@ -184,8 +201,12 @@ class FinetuneConfig(Config):
 
     def epochs_for(self, examples: int, base: ModelConfig | None = None) -> float:
         """Return the epochs for a number of training examples: the base's, else the paper's or more for few."""
-        if self.recipe == "lp-ft":
+        if self.recipe in POOLED_RECIPES:
             few = LP_FT_EPOCHS * LP_FT_ROWS / max(examples, LP_FT_ROWS)
+            if examples <= FEW_ROWS:
+                few = max(
+                    LP_FT_EPOCHS / 2, min(few, LP_FT_UPDATES / math.ceil(examples / self.training.batch_size))
+                )
             return self.epochs or max(PAPER_EPOCHS, round(few))
         own = None if base is None else base.transfer_epochs
         return self.epochs or own or default_epochs(examples, self.training.batch_size)
@@ -204,8 +225,8 @@ class FinetuneConfig(Config):
             changes["precision"] = "fp32"
         return self.model_copy(
             update={"steps": steps, "learning_rate": rate, "training": self.training.model_copy(update=changes)}
-            # A frozen base has no language-model loss.
-            | ({"lambda_lm": 0.0} if self.freeze or self.recipe == "lp-ft" else {})
+            # A frozen base has no language-model loss, nor has one that reads both ways.
+            | ({"lambda_lm": 0.0} if self.freeze or self.recipe in POOLED_RECIPES or not base.is_causal else {})
         )
 
     @property

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,66 +16,42 @@ import torch
 
 from headwater.display import counted
 from headwater.errors import UsageError
-from headwater.finetuning.learning.config import PAPER_EPOCHS, FinetuneConfig
+from headwater.finetuning.learning.config import PAPER_EPOCHS, PATIENCE, FinetuneConfig, Recipe
 from headwater.finetuning.learning.continued import continuation, load_start, recipe_of, rows_seen
+from headwater.finetuning.learning.parts import Learn, Parts, Tables, arrange_parts
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode, truncation
-from headwater.finetuning.model.pooled import sequences_of
-from headwater.finetuning.rows.columns import Columns
-from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.read import read_table
-from headwater.finetuning.rows.row import Raw, Usable, usable
+from headwater.finetuning.model.pooled import POOLED_RECIPES, sequences_of
+from headwater.finetuning.rows.row import TaskName, Usable
 from headwater.finetuning.rows.seen import Seen
-from headwater.finetuning.rows.split import balance, describe, split
+from headwater.finetuning.rows.split import balance, describe
 from headwater.model import build_model, load_config, load_model
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer, missing_tokenizer
 
 if TYPE_CHECKING:
-    from headwater.model import Model
+    from headwater.model import Model, ModelConfig
 
-# The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.
-Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
-# Returns what the labels of the training rows mean.
-Learn: TypeAlias = Callable[[list[Raw]], Labels]
 # The run's folder for a frozen base's outputs, during training.
 OUTPUTS = "base-outputs"
-
-
-@dataclass
-class Parts:
-    """The checked rows of a training, what their labels mean, and their targets by part.
-
-    names: each part's name in messages.
-    """
-
-    train: Usable
-    validation: Usable
-    tests: dict[str, list[Raw]]
-    labels: Labels
-    targets: dict[str, npt.NDArray[np.float64]]
-    split_off: bool
-    names: dict[str, str]
-
-    @property
-    def rows(self) -> dict[str, list[Raw]]:
-        """The rows of all parts, by name."""
-        return {"train": self.train.rows, "validation": self.validation.rows, **self.tests}
 
 
 @dataclass
 class Prepared:
     """What a training needs.
 
-    config: with the updates and the rate that follow from the base and the rows. base: with the task rows;
-    `renew` returns it as it was before a training. encoded: the rows of each part. start: the model whose head is
-    kept. seen: the rows of the base's own fine-tuning. weights: (training rows,) of each in L2. figures,
-    continued: what metrics.json has of the rows, and of the training that is continued.
+    given: the configuration; config: with the updates and the rate that follow from it, the base and the rows.
+    recipes: those that are compared; `config` is for the first. base: with the task rows; `renew` returns it as
+    it was before a training. encoded: the rows of each part. start: the model whose head is kept. seen: the rows
+    of the base's own fine-tuning. fold: (training rows,), see `split.folds`. weights: (training rows,) of each in
+    L2. figures, continued: what metrics.json has of the rows, and of the training that is continued.
     """
 
+    given: FinetuneConfig
     config: FinetuneConfig
+    recipes: tuple[Recipe, ...]
     base: Model
     tokenizer: Tokenizer
     parts: Parts
@@ -84,13 +60,30 @@ class Prepared:
     seen: Seen | None
     figures: dict[str, Any]
     renew: Callable[[], Model] = field(repr=False)
+    fold: npt.NDArray[np.int64] | None = None
     weights: npt.NDArray[np.float64] | None = None
     continued: dict[str, Any] | None = None
 
-    def at_rate(self, rate: float) -> Prepared:
-        """Return this with another learning rate and an untrained base."""
-        config = self.config.model_copy(update={"learning_rate": rate})
-        return replace(self, config=config.resolve(self.base.config, examples=0), base=self.renew())
+    def with_keys(self, **keys: Any) -> Prepared:
+        """Return this with other keys of the configuration and an untrained base."""
+        given = self.given.model_copy(update=keys)
+        config = given.resolve(self.base.config, examples=len(self.encoded["train"]))
+        return replace(self, given=given, config=config, base=self.renew())
+
+    def for_recipe(self, recipe: Recipe) -> Prepared:
+        """Return this for one recipe, with the rows as it reads them and an untrained base."""
+        if (recipe in POOLED_RECIPES) == (self.given.recipe in POOLED_RECIPES):
+            return self.with_keys(recipe=recipe)
+        encoded = encode_parts(recipe, self.given.task, self.parts, self.tokenizer, self.base.config)
+        return replace(self, encoded=encoded).with_keys(recipe=recipe)
+
+    def holding_out(self, number: int) -> Prepared:
+        """Return this with the rows of a fold as validation rows, which are not trained on; an untrained base."""
+        assert self.fold is not None
+        held, train = self.fold == number, self.encoded["train"]
+        part = replace(self, encoded={"train": train.take(~held), "validation": train.take(held)})
+        part.weights = None if self.weights is None else self.weights[~held]
+        return part.with_keys()
 
     def task_model(self) -> TaskModel:
         """Return the base with the head that training begins with: an untrained one, or that of `start`."""
@@ -102,7 +95,7 @@ class Prepared:
             self.parts.labels.outputs,
             dropout=config.classifier_dropout,
             frozen=config.task_model if config.freeze else None,
-            pooled=config.recipe == "lp-ft",
+            pooled=config.recipe in POOLED_RECIPES,
             seed=_seeds(config.training.seed)[1],
         )
         if self.start is not None:
@@ -116,33 +109,6 @@ class Prepared:
                 progress.note(f"computing the frozen base's outputs for {part}, once for all epochs")
                 path = None if folder is None else folder / OUTPUTS / f"{part}.npy"
                 self.encoded[part] = model.with_outputs(self.encoded[part], path)
-
-
-def read_tables(
-    config: FinetuneConfig,
-    files: Mapping[str, Path | None],
-    *,
-    trained: Columns | None = None,
-    progress: Progress = SILENT,
-) -> tuple[Columns, Tables]:
-    """Open the table of each part, "train" first; return the columns of the training rows, and the tables."""
-    columns, tables = trained, {}
-    for part, path in files.items():
-        if path is None:
-            continue
-        found, rows = read_table(
-            path,
-            config.task,
-            config.columns,
-            trained=columns,
-            need_label=part != "test",
-            limit=config.limit,
-            encoding=config.encoding,
-            progress=progress,
-        )
-        columns = found if part == "train" else columns
-        tables[part] = str(path), map(Raw.composed, rows) if config.compose else rows
-    return columns or Columns(), tables
 
 
 def prepare_folder(
@@ -189,48 +155,35 @@ def prepare(
     base: returns the unchanged model and its tokenizer. Raises what `arrange_parts`, `prepare_base`, `encode` and
     `FinetuneConfig.checked_metric` raise.
     """
-    parts = arrange_parts(config, tables, seen, start.labels if start else None, learn)
-    config.checked_metric(parts.labels)
     model, tokenizer = prepare_base(config, *base())
-    if start is not None and config.recipe == "auto":
-        config = config.model_copy(update={"recipe": recipe_of(start)})
-    if config.recipe == "auto":
-        rows, outputs = len(parts.train.rows), parts.labels.outputs
-        config = config.chosen(rows, outputs, model.config)
-        few = "few rows per class" if config.recipe == "lp-ft" else "many rows per class, or keys of gpt1 alone"
-        progress.note(f"recipe {config.recipe}, for {few} (--set recipe=gpt1 or lp-ft for another)")
-        if config.learning_rate is None:
-            rate, reason = config.peak_rate(model.config), config.rate_reason(model.config)
-            progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
-    encoded = {  # the tests too: an error in them comes before the training
-        part: encode(
-            rows,
-            config.task,
-            tokenizer,
-            model.config.context,
-            targets=parts.targets[part],
-            name=parts.names[part],
-            **sequences_of(config.recipe, tokenizer, model.config),
-        )
-        for part, rows in parts.rows.items()
-    }
+    parts = arrange_parts(config, tables, seen, start.labels if start else None, learn, model.config)
+    config.checked_metric(parts.labels)
+    rows, outputs = len(parts.train.rows), parts.labels.outputs
+    recipes = (recipe_of(start),) if start is not None else config.candidates(rows, outputs, model.config)
+    patience = config.patience or (PATIENCE if config.recipe == "auto" and start is None else None)
+    first = config.model_copy(update={"recipe": recipes[0], "patience": patience})
+    encoded = encode_parts(recipes[0], config.task, parts, tokenizer, model.config)
+    validation = Usable([]) if parts.cross_validated else parts.validation
     figures, notes = describe(
-        parts.train, parts.validation, balance(parts.train.rows, parts.targets["train"], parts.labels)
+        parts.train, validation, balance(parts.train.rows, parts.targets["train"], parts.labels)
     )
     notes += truncation("training", parts.train.rows, encoded["train"])
-    notes += truncation("validation", parts.validation.rows, encoded["validation"])
+    notes += truncation("validation", validation.rows, encoded["validation"])
     for name in parts.tests:
         if lacking := int((~encoded[name].known).sum()):
             notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
-    examples = len(encoded["train"])
-    epochs = config.epochs_for(examples, model.config)
-    own = config.steps or config.epochs or model.config.transfer_epochs
-    if own is None and epochs > PAPER_EPOCHS:
+    if config.recipe == "auto":
+        notes += _recipe_notes(first, recipes, parts, model.config)
+    epochs = first.epochs_for(rows, model.config)
+    own = first.steps or first.epochs or model.config.transfer_epochs
+    if own is None and len(recipes) == 1 and epochs > PAPER_EPOCHS:
         notes.append(f"{epochs:g} epochs, because there are few rows (--epochs for another number)")
     for note in notes:
         progress.note(note)
     return Prepared(
-        config.resolve(model.config, examples=examples),
+        first,
+        first.resolve(model.config, examples=len(encoded["train"])),
+        recipes,
         model,
         tokenizer,
         parts,
@@ -239,56 +192,41 @@ def prepare(
         seen,
         figures,
         renew=lambda: prepare_base(config, *base())[0],
+        fold=parts.fold,
     )
 
 
-def arrange_parts(
-    config: FinetuneConfig,
-    tables: Tables,
-    seen: Seen | None = None,
-    known: Labels | None = None,
-    learn: Learn | None = None,
-) -> Parts:
-    """Check all rows, learn the labels from the training rows, and split off validation if there is none.
+def encode_parts(
+    recipe: Recipe, task: TaskName, parts: Parts, tokenizer: Tokenizer, base: ModelConfig
+) -> dict[str, Encoded]:
+    """Return the rows of each part as a recipe reads them; the tests too: an error comes before the training."""
+    reading = sequences_of(recipe, tokenizer, base)
+    encoded: dict[str, Encoded] = {}
+    for part, rows in parts.rows.items():
+        if part == "validation" and parts.cross_validated:
+            encoded[part] = encoded["train"]
+            continue
+        targets, name = parts.targets[part], parts.names[part]
+        encoded[part] = encode(rows, task, tokenizer, base.context, targets=targets, name=name, **reading)
+    return encoded
 
-    seen: the rows of the base's own fine-tuning, which stay on their side of the split. known: labels of the
-    base's head, which keep their order. learn: what to use in place of `learn_labels`.
 
-    A test row without text has no target: it is not measured.
-    """
-    names = {part: name for part, (name, _) in tables.items()}
-    unread = {part: rows for part, (_, rows) in tables.items()}
-    train = usable(unread.pop("train"), config.task, names["train"])
-    if learn is not None:
-        labels = learn(train.rows)
-    elif known is not None:
-        labels = known.extended(train.rows, names["train"])
+def _recipe_notes(
+    first: FinetuneConfig, recipes: tuple[Recipe, ...], parts: Parts, base: ModelConfig
+) -> list[str]:
+    """Return what is trained in place of the recipe auto, and at which rate."""
+    if len(recipes) > 1:
+        return [f"recipes {' and '.join(recipes)} are compared on the validation rows (--set recipe=NAME for one)"]
+    if parts.cross_validated:
+        why = "if cross-validation prefers it to the probe that it begins with; all rows are trained on"
     else:
-        labels = learn_labels(train.rows, config.task, config.target, names["train"])
-    targets = {"train": labels.targets(train.rows, names["train"])}
-    split_off = "validation" not in unread
-    if split_off:
-        sides = split(
-            train.rows,
-            targets["train"],
-            labels,
-            share=config.validation_share,
-            seed=config.training.seed,
-            name=names["train"],
-            kept=seen.split_of(train.rows) if seen else None,
-        )
-        kept, held = ([train.rows[place] for place in side] for side in sides)
-        train, validation = Usable(kept, train.empty, train.unlabelled), Usable(held)
-        targets = {part: targets["train"][side] for part, side in zip(("train", "validation"), sides, strict=True)}
-        names["validation"] = names["train"]
-    else:
-        validation = usable(unread.pop("validation"), config.task, names["validation"])
-        targets["validation"] = labels.targets(validation.rows, names["validation"])
-    tests = {part: list(rows) for part, rows in unread.items()}
-    for part, rows in tests.items():
-        targets[part] = labels.targets(rows, names[part])
-        targets[part][[row.is_empty(config.task) for row in rows]] = np.nan
-    return Parts(train, validation, tests, labels, targets, split_off, names)
+        few = first.recipe == "lp-ft"
+        why = "for few rows per class" if few else "for many rows per class, or keys of gpt1 alone"
+    notes = [f"recipe {first.recipe}, {why} (--set recipe=gpt1 or lp-ft for another)"]
+    if first.learning_rate is None:
+        rate, reason = first.peak_rate(base), first.rate_reason(base)
+        notes.append(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
+    return notes
 
 
 def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:

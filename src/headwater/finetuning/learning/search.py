@@ -41,7 +41,9 @@ def search_rate(
             folder = None if out is None else out / RATES / f"{rate:g}"
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-            outcome = train_task(prepared.at_rate(rate), progress, out=folder, outputs=out, on_update=on_update)
+            outcome = train_task(
+                prepared.with_keys(learning_rate=rate), progress, out=folder, outputs=out, on_update=on_update
+            )
             entry = outcome.best_entry()
             value, loss = entry[outcome.metric]["value"], entry["validation_loss"]
             progress.note(f"learning rate {rate:g}: {outcome.metric} {value:.3f}, validation loss {loss:.4f}")

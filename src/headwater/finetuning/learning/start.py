@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,10 +21,10 @@ import torch
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.model.pooled import Pooled, PooledModel
 from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.split import FOLDS
 
 # Inverse strengths of the regularisation, divided by the share of features that a width of 384 has.
 STRENGTHS, WIDTH = (0.003, 0.03, 0.3, 3.0), 384
-FOLDS = 3
 _STEPS = 300
 _ABSENT = -10.0  # logit of an output that no training row has
 _LEAST = 1e-6
@@ -41,9 +40,11 @@ class Start:
     loss: float
     kept: bool = False  # whether no epoch improved on it
 
-    def __str__(self) -> str:
+    def named(self, labels: Labels) -> str:
+        """Return what the probe is, in words."""
+        kind = "regression" if labels.target == "score" else "logistic regression"
         where = "mean over the tokens" if self.pooled == "mean" else "last token"
-        return f"logistic regression on the {where} (C = {self.strength:g} by cross-validation)"
+        return f"{kind} on the {where} (C = {self.strength:g} by cross-validation)"
 
 
 class _Linear(NamedTuple):
@@ -62,48 +63,45 @@ class _Linear(NamedTuple):
         return float(-(torch.from_numpy(targets) * logarithms).sum(dim=1).mean())
 
 
-def fit_probe(model: PooledModel, train: Encoded, labels: Labels, weights: Floats, seed: int) -> Start:
-    """Set the head of an untrained model by logistic regression on its features; return what was chosen.
+def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDArray[np.int64] | None) -> Start:
+    """Return the pooling and the strength with the lowest loss in a cross-validation.
 
-    weights: (examples,) of each row in the loss.
+    train: with features. weights: (examples,) of each row in the loss. fold: (examples,) the fold of each, -1 for
+    a row that is left out; None for too few rows to hold any back: the first pooling and the second strength.
     """
-    targets = labels.probabilities(train)
-    choices: tuple[Pooled, ...] = ("mean", "last") if model.model.config.is_causal else ("mean",)
-    tried: list[tuple[float, Pooled, float]] = []
-    features: dict[Pooled, Floats] = {}
-    several = labels.target == "labels"
-    for pooled in choices:
-        model.pooled = pooled
-        features[pooled] = model.all_features(train)
-        folds = list(_folds(targets, seed))
-        strengths = [one * WIDTH / features[pooled].shape[1] for one in STRENGTHS]
-        for strength in strengths:
-            losses = [
-                _fit(features[pooled][one], targets[one], weights[one], strength, several).loss(
-                    features[pooled][other], targets[other]
-                )
-                for one, other in folds
-            ]
-            tried.append((float(np.mean(losses)) if losses else 0.0, pooled, strength))
-    # Too few rows to hold any back: the second strength.
-    loss, pooled, strength = min(tried) if tried[0][0] else tried[1]
-    model.pooled = pooled
-    found = _fit(features[pooled], targets, weights, strength, several)
+    assert train.features is not None
+    targets, several = labels.probabilities(train), labels.target == "labels"
+    tried: list[tuple[float, str, float]] = []
+    for pooled, features in train.features.items():
+        before = np.inf
+        for strength in (one * WIDTH / features.shape[1] for one in STRENGTHS):
+            if fold is None:
+                tried.append((0.0, pooled, strength))
+                continue
+            losses = []
+            for number in range(FOLDS):
+                held, left = fold == number, (fold >= 0) & (fold != number)
+                found = _fit(features[left], targets[left], weights[left], strength, several)
+                losses.append(found.loss(features[held], targets[held]))
+            loss = float(np.mean(losses))
+            tried.append((loss, pooled, strength))
+            if loss > before:  # more freedom would cost more, and take the longest to fit
+                break
+            before = loss
+    loss, pooled, strength = tried[1] if fold is None else min(tried)
+    return Start("mean" if pooled == "mean" else "last", float(f"{strength:.2g}"), loss)
+
+
+def fit_probe(model: PooledModel, train: Encoded, labels: Labels, weights: Floats, start: Start) -> float:
+    """Set the head of an untrained model by a regression on its features; return the loss of the rows."""
+    assert train.features is not None
+    model.pooled = start.pooled
+    features, targets = train.features[start.pooled], labels.probabilities(train)
+    found = _fit(features, targets, weights, start.strength, labels.target == "labels")
     with torch.no_grad():
         model.head.weight.copy_(torch.from_numpy(found.weight))
         model.head.bias.copy_(torch.from_numpy(found.bias))
-    return Start(pooled, float(f"{strength:.2g}"), loss)
-
-
-def _folds(targets: Floats, seed: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield (rows to learn from, rows held back); rows of an output are spread evenly over the folds."""
-    if len(targets) < 2 * FOLDS:
-        return
-    order = np.random.default_rng(seed).permutation(len(targets))
-    order = order[np.argsort(targets[order].argmax(axis=1), kind="stable")]
-    for fold in range(FOLDS):
-        held = np.arange(len(order)) % FOLDS == fold
-        yield order[~held], order[held]
+    return found.loss(features, targets)
 
 
 def _fit(features: Floats, targets: Floats, weights: Floats, strength: float, several: bool) -> _Linear:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.prepare import Prepared
-from headwater.finetuning.learning.start import Start, fit_probe
+from headwater.finetuning.learning.start import Start, choose_probe, fit_probe
 from headwater.finetuning.model.batches import CPU_TOKENS, DEVICE_TOKENS, ExampleSampler
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned
@@ -38,9 +38,10 @@ FEW_TO_VALIDATE = 100
 
 @dataclass
 class TrainingOutcome:
-    """The result of training: the best state, its step, and the curve.
+    """The result of training: the state that is kept, its step, and the curve.
 
-    probabilities: (validation rows, outputs), in float32 as every later prediction. start: of the recipe lp-ft.
+    probabilities: (validation rows, outputs), in float32 as every later prediction. start: of the recipes that
+    begin with a probe; its measurement is the curve's first entry, of step 0.
     """
 
     fine_tuned: FineTuned
@@ -53,7 +54,7 @@ class TrainingOutcome:
     start: Start | None = None
 
     def best_entry(self) -> dict[str, Any]:
-        """Return the curve's entry of the best state."""
+        """Return the curve's entry of the state that is kept."""
         return next(entry for entry in self.curve if entry["step"] == self.best_step)
 
 
@@ -63,101 +64,115 @@ def train_task(
     *,
     out: Path | None = None,
     outputs: Path | None = None,
+    probe: Start | None = None,
+    keep_last: bool = False,
     on_update: OnUpdate | None = None,
 ) -> TrainingOutcome:
-    """Fine-tune what `prepare` returned, and keep the best state.
+    """Fine-tune what `prepare` returned, and keep the best state, or with `keep_last` the last one.
 
     With `out`, the run writes its journal and checkpoints there, and resumes from the newest one; `outputs` is the
-    folder of a frozen base's outputs, by default `out`. on_update: called after every update with its line of
-    metrics.jsonl. Raises what `Run.train` raises.
+    folder of a frozen base's outputs, by default `out`. probe: that to begin with, if it is chosen already.
+    on_update: called after every update with its line of metrics.jsonl. Raises what `Run.train` raises.
     """
     config, labels = prepared.config, prepared.parts.labels
-    metric = config.checked_metric(labels)
     model = prepared.task_model()
     fine_tuned = FineTuned(model, prepared.tokenizer, config.task, labels)
-    if config.lambda_lm and not prepared.base.config.is_causal:
-        progress.note(
-            "the auxiliary objective needs a model that reads from left to right: this model is trained without it"
-        )
-        config = config.model_copy(update={"lambda_lm": 0.0})
     if isinstance(model, FrozenTaskModel):
         prepared.store_outputs(model, outputs or out, progress)
-    train, validation = prepared.encoded["train"], prepared.encoded["validation"]
-    probe: Start | None = None
+    start, training_loss = None, 0.0
     if isinstance(model, PooledModel) and prepared.start is None:
-        progress.note("logistic regression on the base's features begins the head")
-        weights = _weights(config, train, labels, prepared.weights)
-        probe = fit_probe(model, train, labels, weights, config.training.seed)
-    untuned = None if probe is None else _measure_start(fine_tuned, train, validation)
-    trainer, source = build_trainer(config, model, train, labels, prepared.weights)
+        start, training_loss = begin_head(prepared, model, probe, progress)
+    judge = _Judge(fine_tuned, prepared.encoded["validation"], config.checked_metric(labels), start is not None)
+    untuned = [] if start is None else [judge.entry(0, training_loss, intervals=not keep_last)]
+    if config.recipe == "probe":
+        return judge.outcome(config, 0, untuned, start and replace(start, kept=True))
+    trainer, source = build_trainer(config, model, prepared.encoded["train"], labels, prepared.weights)
     masters = trainer.optimizer.masters
-    kept = [] if probe is None else [weight.detach().clone() for weight in masters]
-
-    def rank(value: float, loss: float) -> tuple[float, ...]:
-        """Return what orders states; of few rows the loss, because their metric is mostly chance."""
-        by_loss = probe is not None and len(validation) < FEW_TO_VALIDATE
-        return (-loss, value) if by_loss else (value, -loss)
-
-    def validate() -> Measurement:
-        values, loss = model.predict(validation, labels)
-        figures = measure_probabilities(fine_tuned, validation.targets, values, intervals=False)
-        value = figures[metric]["value"]
-        progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
-        shown = {"validation_loss": loss, f"validation_{metric}": value}
-        return Measurement(shown, rank(value, loss), figures)
-
+    start_weights = [] if start is None or keep_last else [weight.detach().clone() for weight in masters]
+    steps, per_epoch = config.training.steps, source.updates_an_epoch
     run = Run(
         trainer=trainer,
         config=config.training,
         source=source,
-        validate=validate,
+        validate=lambda: judge.measure(trainer.step, SILENT if keep_last else progress),
         out=out,
         name="fine-tuning" if out is None else f"fine-tuning {out.resolve().name}",
         progress=progress,
-        measured_after=_measurements(config.validate_every, config.training.steps, source.updates_an_epoch),
-        patience=config.patience,
+        measured_after={steps} if keep_last else _measurements(config.validate_every, steps, per_epoch),
+        patience=None if keep_last else config.patience,
         dynamic=True,  # texts of all lengths
         on_update=on_update,
     )
     run.train()
     run.restore_best()
-    model.eval()
     assert run.best is not None
     best_step = int(run.best["step"])
-    curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
-    if probe is not None and untuned is not None:
-        value, loss = untuned[metric]["value"], untuned["validation_loss"]
-        probe = replace(probe, kept=rank(value, loss) >= tuple(run.best["rank"]))
-        if probe.kept:
-            best_step = 0
-            with torch.no_grad():
-                torch._foreach_copy_(masters, kept)
-            trainer.optimizer.copy_to_model()
-        tuned = next(entry for entry in curve if entry["step"] == int(run.best["step"]))[metric]["value"]
-        then = "no epoch improves on it" if probe.kept else f"then all weights tuned: {metric} {tuned:.3f}"
-        progress.note(f"start: {probe}, {metric} {value:.3f}; {then}, on the validation rows")
-        curve = [untuned, *curve]
+    if start is not None and not keep_last and judge.rank_of(untuned[0]) >= tuple(run.best["rank"]):
+        best_step, start = 0, replace(start, kept=True)
+        with torch.no_grad():
+            torch._foreach_copy_(masters, start_weights)
+        trainer.optimizer.copy_to_model()
     trainer.end_training()
-    best = fine_tuned.probabilities(validation)
-    for entry in curve:  # intervals, which cost more than values, of the best state alone
-        if entry["step"] == best_step:
-            entry |= measure_probabilities(fine_tuned, validation.targets, best)
-    rate = config.training.learning_rate
-    return TrainingOutcome(fine_tuned, metric, rate, best_step, config.training.steps, curve, best, probe)
+    curve = [_curve_entry(entry, judge.metric, per_epoch) for entry in run.curve]
+    return judge.outcome(config, best_step, [*untuned, *curve], start)
 
 
-def _measure_start(fine_tuned: FineTuned, train: Encoded, validation: Encoded) -> dict[str, Any]:
-    """Return the curve's entry of the state before the first update."""
-    model, labels = fine_tuned.model, fine_tuned.labels
-    outputs, loss = model.predict(validation, labels)
-    figures = measure_probabilities(fine_tuned, validation.targets, outputs, intervals=False)
-    return {
-        "step": 0,
-        "validation_loss": loss,
-        **figures,
-        "training_loss": model.predict(train, labels)[1],
-        "epoch": 0,
-    }
+def begin_head(
+    prepared: Prepared, model: TaskModel, probe: Start | None, progress: Progress
+) -> tuple[Start, float]:
+    """Set the head by a probe of the base's features, chosen unless it is given; return it, and its loss."""
+    assert isinstance(model, PooledModel)
+    labels, train = prepared.parts.labels, prepared.encoded["train"]
+    if train.features is None:
+        progress.note("a regression on the base's features begins the head")
+        train = prepared.encoded["train"] = model.with_features(train)
+    weights = _weights(prepared.config, train, labels, prepared.weights)
+    probe = probe or choose_probe(train, labels, weights, prepared.fold)
+    return probe, fit_probe(model, train, labels, weights, probe)
+
+
+@dataclass
+class _Judge:
+    """Measures states on the validation rows, and ranks them. begun: whether the head began with a probe."""
+
+    fine_tuned: FineTuned
+    validation: Encoded
+    metric: MetricName
+    begun: bool
+
+    def rank_of(self, entry: Mapping[str, Any]) -> tuple[float, ...]:
+        """Return what orders states; of few rows the loss, because their metric is mostly chance."""
+        value, loss = entry[self.metric]["value"], entry["validation_loss"]
+        by_loss = self.begun and len(self.validation) < FEW_TO_VALIDATE
+        return (-loss, value) if by_loss else (value, -loss)
+
+    def entry(self, step: int, training_loss: float, *, intervals: bool = False) -> dict[str, Any]:
+        """Return the curve's entry of the present state."""
+        values, loss = self.fine_tuned.model.predict(self.validation, self.fine_tuned.labels)
+        figures = measure_probabilities(self.fine_tuned, self.validation.targets, values, intervals=intervals)
+        return {"step": step, "validation_loss": loss, **figures, "training_loss": training_loss, "epoch": 0}
+
+    def measure(self, step: int, progress: Progress) -> Measurement:
+        """Measure the state after an update."""
+        entry = self.entry(step, 0.0)
+        loss, value = entry["validation_loss"], entry[self.metric]["value"]
+        progress.note(f"update {step}: {self.metric} {value:.3f}, validation loss {loss:.4f}")
+        shown = {"validation_loss": loss, f"validation_{self.metric}": value}
+        figures = {name: figure for name, figure in entry.items() if isinstance(figure, dict)}
+        return Measurement(shown, self.rank_of(entry), figures)
+
+    def outcome(
+        self, config: FinetuneConfig, step: int, curve: list[dict[str, Any]], start: Start | None
+    ) -> TrainingOutcome:
+        """Return the outcome of a training whose kept state is in the model."""
+        self.fine_tuned.model.eval()
+        best = self.fine_tuned.probabilities(self.validation)
+        for entry in curve:  # intervals, which cost more than values, of the state that is kept alone
+            if entry["step"] == step:
+                entry |= measure_probabilities(self.fine_tuned, self.validation.targets, best)
+        rate = config.training.learning_rate
+        steps = 0 if config.recipe == "probe" else config.training.steps
+        return TrainingOutcome(self.fine_tuned, self.metric, rate, step, steps, curve, best, start)
 
 
 def build_trainer(
@@ -172,11 +187,12 @@ def build_trainer(
     trainer = Trainer(model, l3(config.lambda_lm), training, ranks=Ranks(device=device))
     source = ExampleSampler(
         train,
-        labels.probabilities(train) * _weights(config, train, labels, sample_weight)[:, None],
+        labels.probabilities(train),
         batch_size=training.batch_size,
         seed=training.seed,
         micro_batch=training.micro_batch,
         most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
+        weights=_weights(config, train, labels, sample_weight),
     )
     return trainer, source
 
@@ -195,7 +211,7 @@ def _weights(
         else:
             of_class = np.array([config.class_weight.get(class_name(name), 1.0) for name in labels.names])
         weights = weights * of_class[classes]
-    return (weights / weights.mean()).astype(np.float32)
+    return (weights / (weights.mean() or 1)).astype(np.float32)
 
 
 _TRAINING_LOSSES = (("l2", "training_loss"), ("l1", "training_language_model_loss"))

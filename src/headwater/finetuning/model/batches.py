@@ -68,10 +68,11 @@ def collate(
     *,
     update_examples: int,
     update_sequences: int,
+    weights: npt.NDArray[np.float32] | None = None,
 ) -> Batch:
     """Return the batch of the examples `chosen`, part of an update of `update_examples` and `update_sequences`.
 
-    targets: (all examples, outputs) probabilities.
+    targets: (all examples, outputs) probabilities. weights: (all examples,), by default 1 each.
     """
     chosen = np.asarray(chosen, dtype=np.int64)
     counts = encoded.first[chosen + 1] - encoded.first[chosen]
@@ -84,6 +85,7 @@ def collate(
     indices = encoded.starts[sequences][:, None] + np.arange(time)
     indices = np.minimum(indices, len(encoded.ids) - 1)
     ids = np.where(real, encoded.ids[indices], 0).astype(np.int64)
+    of_each = np.ones(len(encoded), np.float32) if weights is None else weights
     outputs = None if encoded.outputs is None else torch.from_numpy(encoded.outputs[indices])
     next_ids = np.full_like(ids, IGNORE)
     next_ids[:, :-1] = np.where(real[:, 1:], ids[:, 1:], IGNORE)
@@ -95,7 +97,7 @@ def collate(
         slot=torch.from_numpy(slot),
         examples=len(chosen),
         targets=torch.from_numpy(targets[chosen]),
-        weights=torch.full((len(chosen),), 1 / update_examples, dtype=torch.float32),
+        weights=torch.from_numpy(of_each[chosen] / np.float32(update_examples)),
         next_ids=torch.from_numpy(next_ids),
         token_weights=torch.from_numpy(token_weights.astype(np.float32)),
         outputs=outputs,
@@ -105,9 +107,9 @@ def collate(
 class ExampleSampler:
     """The examples of every update: a function of (seed, step) alone; each example is in one update of an epoch.
 
-    targets: (all examples, outputs) probabilities. An update is divided evenly into micro-batches of at most
-    `micro_batch` sequences and about `most_tokens` tokens; an example is never divided. One update of an epoch, at
-    any place in it, may be smaller.
+    targets: (all examples, outputs) probabilities. weights: (all examples,) of each in L2. An update is divided
+    evenly into micro-batches of at most `micro_batch` sequences and about `most_tokens` tokens; an example is
+    never divided. One update of an epoch, at any place in it, may be smaller.
     """
 
     def __init__(
@@ -119,8 +121,9 @@ class ExampleSampler:
         seed: int,
         micro_batch: int | None = None,
         most_tokens: int = 1 << 30,
+        weights: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        self.encoded, self.targets = encoded, targets
+        self.encoded, self.targets, self.weights = encoded, targets, weights
         self.micro_batch, self.most_tokens = micro_batch, most_tokens
         self.updates_an_epoch = math.ceil(len(encoded) / batch_size)
         self._counts, self._longest = np.diff(encoded.first), encoded.longest
@@ -144,17 +147,19 @@ class ExampleSampler:
         parts = math.ceil(sequences * int(self._longest[chosen].max()) / self.most_tokens)
         share = math.ceil(sequences / parts)
         limit = share if self.micro_batch is None else min(share, self.micro_batch)
-        return [
-            collate(self.encoded, part, self.targets, update_examples=len(chosen), update_sequences=sequences)
-            for part in _cut(self._counts, chosen, limit)
-        ]
+        whole: dict[str, Any] = {
+            "update_examples": len(chosen),
+            "update_sequences": sequences,
+            "weights": self.weights,
+        }
+        return [collate(self.encoded, part, self.targets, **whole) for part in _cut(self._counts, chosen, limit)]
 
 
 def inference_batches(
     encoded: Encoded, targets: npt.NDArray[np.float32]
 ) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
     """Yield (indices of examples, batch) over all examples, longest first; weights as of a single update."""
-    whole = {"update_examples": len(encoded), "update_sequences": len(encoded.lengths)}
+    whole: dict[str, Any] = {"update_examples": len(encoded), "update_sequences": len(encoded.lengths)}
     order = np.argsort(-encoded.longest, kind="stable")
     longest, counts = encoded.longest[order], np.diff(encoded.first)[order]
     start = 0

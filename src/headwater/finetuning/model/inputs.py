@@ -14,9 +14,9 @@ tables, `batches` makes batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -129,7 +129,8 @@ class Encoded:
     (examples + 1,) int64, the first sequence of each example; targets: (examples,) float64, or
     (examples, outputs) of several labels, NaN where unknown; cut: (examples,) int32, the tokens that each lost to
     fit the context; outputs: (tokens, layers + 1, width) float16, a frozen base's output for each token
-    (`features`).
+    (`features`); features: (examples, features) by pooling, what the unchanged base says of each example
+    (`pooled`).
     """
 
     ids: npt.NDArray[np.int32]
@@ -138,6 +139,7 @@ class Encoded:
     targets: npt.NDArray[np.float64]
     cut: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     outputs: npt.NDArray[np.float16] | None = None
+    features: Mapping[str, npt.NDArray[np.float32]] | None = None
 
     def __len__(self) -> int:
         return len(self.first) - 1
@@ -163,6 +165,21 @@ class Encoded:
     def sequence(self, number: int) -> list[int]:
         """Return the ids of one sequence."""
         return self.ids[self.starts[number] : self.starts[number + 1]].tolist()
+
+    def take(self, rows: npt.NDArray[Any]) -> Encoded:
+        """Return some of the examples, by their numbers or by a mask; without `outputs`."""
+        rows = np.arange(len(self))[rows]
+        counts = np.diff(self.first)[rows]
+        sequences = [n for row in rows for n in range(self.first[row], self.first[row + 1])]
+        parts = [self.ids[self.starts[n] : self.starts[n + 1]] for n in sequences]
+        return Encoded(
+            ids=np.concatenate([np.zeros(0, np.int32), *parts]),
+            starts=np.cumsum([0, *map(len, parts)], dtype=np.int64),
+            first=np.cumsum([0, *counts], dtype=np.int64),
+            targets=self.targets[rows],
+            cut=self.cut[rows],
+            features=self.features and {name: values[rows] for name, values in self.features.items()},
+        )
 
 
 def encode(

@@ -7,10 +7,10 @@ around them: a GPT reads them alone, BERT between `[CLS]` and `[SEP]`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headwater.model import Model, ModelConfig
 
 Pooled = Literal["mean", "last"]
+POOLED_RECIPES = ("probe", "lp-ft")  # whose head reads one vector of each text
 
 
 def text_template(tokenizer: Tokenizer, config: ModelConfig) -> Template:
@@ -35,7 +36,8 @@ def text_template(tokenizer: Tokenizer, config: ModelConfig) -> Template:
 
 def sequences_of(recipe: str, tokenizer: Tokenizer, config: ModelConfig) -> dict[str, Any]:
     """Return the arguments of `inputs.encode` for a recipe; none for the paper's."""
-    return {"template": text_template(tokenizer, config), "apart": True} if recipe == "lp-ft" else {}
+    pooled = recipe in POOLED_RECIPES
+    return {"template": text_template(tokenizer, config), "apart": True} if pooled else {}
 
 
 class PooledModel(TaskModel):
@@ -87,13 +89,23 @@ class PooledModel(TaskModel):
         self.pooled = start.pooled
 
     @torch.no_grad()
-    def all_features(self, encoded: Encoded) -> npt.NDArray[np.float32]:
-        """Return the features of all examples, (examples, features), without dropout."""
-        found = np.empty((len(encoded), self.head.in_features), np.float32)
-        training = self.training
+    def with_features(self, encoded: Encoded) -> Encoded:
+        """Return `encoded` with the features of all examples by pooling, from one pass and without dropout.
+
+        An encoder has the mean alone, which it was trained for.
+        """
+        poolings: tuple[Pooled, ...] = ("mean", "last") if self.model.config.is_causal else ("mean",)
+        found: dict[str, Any] = {
+            one: np.empty((len(encoded), self.head.in_features), np.float32) for one in poolings
+        }
+        before, training = self.pooled, self.training
         self.eval()
         for chosen, batch in inference_batches(encoded, np.zeros((len(encoded), 1), np.float32)):
             moved = batch.to(self.head.weight.device)
-            found[chosen] = self.features(self.summary(self.read(moved), moved)).cpu().numpy()
+            hidden = self.read(moved)
+            for pooling in poolings:
+                self.pooled = pooling
+                found[pooling][chosen] = self.features(self.summary(hidden, moved)).cpu().numpy()
+        self.pooled = before
         self.train(training)
-        return found
+        return replace(encoded, features=found)

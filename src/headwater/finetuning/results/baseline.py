@@ -42,10 +42,7 @@ FEATURE_SETS: dict[TaskName, dict[tuple[str, ...], str]] = {
     },
 }
 FEATURE_SETS["similarity"] = FEATURE_SETS["entail"]
-ADVICE = (
-    "try more rows, for English the encoder minilm (--model minilm), --set "
-    "recipe={recipe}, more epochs or another learning rate, or use the baseline"
-)
+ADVICE = "for English take the encoder minilm (--model minilm), label more rows, or use the baseline"
 # With more characters a text, rows or n-grams the baseline would take minutes.
 CHARACTERS, BASELINE_ROWS, FEATURES = 2_000, 20_000, 50_000
 # The inverse strengths of the regularisation; the rows and the folds of the cross-validation.
@@ -70,19 +67,32 @@ def compare(
     *,
     seed: int = 1,
     class_weight: ClassWeight = None,
+    fold: npt.NDArray[np.int64] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Fit the baseline on `train` and measure it on each part: (texts, targets) by name -> figures by name.
 
-    Rows without a target are ignored, and a part without any target is omitted.
+    Rows without a target are ignored, and a part without any target is omitted. fold: (training rows,) of each in
+    a cross-validation; the first part is then the training rows, each decided by a baseline without its fold.
     """
-    baseline = Baseline(task, labels, metric=metric, class_weight=class_weight).fit(*train, seed=seed)
+
+    def fitted(kept: npt.NDArray[np.intp]) -> Baseline:
+        baseline = Baseline(task, labels, metric=metric, class_weight=class_weight)
+        return baseline.fit([train[0][int(row)] for row in kept], train[1][kept], seed=seed)
+
+    baseline = fitted(np.arange(len(train[0])))
     measured: dict[str, dict[str, Any]] = {}
     for name, (segments, targets) in parts.items():
         known = np.flatnonzero(np.isfinite(targets).reshape(len(targets), -1).all(axis=1))
         if not len(known):
             continue
-        decided = baseline.decide([segments[int(n)] for n in known])
-        figures = measure_decisions(labels.target, targets[known], decided, labels.outputs)
+        if fold is not None and not measured:
+            decided, truth = np.empty(targets.shape), targets
+            for number in np.unique(fold):
+                held = np.flatnonzero(fold == number)
+                decided[held] = fitted(np.flatnonzero(fold != number)).decide([segments[int(row)] for row in held])
+        else:
+            truth, decided = targets[known], baseline.decide([segments[int(row)] for row in known])
+        figures = measure_decisions(labels.target, truth, decided, labels.outputs)
         measured[name] = {"name": baseline.name, "rows": min(len(train[0]), BASELINE_ROWS), **figures[metric]}
     return measured
 
@@ -109,10 +119,11 @@ def compare_held_out(
     *,
     seed: int,
     class_weight: ClassWeight,
+    fold: npt.NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """Return what `Estimator.compare` returns. model: the model's figures on the rows `held`."""
+    """Return what `Estimator.compare` returns. model: the model's figures on the rows `held`; fold: as there."""
     parts = {"held": held}
-    measured = compare(task, labels, metric, train, parts, seed=seed, class_weight=class_weight)
+    measured = compare(task, labels, metric, train, parts, seed=seed, class_weight=class_weight, fold=fold)
     return comparison(metric, model, measured["held"], len(held[1]))
 
 

@@ -93,13 +93,16 @@ def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
     ]
     shown_lines = [f"- {line}\n" for line in result_lines(metrics)]
     chosen = ", chosen on these rows" if metrics["selected_on_validation"] else ""
+    measured_on, rows = "Validation", f"{counts['train']:,} to train on, {counts['validation']:,} to validate on"
+    if metrics["cross_validated"]:
+        measured_on, rows = "Cross-validated", f"{counts['train']:,}, all trained on"
     classes = metrics["data"]["classes"]
     shown = ", ".join(f"{label}: {count:,}" for label, count in list(classes.items())[:20])
     return (
         f"# {base}, fine-tuned\n\nFor the task {fine_tuned.task}, by Headwater, from the base {base}.\n\n"
-        f"{''.join(scores)}- Validation {name}: {_with_interval(metrics)}{chosen}\n"
+        f"{''.join(scores)}- {measured_on} {name}: {_with_interval(metrics)}{chosen}\n"
         f"{''.join(shown_lines)}"
-        f"- Rows: {counts['train']:,} to train on, {counts['validation']:,} to validate on\n"
+        f"- Rows: {rows}\n"
         f"- Training rows of each label: {shown}{', …' if len(classes) > 20 else ''}\n"
         f"- Learning rate: {rate['value']:g}, {rate['reason']}; {metrics['curve'][-1]['epoch']:g} epochs\n"
         "- Licence: that of the base and of the rows; see the base's card\n"
@@ -148,12 +151,17 @@ def _of_baseline(metrics: Mapping[str, Any]) -> str:
         return "No baseline was measured."
     low, high = baseline["interval"]
     shown = f"Baseline ({baseline['name']}): {metrics['metric']} {baseline['value']:.3f} [{low:.3f}, {high:.3f}]"
+    recipes = metrics.get("recipes", {})
+    if "probe" in recipes:
+        low, high = recipes["probe"]["interval"]
+        shown += f"; a regression on the base's features: {recipes['probe']['value']:.3f} [{low:.3f}, {high:.3f}]"
     if metrics["value"] > baseline["value"]:
         return f"{shown}."
     if metrics["value"] == baseline["value"] == 1:
         return f"{shown}. Both have every row right: use the baseline, or validate on more rows and harder ones."
-    other = "gpt1" if metrics.get("recipe") == "lp-ft" else "lp-ft"
-    return f"{shown}. The model does not beat it: {ADVICE.format(recipe=other)}."
+    if len(recipes) > 1:
+        return f"{shown}. No start of this base beats TF-IDF: {ADVICE}."
+    return f"{shown}. The model does not beat it: {ADVICE}, or leave --set recipe out."
 
 
 def _mistakes(

@@ -63,6 +63,7 @@ def add_baselines(
             rows,
             seed=config.training.seed,
             class_weight=config.class_weight,
+            fold=parts.fold if parts.cross_validated else None,
         )
         progress.finish(str(known["validation"]["name"]))
     metrics["baseline"] = known["validation"]
@@ -190,6 +191,7 @@ def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
         "steps": outcome.steps,
         "counts": {"train": len(train), "validation": len(validation)},
         "validation_split_off": parts.split_off,
+        "cross_validated": parts.cross_validated,
         "data": prepared.figures,
         "truncated": {
             name: {"examples": int(np.count_nonzero(part.cut)), "tokens": int(part.cut.sum())}

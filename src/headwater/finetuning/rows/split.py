@@ -19,6 +19,8 @@ from headwater.errors import DataError
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import Raw, Usable, class_name
 
+# Of the cross-validation: its folds, and the most rows.
+FOLDS, FOLDED = 3, 3_000
 # A class with less than this share of a row for validation is rare.
 _HALF = 0.5
 
@@ -53,6 +55,8 @@ def split(
     earlier training had, and whether in validation; the others are divided. Raises DataError if a side is empty.
     """
     kept = kept or {}
+    if len(kept) == len(rows) and not any(kept.values()):
+        kept = {}  # all were trained on: those that are held out now are named by `Seen.notes`
     groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         groups[row.segments].append(index)
@@ -91,6 +95,24 @@ def split(
             expected="at least two rows of each class, with different texts",
         )
     return sorted(train), sorted(validation)
+
+
+def folds(rows: Sequence[Raw], targets: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.int64] | None:
+    """Return (rows,) the fold of each row of a cross-validation, -1 for those beyond FOLDED.
+
+    Equal texts are in one fold, and the texts of a class are spread evenly. None for fewer than two texts a fold.
+    """
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place in np.random.default_rng(seed).permutation(len(rows))[:FOLDED].tolist():
+        groups[rows[place].segments].append(place)
+    if len(groups) < 2 * FOLDS:
+        return None
+    found = np.full(len(rows), -1)
+    outputs = targets if targets.ndim == 1 else targets.argmax(axis=1)
+    in_order = sorted(groups.values(), key=lambda group: outputs[group[0]])
+    for number, group in enumerate(in_order):
+        found[group] = number % FOLDS
+    return found
 
 
 def _held(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, *, most: int) -> set[int]:
