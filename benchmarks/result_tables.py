@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,65 @@ CLASSES = {
     "neon": ("Arm", "Arm"),
     "neon_bf16": ("Arm with bf16", "Arm(bf16)"),
 }
+
+
+# The figures of the front page: what a user gets, and from what they would use instead. In English and in Korean.
+_HEADS = ("| what you get | here | instead |", "| 얻는 것 | 여기서는 | 대신 쓸 만한 것 |")
+_SHAKESPEARE = (
+    "[Own text](docs/tutorials/own-text.md#a-minute-on-a-small-text): bits a character on the last tenth of tiny "
+    "Shakespeare after {seconds:.0f} s on two cores; lower is better",
+    "[내 글](docs/tutorials/own-text.ko.md#작은-글로-1분-동안): 코어 두 개로 {seconds:.0f}초 학습한 뒤 "
+    "tiny Shakespeare 마지막 10분의 1에서 글자당 비트 수(낮을수록 좋음)",
+)
+_LABELS = (
+    "[Own labels](docs/tutorials/ten-minutes.md): accuracy on {name} from {rows} rows a class",
+    "[내 라벨](docs/tutorials/ten-minutes.ko.md): 클래스마다 {rows}행으로 학습한 {name}의 정확도",
+)
+_SETS = {"sst2": ("SST-2", "SST-2"), "korean": ("Korean reviews", "한국어 후기")}
+_EXACT = "docs/guarantees.md#3-resume-is-exact"
+_KILLED = (
+    f"| [A killed run]({_EXACT}), resumed by the same command | the same weights, bit for bit | – |",
+    f"| [강제로 종료된 학습]({_EXACT})을 같은 명령으로 이어서 하기 | 가중치가 비트 하나까지 같습니다 | – |",
+)
+
+
+def front(language: int, results: Path = RESULTS) -> str:
+    """Return the table of the front page: own text, own labels, and a killed run. Figures are means over seeds.
+
+    A row is left out until its benchmark (shakespeare.py, few_labels.py) has written its file into `results`.
+    """
+    lines = [_HEADS[language], "|---|---|---|"]
+    if (path := results / "shakespeare.jsonl").is_file():
+        runs = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        seconds = _mean(runs, "seconds", model="gpt2-mini")
+        here = f"{_mean(runs, 'bits_per_character', model='gpt2-mini'):.2f} (`--from gpt2-mini`)"
+        peer = f"{_mean(runs, 'bits_per_character', model='nanogpt'):.2f} (nanoGPT, "
+        peer += f"{_mean(runs, 'seconds', model='nanogpt'):.0f}{(' s', '초')[language]})"
+        lines.append(f"| {_SHAKESPEARE[language].format(seconds=seconds)} | {here} | {peer} |")
+    if (path := results / "few_labels.json").is_file():
+        found = json.loads(path.read_text("utf-8"))["results"]
+        for name, words in _SETS.items():
+            of_set = [one for one in found if one["set"] == name]
+            if not of_set:
+                continue
+            rows = min(one["per_class"] for one in of_set)
+            means = {
+                method: _mean(of_set, "value", method=method, per_class=rows)
+                for method in ("default", "tfidf", "setfit")
+                if any(one["method"] == method and one["per_class"] == rows for one in of_set)
+            }
+            peers = ", ".join(
+                f"{means[method]:.3f} ({shown})"
+                for method, shown in (("tfidf", "TF-IDF"), ("setfit", "SetFit"))
+                if method in means
+            )
+            what = _LABELS[language].format(name=words[language], rows=rows)
+            lines.append(f"| {what} | {means['default']:.3f} | {peers} |")
+    return "\n".join([*lines, _KILLED[language]])
+
+
+def _mean(results: list[dict[str, Any]], key: str, **values: Any) -> float:
+    return statistics.mean(one[key] for one in results if values.items() <= one.items())
 
 
 def opened() -> dict[str, dict[str, Any]]:
@@ -189,8 +249,8 @@ def _digits(value: float) -> int:
 
 
 PAGES = {
-    ROOT / "README.md": {"speed": lambda: summary(0)},
-    ROOT / "README.ko.md": {"speed": lambda: summary(1)},
+    ROOT / "README.md": {"front": lambda: front(0), "speed": lambda: summary(0)},
+    ROOT / "README.ko.md": {"front": lambda: front(1), "speed": lambda: summary(1)},
     ROOT / "benchmarks" / "README.md": {"results": details},
 }
 

@@ -16,21 +16,20 @@ import json
 import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "papers" / "results"
-# The claims that README.md shows, by their names in claims.toml.
+# The claims that README.md shows if they hold, by their names in claims.toml.
 SHOWN = (
-    "gpt1_perplexity.published",
     "gpt1_perplexity.lstm",
-    "gpt1_ablations.pretraining",
     "gpt1_layers.all",
     "gpt2_zero_shot.bits",
-    "gpt2_tasks.random",
+    "gpt2_shuffled.costs",
+    "gpt2_memorisation.none",
 )
 _LAW = re.compile(r"^- (?:L\(N, D\) = |[^:]+ operations\): N = ).*$", re.M)
-_CLAIM = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (.+) \| (.+?)(?: over .*)? \| (.+) \|$", re.M)
 PUBLISHED = {".json", ".md", ".png", ".svg"}
 
 
@@ -119,13 +118,20 @@ def quoting_pages() -> dict[Path, str]:
     """Return the pages that quote results, with the current claims and the current scaling law."""
     import quoted_results
 
-    from headwater_papers.claims import CLAIMS
-
-    claims = {claim: cells for claim, *cells in _CLAIM.findall((RESULTS / "README.md").read_text("utf-8"))}
-    table = ["| claim | paper | here | verdict |", "|---|---|---|---|"]
-    for claim in (CLAIMS[name].claim for name in SHOWN):
-        page, paper, here, verdict = claims[claim]
-        table.append(f"| [{claim}](papers/results/{page}) | {paper} | {here} | {verdict} |")
+    published = quoted_results.findings()
+    verdicts = Counter(one["verdict"] for one in published)
+    table = [
+        f"Of {len(published)} claims, {verdicts['holds']} hold here and {verdicts['does not hold']} do not; the "
+        "others are weaker than expected, or too uncertain to decide.",
+        "",
+        "| claim | here | what it means |",
+        "|---|---|---|",
+    ]
+    for one in published:
+        if one["name"] in SHOWN and one["verdict"] == "holds":
+            link = f"papers/results/{one['experiment']}/README.md"
+            here = one["here"].partition(" over ")[0]
+            table.append(f"| [{one['claim']}]({link}) | {here} | {one['sentence']} |")
     law = _LAW.findall((RESULTS / "scaling" / "README.md").read_text("utf-8"))
     pages = quoted_results.pages()
     for name, mark, lines in (("README.md", "claims", table), ("docs/models.md", "law", law)):

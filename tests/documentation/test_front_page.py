@@ -46,7 +46,7 @@ def test_every_speed_is_one_that_the_benchmarks_report() -> None:
     measured = {
         row["ratio"]
         for result in results
-        for one in result["measurements"].values()
+        for one in result.get("measurements", {}).values()
         for row in one["rows"].values()
     }
     english, korean = section(read("README.md"), "what"), section(read("README.ko.md"), "하는 일")
@@ -57,10 +57,32 @@ def test_every_speed_is_one_that_the_benchmarks_report() -> None:
     assert {round(ratio, 2) for ratio in measured if ratio < 1} <= {float(ratio) for ratio in shown}
 
 
-def test_every_package_has_its_line() -> None:
-    packages = {f"`{path.parent.name}`" for path in PACKAGE.glob("*/__init__.py")}
-    assert {row[0] for row in section(read("README.md"), "in `src/headwater/`")} == packages
-    assert {row[0] for row in section(read("README.ko.md"), "`src/headwater/`")} == packages
+def test_the_front_table_is_what_the_benchmarks_wrote(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import result_tables
+
+    for language, name in enumerate(READMES):
+        assert f"<!-- front -->\n\n{result_tables.front(language)}\n\n<!-- /front -->" in read(name)
+    runs = [
+        {"model": model, "seed": seed, "seconds": seconds + seed, "bits_per_character": bits + seed / 100}
+        for model, seconds, bits in (("gpt2-mini", 58.0, 1.76), ("gpt2-pico", 36.0, 2.5), ("nanogpt", 60.0, 2.7))
+        for seed in (1, 3)
+    ]
+    (tmp_path / "shakespeare.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
+    keys = {"set": "korean", "test": 9, "rows": 16}
+    labels = [
+        keys | {"per_class": rows, "seed": seed, "method": method, "value": value}
+        for rows in (8, 64)
+        for seed in (1, 2)
+        for method, value in (("default", 0.7 + rows / 1000), ("tfidf", 0.6), ("setfit", 0.65))
+    ]
+    (tmp_path / "few_labels.json").write_text(json.dumps({"results": labels}))
+    english, korean = (result_tables.front(language, tmp_path).splitlines()[2:] for language in (0, 1))
+    assert "after 60 s" in english[0]
+    assert english[0].endswith("| 1.78 (`--from gpt2-mini`) | 2.72 (nanoGPT, 62 s) |")
+    assert english[1].endswith("Korean reviews from 8 rows a class | 0.708 | 0.600 (TF-IDF), 0.650 (SetFit) |")
+    assert [line.split(" | ")[1:] for line in korean[1:2]] == [line.split(" | ")[1:] for line in english[1:2]]
+    assert len(english) == len(korean) == 3
 
 
 def test_every_path_that_contributing_names_exists() -> None:
