@@ -383,13 +383,6 @@ def test_rows_with_lost_characters_are_counted() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "title.csv",
-            "Survey of 2024,\ntext,label\nfine,1\n",
-            r"names of its columns in row 2: 'text', 'label'.*above",
-        ),
-        ("twice.csv", "text,label\n본문,라벨\nfine,1\n", r"row 1 has names of columns, '본문'"),
-        ("merged.csv", "review,,label\ntitle,body,\nfine,good,1\n", r"row 1 has names of columns, 'title'"),
         ("r.csv", '"text","label"\n"1","fine",1\n', r"has 3 fields.*as R writes tables"),
         ("ends.csv", "text,label\nfine,1,\n", r"has 3 fields.*End the first line with a separator"),
         ("lines.tsv", 'text\tlabel\n"fine\nday"\t1\n', r"has 1 field.*Save the table as CSV"),

@@ -124,7 +124,7 @@ def test_every_kind_of_label_is_learned_saved_and_opened(encoder: Path, tmp_path
     np.testing.assert_allclose(opened.predict_proba(X), expected, atol=1e-6)
     assert opened.recipe == "lp-ft"
     np.testing.assert_allclose(opened.predict_proba(X[3:4]), expected[3:4], atol=1e-5)  # no effect of padding
-    with pytest.raises(UsageError, match="lp-ft"):
+    with pytest.raises(UsageError, match="a probe or LP-FT"):
         export_classifier(tmp_path / "m", tmp_path / "exported")
 
 
@@ -183,6 +183,11 @@ def test_the_rows_decide_which_recipes_are_compared() -> None:
     expected = ["lp-ft", "lp-ft", "lp-ft gpt1", "lp-ft gpt1", "probe gpt1"]
     assert [chosen(rows) for rows in (2, 500, 501, 5_000, 5_001)] == expected
     assert chosen(501, learning_rate="search") == "gpt1"
+    auto = FinetuneConfig.build({"recipe": "auto"})
+    assert auto.candidates(20_000, 10_000, shape) == ("gpt1",)  # a regression with so many outputs takes hours
+    crossed = [auto.cross_validates(rows, outputs, shape) for rows, outputs in ((500, 2), (501, 2), (505, 101))]
+    assert crossed == [True, False, True]
+    assert not auto.cross_validates(3_001, 900, shape)
     for keys in (
         {"task": "choice"},
         {"freeze": True},
@@ -207,6 +212,7 @@ def test_few_rows_are_cross_validated_and_all_trained_on(encoder: Path, tmp_path
     assert found["value"] == found["recipes"][found["recipe"]]["value"]
     assert f"{found['recipe']} is used: accuracy" in notes.text
     assert "by cross-validation in 3 folds" in notes.text
+    assert "the probe is logistic regression on the mean over the tokens (C = " in notes.text
     tuned = FineTuned.load(tmp_path / "out")
     assert tuned.seen is not None
     assert len(tuned.seen.train) == len(rows)  # none is held out

@@ -66,6 +66,8 @@ def learn(
         others = [f"{name} {one['value']:.3f}" for name, one in learned.recipes.items() if name != learned.recipe]
         value = learned.recipes[learned.recipe]["value"]
         progress.note(f"{learned.recipe} is used: {metric} {value:.3f} on {where}; {', '.join(others)}")
+    if learned.outcome.start is not None:
+        progress.note(f"the probe is {learned.outcome.start.named(prepared.parts.labels)}")
     return learned
 
 

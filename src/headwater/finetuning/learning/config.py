@@ -23,6 +23,7 @@ from headwater.finetuning.model.pooled import POOLED_RECIPES
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed
 from headwater.finetuning.rows.row import MetricName, Target, TaskName, class_name
+from headwater.finetuning.rows.split import FOLDED
 from headwater.model import Faithful, ModelConfig
 from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
@@ -45,8 +46,9 @@ _LAMBDA_LM = 0.5
 # rows they are half as many, if that is so many updates: measured with 128 rows, the others gained nothing.
 LP_FT_RATE, LP_FT_WARMUP, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_UPDATES = 1e-4, 0.1, 10, 1_500, 20
 # Of the recipe auto. Up to FEW_OF_A_CLASS rows per output gpt1 is not tried, and from MANY_ROWS on lp-ft, which
-# would double the time. Up to FEW_ROWS rows, or so many per output, cross-validation chooses.
-FEW_OF_A_CLASS, MANY_ROWS, FEW_ROWS, FEW_PER_OUTPUT = 250, 5_000, 500, 10
+# would double the time. Up to FEW_ROWS rows, or so many per output, cross-validation chooses. A regression with
+# more outputs than MOST_OUTPUTS takes longer than a training.
+FEW_OF_A_CLASS, MANY_ROWS, FEW_ROWS, FEW_PER_OUTPUT, MOST_OUTPUTS = 250, 5_000, 500, 5, 1_000
 PATIENCE = 2
 _VALIDATION_SHARE = 0.1
 
@@ -174,6 +176,7 @@ class FinetuneConfig(Config):
             or self.transfer_layers is not None
             or self.lambda_lm != _LAMBDA_LM
             or base.architecture != "transformer"
+            or outputs > MOST_OUTPUTS
         )
         if not needs_gpt1 and examples <= FEW_OF_A_CLASS * outputs:
             return ("lp-ft",)
@@ -186,7 +189,7 @@ class FinetuneConfig(Config):
 
         A search and a share to validate on hold rows out.
         """
-        few = examples <= max(FEW_ROWS, FEW_PER_OUTPUT * outputs)
+        few = examples <= min(FOLDED, max(FEW_ROWS, FEW_PER_OUTPUT * outputs))
         holds_out = self.learning_rate == "search" or self.validation_share != _VALIDATION_SHARE
         is_few = self.candidates(examples, outputs, base) == ("lp-ft",)
         return self.recipe == "auto" and few and is_few and not holds_out

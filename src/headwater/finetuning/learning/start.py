@@ -25,7 +25,8 @@ from headwater.finetuning.rows.split import FOLDS
 
 # Inverse strengths of the regularisation, divided by the share of features that a width of 384 has.
 STRENGTHS, WIDTH = (0.003, 0.03, 0.3, 3.0), 384
-_STEPS = 300
+# Steps of the regression: it is a start without convergence too, so its work is bounded.
+_STEPS, _FEWEST_STEPS, _WORK = 300, 20, 2e10
 _ABSENT = -10.0  # logit of an output that no training row has
 _LEAST = 1e-6
 Floats = npt.NDArray[np.float32]
@@ -137,7 +138,8 @@ def _regression(scaled: Floats, targets: Floats, weights: Floats, strength: floa
     if len(present) == 1:
         bias[present] = 0
         return _Linear(weight, bias)
-    model: Any = LogisticRegression(C=strength, max_iter=_STEPS)
+    steps = round(min(_STEPS, max(_FEWEST_STEPS, _WORK / (len(scaled) * weight.size))))
+    model: Any = LogisticRegression(C=strength, max_iter=steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # without convergence it is a start all the same
         model.fit(scaled[rows], outputs, sample_weight=targets[rows, outputs] * weights[rows])

@@ -52,23 +52,24 @@ def export_classifier(source: Path, destination: Path) -> dict[str, Any]:
 
 
 def _class_of(fine_tuned: FineTuned, source: Path) -> str:
-    kind = fine_tuned.model.model.config.model_type
-    reasons = {
-        isinstance(fine_tuned.model, FrozenTaskModel): "its head reads a mixture of layers (--freeze)",
-        fine_tuned.task == "similarity": "it adds the outputs of both orders of the two texts",
-        fine_tuned.task == "choice": "it compares one sequence for each answer",
-        kind not in CLASSES: f"transformers has no architecture for it ({kind})",
-        isinstance(
-            fine_tuned.model, PooledModel
-        ): "its head reads one vector of each text (recipe = lp-ft): train with --set recipe=gpt1",
-    }
-    if True in reasons:
-        raise UsageError(
-            f"{source} cannot be written for AutoModelForSequenceClassification: {reasons[True]}",
-            expected="a GPT-1, GPT-2 or BERT, fine-tuned whole with --task classify, entail or regress",
-            repair="Predict with it here: headwater predict",
-        )
-    return kind
+    kind, model = fine_tuned.model.model.config.model_type, fine_tuned.model
+    if isinstance(model, PooledModel):
+        reason = "its head reads one vector of each text (a probe or LP-FT): train with --set recipe=gpt1"
+    elif isinstance(model, FrozenTaskModel):
+        reason = "its head reads a mixture of layers (--freeze)"
+    elif kind not in CLASSES:
+        reason = f"transformers has no architecture for it ({kind})"
+    elif fine_tuned.task == "similarity":
+        reason = "it adds the outputs of both orders of the two texts"
+    elif fine_tuned.task == "choice":
+        reason = "it compares one sequence for each answer"
+    else:
+        return kind
+    raise UsageError(
+        f"{source} cannot be written for AutoModelForSequenceClassification: {reason}",
+        expected="a GPT-1, GPT-2 or BERT, fine-tuned whole with --task classify, entail or regress",
+        repair="Predict with it here: headwater predict",
+    )
 
 
 def _write(fine_tuned: FineTuned, kind: str, work: Path) -> None:

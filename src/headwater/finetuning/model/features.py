@@ -83,6 +83,7 @@ class FrozenTaskModel(TaskModel):
     """A frozen language model, and a head over a mixture of its layers. delimiter: the token between two texts."""
 
     head: FeatureHead
+    delimiter: int
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class FrozenTaskModel(TaskModel):
         read = reader_class(reader)(width, texts, generator)
         head = FeatureHead(model.config.layer_outputs, read, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head, delimiter=delimiter)
-        self.separator, self.reader = delimiter, reader
+        self.reader = reader
         if any(True for _ in read.parameters()):
             # An untrained reader's output is small: with a language model's deviation, learning would start
             # slowly.
@@ -133,7 +134,7 @@ class FrozenTaskModel(TaskModel):
         start, end = torch.ones_like(batch.extract), batch.extract  # without start and extract tokens
         spans = [(start, end)]
         if self.task != "classify":
-            between = batch.ids.eq(self.separator).int().argmax(dim=1)
+            between = batch.ids.eq(self.delimiter).int().argmax(dim=1)
             spans = [(start, between), (between + 1, end)]
         pooled: Tensor = self.head.reader([_take(mixed, *span) for span in spans], self.summary(mixed, batch))
         return pooled

@@ -90,7 +90,6 @@ def open_task_table(
             progress=progress,
         )
     except DataError:
-        _refuse_title(path, table)
         if numbered or (first := table.first_row()) is None:
             raise
         given = [f"--column {role}={n}" for n, role in enumerate((*ROLES[task], "label"), 1)]
@@ -108,17 +107,6 @@ def _named(columns: Columns) -> list[str]:
     """Return the names of all roles; those of several labels are columns of their own, not texts to join."""
     texts = [name for role, value in columns.by_role().items() if role != "label" for name in as_list(value)]
     return [*texts, *(name for name in as_list(columns.label or "") if "," not in name)]
-
-
-def _refuse_title(path: Path, table: OpenTable) -> None:
-    """Raise DataError if the names of a table's columns come after its first row."""
-    for number, record in enumerate(table.beginning(), 1):
-        if number > 1 and {compose(value).strip().lower() for value in record} & {*NAMES["label"]}:
-            raise DataError(
-                f"{path} has the names of its columns in row {number:,}: {listed(record)}",
-                expected="names in the first row",
-                repair="Remove the rows above it",
-            )
 
 
 def _refuse_header(path: Path, encoding: str) -> None:
@@ -160,15 +148,7 @@ def task_rows(
         label = label_of(row, columns.label, columns.separator, where)
         if task != "classify" and label == _NO_MAJORITY:
             label = None
-        if number == 1 and columns.label and _are_names(ROLES[task][0], segments[0], label):
-            raise DataError(f"{where} has names of columns, {segments[0]!r}", repair="Keep one row of names")
         yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
-
-
-def _are_names(role: str, text: str, label: Label) -> bool:
-    """Return whether a row has names of columns: for its text, and for its label if it has one."""
-    named = [compose(value).strip().lower() in NAMES[of] for of, value in ((role, text), ("label", str(label)))]
-    return named[0] and (named[1] or label is None)
 
 
 def text_of(row: Mapping[str, Any], column: str, where: str) -> str:
