@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,6 +95,8 @@ def evaluate(
         device=device,
         progress=terminal_progress(),
     )
+    if os.environ.get("RANK", "0") != "0":  # the first rank of torchrun prints
+        return
     lines = [f"{out}:"]
     lines += [_line(result) for result in results.results]
     for skip in results.skipped:

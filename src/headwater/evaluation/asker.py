@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Scored, TaskRequest
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.inference import LanguageModel
+from headwater.training import Ranks
 
 # Requests in a batch: enough for the scorer to pack them and share prefixes, few enough to lose little when an
 # evaluation is interrupted.
@@ -21,7 +22,8 @@ _NEVER = -1e9  # added to a logit
 class Asker:
     """Answers requests with a model, each once, and stores the answers in a cache.
 
-    encoder: encodes texts for the model.
+    ranks: the processes that have the model; each answers a share of every batch. encoder: encodes texts for the
+    model.
     """
 
     def __init__(
@@ -30,8 +32,9 @@ class Asker:
         cache: AnswerCache | None = None,
         window: int | None = None,
         stride: int | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        self.lm, self.cache, self.seconds = lm, cache, 0.0
+        self.lm, self.cache, self.ranks, self.seconds = lm, cache, ranks or Ranks(), 0.0
         self.encoder = RequestEncoder(lm.tokenizer, lm.config.context, window, stride)
 
     def ask(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
@@ -42,20 +45,29 @@ class Asker:
         # Sorted, so that requests with a common prefix are in one batch.
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
         written = [request for request in new if isinstance(request, GenerationRequest)]
-        kinds: Sequence[tuple[Callable[[Any], list[Answer]], Sequence[TaskRequest], int]] = (
-            (self._score, scored, REQUESTS_TOGETHER),
-            (self._write, written, _WRITTEN_TOGETHER),
+        kinds: Sequence[tuple[Sequence[TaskRequest], int]] = (
+            (scored, REQUESTS_TOGETHER),
+            (written, _WRITTEN_TOGETHER),
         )
-        for ask, asked, size in kinds:
+        for asked, together in kinds:
+            size = together * self.ranks.count
             for start in range(0, len(asked), size):
                 batch = asked[start : start + size]
                 started = time.perf_counter()
-                answered = dict(zip(batch, ask(batch), strict=True))
+                self.ranks.broadcast(batch)
+                answered = dict(zip(batch, self.share(batch), strict=True))
                 self.seconds += time.perf_counter() - started
                 if self.cache:
                     self.cache.keep(answered)
                 answers |= answered
         return answers
+
+    def share(self, batch: Sequence[Any]) -> list[Answer]:
+        """Return the answers of a batch of one kind, of which each rank computes a part; every rank calls this."""
+        each = -(-len(batch) // self.ranks.count)
+        mine = batch[self.ranks.rank * each : (self.ranks.rank + 1) * each]
+        answer = self._score if isinstance(batch[0], ContinuationRequest) else self._write
+        return [one for part in self.ranks.gather(answer(mine) if mine else []) for one in part]
 
     def _score(self, requests: Sequence[ContinuationRequest]) -> list[Answer]:
         pairs = [(list(request.context), list(request.continuation)) for request in requests]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ from headwater.device import choose_device
 from headwater.errors import (
     DataError,
     FolderError,
+    HeadwaterError,
     MismatchError,
     ResourceError,
     UsageError,
@@ -50,6 +51,7 @@ from headwater.model import load_config
 from headwater.shipped import hub_name
 from headwater.storage import SILENT, Progress, Stage, identity_of
 from headwater.tokenizer import Tokenizer
+from headwater.training import Ranks, process_group
 
 # The most reasons in the error that no protocol could be scored.
 _REASONS = 3
@@ -123,13 +125,61 @@ def evaluate(
     that share 8-grams with it (GPT-2 section 4). Call it again to resume after an interruption.
     allow_empty: write results without scores if no protocol can be scored.
 
+    Under torchrun every rank calls this and answers a share of the requests; the first one reads the files and
+    writes. The scores are those of one process.
+
     Raises UsageError for an unknown task and for a limit below 1, ResourceError if a folder of `data` does not
     exist or if no protocol can be scored; then nothing is written.
     """
+    config = config or EvaluateConfig()
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    with process_group(device) if several else nullcontext(Ranks()) as ranks:
+        if several:
+            device = str(ranks.device)
+        if not ranks.is_first:
+            return _answer_shares(model, config, device, ranks)
+        outcome: Results | HeadwaterError | None = None
+        try:
+            outcome = _evaluate(
+                model, tasks, data, out, config, overlap, limit, device, allow_empty, ranks, progress
+            )
+        except HeadwaterError as error:
+            outcome = error
+            raise
+        finally:
+            ranks.broadcast(outcome)
+        return outcome
+
+
+def _answer_shares(model: Path, config: EvaluateConfig, device: str, ranks: Ranks) -> Results:
+    """Answer this rank's share of the first rank's batches; return or raise what that rank does at the end."""
+    asker = None
+    while isinstance(sent := ranks.broadcast(None), list):
+        if asker is None:
+            lm = load(shipped.resolve(model), precision=config.precision, device=device)
+            asker = Asker(lm, None, config.window, config.stride, ranks)
+        asker.share(sent)
+    if not isinstance(sent, Results):
+        raise sent or KeyboardInterrupt
+    return sent
+
+
+def _evaluate(
+    model: Path,
+    tasks: Sequence[str],
+    data: Path | Sequence[Path],
+    out: Path,
+    config: EvaluateConfig,
+    overlap: Path | None,
+    limit: int | None,
+    device: str,
+    allow_empty: bool,
+    ranks: Ranks,
+    progress: Progress,
+) -> Results:
     choose_device(device, training=False)  # its error comes first
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}", expected="at least 1")
-    config = config or EvaluateConfig()
     named, model = hub_name(model) or str(model), shipped.resolve(model)
     if not load_config(model).is_causal:
         raise UsageError(
@@ -169,7 +219,7 @@ def evaluate(
     cache = AnswerCache(
         out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision, progress.note
     )
-    asker = Asker(lm, cache, config.window, config.stride)
+    asker = Asker(lm, cache, config.window, config.stride, ranks)
     training = None
     if overlap is not None:
         training = training_grams(overlap, _example_texts(chosen, paths, asker.encoder, limit))
