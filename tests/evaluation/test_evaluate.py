@@ -28,7 +28,7 @@ from headwater.evaluation import (
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.comparison import _difference
 from headwater.evaluation.evaluation import _roles
-from headwater.evaluation.packed_text import Alphabet, document_ids, read_text
+from headwater.evaluation.tasks.held_out import Alphabet, document_ids, read_text
 from headwater.inference import Scorer
 from headwater.intervals import of_paired_shares
 from headwater.model import build_model, load_model, preset, save_model

@@ -25,7 +25,7 @@ from headwater.evaluation import (
     select,
 )
 from headwater.evaluation.asker import Asker
-from headwater.evaluation.packed_text import Alphabet
+from headwater.evaluation.tasks.held_out import Alphabet
 from headwater.inference import Engine, load
 from headwater.intervals import of_score
 from headwater.model import build_model, preset, save_model

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.errors import DataError, UsageError
 from headwater.evaluation import Scored, evaluate, read_examples, select
-from headwater.evaluation.task_files import read_task_file
+from headwater.evaluation.own_tasks import read_task_file
 
 CAPITALS = """
 kind = "choice"

@@ -26,17 +26,16 @@ from headwater.evaluation import (
     RequestEncoder,
     Scored,
     evaluate,
-    function_words,
     read_examples,
 )
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
 from headwater.evaluation.figures import ratio_error, standard_error
 from headwater.evaluation.paper_values import PUBLISHED
 from headwater.evaluation.protocols import choose_largest
+from headwater.evaluation.tasks import lambada
 from headwater.evaluation.tasks import sentences as single_sentences
 from headwater.evaluation.tasks.cbt import read_stories
 from headwater.evaluation.tasks.generation import first_sentence, fitted
-from headwater.evaluation.tasks.lambada import first_word
 from headwater.evaluation.tasks.pronouns import read_blocks
 from headwater.evaluation.tasks.sentences import best_threshold
 from headwater.evaluation.tasks.summaries import sentences
@@ -134,10 +133,8 @@ def test_the_stop_word_filter_rejects_whole_words(
     # Half of the words that this model writes count as function words.
     written = {first_other_word(plain, plain.tokenizer.encode(context))[0] for context in contexts}
     forms = sorted(written - {""})[::2]
-    monkeypatch.setattr(function_words, "_FORMS", set(forms))
-    monkeypatch.setattr(
-        function_words, "_BEGINNINGS", {form[:end] for form in forms for end in range(len(form) + 1)}
-    )
+    monkeypatch.setattr(lambada, "_FORMS", set(forms))
+    monkeypatch.setattr(lambada, "_BEGINNINGS", {form[:end] for form in forms for end in range(len(form) + 1)})
     filtered = {context: first_other_word(plain, plain.tokenizer.encode(context)) for context in contexts}
     asked = {context: found for context, found in filtered.items() if found[0]}  # not punctuation
     passages = [f"{context} {word}" for context, (word, _, _) in asked.items()]
@@ -163,7 +160,7 @@ def first_other_word(plain: Plain, ids: list[int]) -> tuple[str, int, list[int]]
         while len(written) < 9:
             written.append(likeliest(plain, [*ids, *written], []))
         rest = re.split("[ \n]", plain.tokenizer.decode(written[1:]))[0]
-        word = first_word(plain.tokenizer.decode(written[:1]) + rest)
+        word = lambada.first_word(plain.tokenizer.decode(written[:1]) + rest)
         if word not in FUNCTION_WORDS:
             return word, taken, excluded
         excluded.append(taken)

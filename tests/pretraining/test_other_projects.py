@@ -12,7 +12,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.errors import DataError
-from headwater.evaluation.packed_text import Alphabet, document_ids, read_text
+from headwater.evaluation.tasks.held_out import Alphabet, document_ids, read_text
 from headwater.pretraining import TokenStream
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer

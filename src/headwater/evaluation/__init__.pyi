@@ -3,10 +3,8 @@ from .data_files import DataFiles, Source
 from .detokenize import DETOKENIZERS
 from .evaluation import EvaluateConfig, evaluate, select
 from .figures import Figure
-from .function_words import FUNCTION_WORDS
 from .json_rows import read_json_rows, text_of
-from .paper_tables import PaperTable
-from .paper_values import PAPER_TABLES, published
+from .paper_values import PAPER_TABLES, PaperTable, published
 from .protocols import (
     Answer,
     Example,
@@ -20,6 +18,7 @@ from .request_encoder import ContinuationRequest, RequestEncoder
 from .results import Result, Results, read_examples
 from .run import run_task
 from .tasks import TASKS, VERSION
+from .tasks.lambada import FUNCTION_WORDS
 
 __all__ = [
     "DETOKENIZERS",

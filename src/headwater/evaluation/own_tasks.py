@@ -1,4 +1,7 @@
-"""A user's own tasks: a task file, or `MODULE:NAME`, which is imported, so that the user must trust it."""
+"""Task files, which describe the kinds `choice` and `perplexity`, and a user's own tasks.
+
+A user names a task file, or `MODULE:NAME`, which is imported, so that the user must trust it.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,40 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwater.config import read_toml
 from headwater.errors import UsageError
+from headwater.evaluation.choice import ChoiceFile
+from headwater.evaluation.detokenize import DETOKENIZERS
+from headwater.evaluation.perplexity import Perplexity, PerplexityFile
 from headwater.evaluation.protocols import Task
-from headwater.evaluation.task_files import SUFFIX, read_task_file
 from headwater.reading import sha256_of
 
+SUFFIX = ".toml"  # of a task file
 EXPECTED = (
     "a task file, or MODULE:NAME of a Task, a class of one, or a list of them, in a module that Python can import"
 )
 
 PACKAGE_TASKS = Path(__file__).with_name("tasks")
 _PROTOCOL = re.compile(r"\w[\w.-]*")
+
+
+def read_task_file(path: Path) -> list[Task]:
+    """Return the protocols of a task file; raise UsageError for a wrong key or kind."""
+    described = read_toml(path)
+    kind = described.get("kind")
+    tasks: list[Task]
+    if kind == "choice":
+        tasks = [*ChoiceFile.build(described, source=str(path)).tasks()]
+    elif kind == "perplexity":
+        text = PerplexityFile.build(described, source=str(path))
+        tasks = [Perplexity(text)]
+        if text.detokenizer is not None:
+            tasks.append(Perplexity(text, DETOKENIZERS[text.detokenizer]))
+    else:
+        raise UsageError(f"{path} has the kind {kind!r}", expected="choice or perplexity")
+    for task in tasks:
+        task.file = path
+    return tasks
 
 
 def is_own(name: str) -> bool:

@@ -7,10 +7,43 @@ rescaled axis, so they are not here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
-from headwater.evaluation.paper_tables import PaperTable
+from headwater.config import read_toml
+
+Tag = Literal["printed", "derived", "read off", "others", "unverified"]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One table: its title, source and columns, and a row a system with "–" for missing values."""
+
+    title: str
+    source: str
+    tag: Tag
+    columns: Sequence[str]
+    rows: Mapping[str, Sequence[float | str]]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tag not in get_args(Tag):
+            raise ValueError(f"{self.title} has the tag {self.tag!r}")
+
+    @classmethod
+    def read(cls, path: Path) -> dict[str, PaperTable]:
+        """Return the tables of a TOML file by name."""
+        return {name: cls(**table) for name, table in read_toml(path).items()}
+
+    def value(self, row: str, column: str) -> float:
+        """Return one number; raises KeyError if the paper has none."""
+        value = self.rows[row][self.columns.index(column)]
+        if not isinstance(value, int | float):
+            raise KeyError(f"{self.title}: {row} has no {column}")
+        return float(value)
+
 
 # GPT-2's tables whose numbers an evaluation prints, by name.
 PAPER_TABLES: dict[str, PaperTable] = PaperTable.read(Path(__file__).with_name("gpt2_tables.toml"))

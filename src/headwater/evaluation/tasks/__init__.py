@@ -1,6 +1,6 @@
 """The protocols of this folder by their full names; each file has those of one or a few benchmarks.
 
-A .toml file describes tasks of a common kind (`task_files`), a module has a list `TASKS`.
+A .toml file describes tasks of a common kind (`own_tasks`), a module has a list `TASKS`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from headwater.evaluation.own_tasks import SUFFIX, read_task_file
 from headwater.evaluation.protocols import Task
-from headwater.evaluation.task_files import SUFFIX, read_task_file
 
 
 def _tasks_of(path: Path) -> list[Task]:
