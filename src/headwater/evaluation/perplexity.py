@@ -12,7 +12,6 @@ that it does not restore is stored with the result.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -34,8 +33,6 @@ _UNITS: Mapping[Unit, tuple[str, str]] = {
     "byte": ("bits per byte", "bytes"),
     "character": ("bits per character", "characters"),
 }
-_PIECE = 1 << 20  # characters encoded at a time
-_BETWEEN_WORDS = re.compile(r"[^\W_](?= [^\W_])")
 
 
 class PerplexityFile(TaskFile):
@@ -74,9 +71,7 @@ class Perplexity(Task):
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return the windows, each with its share of the text's units."""
         text, units = self._text(files["test"])
-        ids: list[int] = []
-        for piece in _pieces(text):
-            ids += encoder.encode(piece)
+        ids = encoder.encode(text)
         share = units / max(1, len(ids))
         windows = encoder.windows(ids)
         if not windows:
@@ -153,16 +148,3 @@ class Perplexity(Task):
 def _lines(text: str) -> list[str]:
     """Return the lines of a file, each without its end."""
     return text.removesuffix("\n").split("\n")
-
-
-def _pieces(text: str) -> list[str]:
-    """Split the text at spaces between two words, which no token spans."""
-    pieces = []
-    start = 0
-    while len(text) - start > _PIECE:
-        end = start + _PIECE
-        space = _BETWEEN_WORDS.search(text, end)
-        end = space.end() if space else len(text)
-        pieces.append(text[start:end])
-        start = end
-    return [*pieces, text[start:]]
