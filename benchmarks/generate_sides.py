@@ -28,13 +28,12 @@ def counted(case: str, ids: list[list[int]], new: int) -> int:
     return len(ids[0]) if case == "prefill" else len(ids) * new
 
 
-def step_bytes(preset_name: str, bytes_per_weight: float, output_bytes: float | None = None) -> int:
-    """The bytes of weights that a step reads; `output_bytes`: of a weight of the output matrix, if others."""
+def step_bytes(preset_name: str, bytes_per_weight: int) -> int:
+    """The bytes of weights that a step reads."""
     from headwater.model import preset
 
     config = preset(preset_name)
-    output = 50_257 * (output_bytes or bytes_per_weight)
-    return int(config.width * (output + 12 * config.layers * config.width * bytes_per_weight))
+    return config.width * (50_257 + 12 * config.layers * config.width) * bytes_per_weight
 
 
 def headwater(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:
@@ -60,8 +59,7 @@ def headwater(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]
         assert all(len(generation.wait().tokens) == new for generation in running)
         return counted(case, ids, new)
 
-    weight = {"fp32": 4, "bf16": 2, "int8": 1, "int4": 0.5625}[precision]  # int4 keeps the output matrix in int8
-    return run, step_bytes(arguments.preset, weight, 1 if precision == "int4" else None)
+    return run, step_bytes(arguments.preset, {"fp32": 4, "bf16": 2, "int8": 1}[precision])
 
 
 def transformers(arguments: argparse.Namespace, precision: str) -> tuple[Case, int]:

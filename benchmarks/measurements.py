@@ -78,7 +78,7 @@ def _logits(precision: str) -> Measurement:
 
 
 _CLASS = {"bf16": "bf16", "f16": "bf16", "fp32": "fp32", "f32": "fp32", "float32": "fp32"}
-_CLASS |= {"int8": "int8", "q8_0": "int8", "int4": "int4", "q4_0": "int4"}
+_CLASS |= {"int8": "int8", "q8_0": "int8"}
 
 
 def _generation(output: str) -> dict[str, Row]:

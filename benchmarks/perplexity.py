@@ -32,7 +32,7 @@ def main() -> None:
             if name == "random":
                 make_model("gpt2-small", Path(temporary))
             found = {}
-            for precision in ("bf16", "int8", "int4"):
+            for precision in ("bf16", "int8"):
                 lm = hw.load(Path(temporary, "model") if name == "random" else name, precision=precision)
                 ids = lm.tokenizer.encode(text[: 8 * arguments.tokens])[: arguments.tokens]
                 found[precision] = perplexity(lm, ids)

@@ -23,7 +23,7 @@ int64_t headwater_attend(const void *, const void *, const void *, const void *,
                          const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t);
 void headwater_close(void);
 
-static const char *NAMES[] = {"fp32", "bf16", "int8", "int4"};
+static const char *NAMES[] = {"fp32", "bf16", "int8"};
 static int failures;
 
 static float random_number(void) {
@@ -67,24 +67,18 @@ static void product(int kind, int64_t rows, int64_t inputs, int64_t outputs, int
     for (int64_t o = 0; o < outputs; o++) scale[o] = 0.5f, bias[o] = random_number();
     for (int64_t o = 0; o < outputs; o++)
         for (int64_t i = 0; i < inputs; i++) {
-            const int w = whole[o * inputs + i] = (int)floorf(random_number() * (kind == INT4 ? 8 : 127));
+            const int w = whole[o * inputs + i] = (int)floorf(random_number() * 127);
             const int64_t panel = o / 64 * 64 * inputs, column = o % 64;
             if (kind == FP32) ((float *)packed)[panel + i * 64 + column] = 0.5f * (float)w;
             else if (kind == BF16) ((uint16_t *)packed)[bf16_place(o, i, inputs)] = to_half(0.5f * (float)w);
-            else if (kind == INT8) packed[panel + i / 4 * 256 + 4 * column + i % 4] = (uint8_t)(w + zero);
-            else {
-                uint8_t *part = packed + (o / 64 * (inputs / 32) + i / 32) * 1152;
-                uint8_t *place = part + i % 32 / 8 * 256 + 4 * column + i % 4;
-                *place = i % 8 < 4 ? (uint8_t)((*place & 0xf0) | (w + 8)) : (uint8_t)((*place & 15) | (w + 8) << 4);
-                ((uint16_t *)(part + 1024))[column] = to_half(0.5f);
-            }
+            else packed[panel + i / 4 * 256 + 4 * column + i % 4] = (uint8_t)(w + zero);
         }
     const Matrix matrix = {packed, bias, scale, kind, inputs, outputs};
     const int64_t columns = outputs - 3;
     float *x = malloc((size_t)(rows * inputs) * 4), *y = malloc((size_t)(rows * columns) * 4);
     void *values = malloc((size_t)((rows + 15) / 16 * 16 * inputs) * 4); /* a multiple of 16 rows */
     float *scales = malloc((size_t)(rows * inputs / 64) * 4);
-    int32_t *sums = malloc((size_t)(rows * inputs / 32) * 4);
+    int32_t *sums = malloc((size_t)(rows * inputs / 64) * 4);
     for (int64_t i = 0; i < rows * inputs; i++) x[i] = floorf(random_number() * 127); /* exact in bfloat16 and as bytes */
     for (int64_t i = 0; i < rows * inputs; i += 64) x[i] = 127;
     if (headwater_product(&matrix, x, rows, values, scales, sums, y, columns, columns, threads)) failures++, printf("refused\n");
@@ -351,7 +345,7 @@ int main(int count, char **options) {
         return 0;
     }
     const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 13, 19, 25, 100}; /* each number of rounds, and two parts */
-    for (int kind = FP32; kind <= INT4; kind++)
+    for (int kind = FP32; kind <= INT8; kind++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
             for (int64_t threads = 1; threads <= 3; threads += 2) product(kind, rows[i], 128 + 64 * (rows[i] > 6), 192, threads);
     const int64_t counts[] = {1, 3, 4, 7, 8, 9, 15, 16, 17, 63, 300, 4097};

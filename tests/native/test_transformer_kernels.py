@@ -28,7 +28,7 @@ from headwater.native.matrix import KINDS, MatrixKind, rounded_weight
 VARIANTS = native.available()
 # (width, heads): heads of 64, 32, 48, 80, 96, 128, 20 and 5, of widths that are multiples of 64 and not.
 SHAPES = [(128, 2), (96, 3), (144, 3), (160, 2), (96, 1), (128, 1), (60, 3), (15, 3)]
-TOLERANCE: dict[MatrixKind, float] = {"fp32": 1e-5, "bf16": 1e-2, "int8": 2e-2, "int4": 2e-2}
+TOLERANCE: dict[MatrixKind, float] = {"fp32": 1e-5, "bf16": 1e-2, "int8": 2e-2}
 
 
 def drawn(seed: int, *shape: int) -> Tensor:
@@ -241,11 +241,3 @@ def test_int8_scales_of_64_inputs_are_closer_near_outliers() -> None:
     whole = (x / step).round() * step @ weight.t()
     grouped = TorchMatrix(weight, None, "int8")(x)
     assert (grouped - exact).square().mean() < (whole - exact).square().mean() / 2
-
-
-def test_int4_weights_are_closer_than_with_the_largest_scale() -> None:
-    weight = drawn(1, 64, 256)
-    parts = weight.view(64, 8, 32)
-    largest = parts.gather(2, parts.abs().argmax(dim=2, keepdim=True)) / -8
-    simple = ((parts / largest).round().clamp(-8, 7) * largest).view(64, 256)
-    assert (rounded_weight(weight, "int4") - weight).square().mean() < 0.95 * (simple - weight).square().mean()

@@ -36,7 +36,7 @@ DEVICE = typer.Option("--device", help="auto (a GPU if available), cpu, cuda, cu
 Device = Annotated[str, DEVICE]
 ComputePrecision = Annotated[
     str,
-    typer.Option("--precision", help="fp32, bf16, int8, int4 or auto (bf16 if it is faster for this model)."),
+    typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 if it is faster for this model)."),
 ]
 # The option `--seed`.
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.", min=0)]

@@ -61,9 +61,9 @@ def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Pr
     if name == "auto":
         # A masked model runs as a torch module, and users read its probabilities.
         return "fp32" if config.is_masked else automatic_precision(config, device)
-    if name in ("int8", "int4") and (config.is_masked or config.is_recurrent):
+    if name == "int8" and (config.is_masked or config.is_recurrent):
         kind = "a masked model" if config.is_masked else "an LSTM"
         raise UsageError(f"{name} was asked of {kind}", expected="fp32 or bf16")
     if name in get_args(Precision):
         return cast("Precision", name)
-    raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8, int4 or auto")
+    raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8 or auto")

@@ -3,11 +3,8 @@
 `Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU oneDNN packs them once:
 torch would pack them at every call, or use MKL, which is half as fast on some CPUs.
 
-int8 has one scheme on every machine: a weight is one byte, with one scale an output, and each row of the input is
-rounded to bytes, with one scale for every SCALE_GROUP of its values, so that a large value only affects its group.
-The sums within a group are integers, exact in any order. int4 has one scale for every 32 weights of an output, and
-the same inputs. `native.matrix.PackedMatrix` computes both if the kernels were compiled; `Int8` and `TorchMatrix`
-are the versions in torch.
+int8 is computed by `native.PackedMatrix` if the kernels were compiled, else by its twin in torch: `native.matrix` has
+the scheme.
 """
 
 from __future__ import annotations
@@ -19,14 +16,12 @@ from torch.nn import functional
 from headwater import native
 from headwater.errors import UsageError
 from headwater.inference.network import Matrix, Precision
-from headwater.native import PANEL, PackedMatrix, TorchMatrix, to_int8
-
-SCALE_GROUP = PANEL  # inputs that share a scale
+from headwater.native import PackedMatrix, TorchMatrix
 
 
 def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consume: bool = False) -> Matrix:
     """Return a matrix (out, in) and its bias (out,) at a precision; with `consume` it may keep `weight` itself."""
-    if precision in ("int8", "int4"):
+    if precision == "int8":
         if weight.device.type != "cpu":
             raise UsageError(
                 f"{precision} on {weight.device.type}", expected="a CPU", repair="Use precision bf16 there"
@@ -34,7 +29,7 @@ def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consum
         kernels = native.kernels()
         if kernels is not None:
             return PackedMatrix(kernels, weight, bias, precision)
-        return Int8(weight, bias) if precision == "int8" else TorchMatrix(weight, bias, precision)
+        return TorchMatrix(weight, bias, precision)
     return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, consume=consume)
 
 
@@ -58,36 +53,6 @@ class Dense:
         if not self.packed:
             return functional.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-
-
-class Int8:
-    """int8 in torch; the product is float32."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        values, self.scale = _bytes(weight.detach().float())  # (out, in) int8, (out, 1) float32
-        # (group, in group, out), padded with zeros.
-        self.weight = _grouped(values).transpose(1, 2)
-        self.bias = None if bias is None else owned(bias, torch.float32)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(rows, in) -> (rows, out)."""
-        y = torch.zeros(len(x), len(self.scale))
-        for part, weight in zip(_grouped(x.float()), self.weight, strict=True):
-            values, scale = _bytes(part)
-            y += torch._int_mm(values, weight) * scale
-        y *= self.scale.t()
-        return y if self.bias is None else y + self.bias
-
-
-def _bytes(x: Tensor) -> tuple[Tensor, Tensor]:
-    values, scale = to_int8(x)
-    return values.to(torch.int8), scale
-
-
-def _grouped(values: Tensor) -> Tensor:
-    """(rows, in) -> (groups, rows, SCALE_GROUP), padded with zeros."""
-    padded = functional.pad(values, (0, -values.shape[1] % SCALE_GROUP))
-    return padded.view(len(values), padded.shape[1] // SCALE_GROUP, SCALE_GROUP).transpose(0, 1).contiguous()
 
 
 def _packed(weight: Tensor) -> Tensor | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.inference.packing import Pack
     from headwater.inference.torch_network import TorchNetwork
 
-Precision = Literal["fp32", "bf16", "int8", "int4"]
+Precision = Literal["fp32", "bf16", "int8"]
 # y = x Wᵀ + b: (rows, in) float32 -> (rows, out), in the implementation's dtype.
 Matrix = Callable[[Tensor], Tensor]
 

@@ -28,7 +28,7 @@ def load(
 
     tokenizer: a folder, "gpt2" or "gpt1", for a model folder without a tokenizer. Without one, only `logits`
     works; calls with text raise MismatchError.
-    precision: "fp32", "bf16", "int8", "int4" (only weights) or "auto"; see `inference.backends`.
+    precision: "fp32", "bf16", "int8" (only weights) or "auto"; see `inference.backends`.
     device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
     slots: the number of continuations at the same time; each has a context of keys and values.
     download: download a hub name or a tokenizer that is not on this machine.

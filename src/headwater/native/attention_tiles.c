@@ -10,7 +10,7 @@ enum { PAGE_LINE = 2 * PAGE }; /* bytes of 16 weights in bfloat16 */
 
 /* Tiles for 32 dimensions (4, 6), for the 16 that may be left (5, 7), and for the 16 positions of a page (5, 7). */
 static TileShapes shapes_of(int rows) {
-    TileShapes shapes = tile_shapes(rows, TILE_LINE);
+    TileShapes shapes = tile_shapes(rows);
     shapes.line[5] = PAGE_LINE, shapes.rows[7] = TILE_ROWS / 2;
     return shapes;
 }

@@ -160,7 +160,7 @@ static void attend_items(const void *task, int64_t first, int64_t last) {
     uint32_t *keys = (uint32_t *)scratch + 2 * half, *values = keys + half;
     float *scores = scratch + 4 * half, *mixed = scores + ROUND_ROWS * padded;
     const float scale = 1.0f / sqrtf((float)size);
-    const TileShapes shapes = tile_shapes(TILE_ROWS, TILE_LINE);
+    const TileShapes shapes = tile_shapes(TILE_ROWS);
     tile_begin(shapes);
     for (int64_t item = first; item < last; item++) {
         gather(head_of(w->value, w->input, w, item), w->input[2], w->time, padded, size, natural);
@@ -232,7 +232,7 @@ static void attend_gradient_items(const void *task, int64_t first, int64_t last)
     Square *square = (Square *)(grad_value + part);
     float *sums = (float *)(square + 1), *means = sums + padded;
     const float scale = 1.0f / sqrtf((float)size);
-    const TileShapes shapes = tile_shapes(TILE_ROWS, TILE_LINE);
+    const TileShapes shapes = tile_shapes(TILE_ROWS);
     tile_begin(shapes);
     for (int64_t item = first; item < last; item++) {
         gather(head_of(w->query, w->input, w, item), w->input[2], w->time, padded, size, query);

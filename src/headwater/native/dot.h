@@ -23,27 +23,21 @@ ALWAYS Floats add_pairs(Floats sum, Words a, Words b) {
 }
 #endif
 
-/* sum += four products of bytes in each place. add_bytes: weights as the layout has them, WEIGHT_ZERO added to each;
- * add_nibbles: weights of 0 .. 15. Inputs are signed, −127 .. 127. */
+/* sum += four products of bytes in each place: weights as the layout has them, WEIGHT_ZERO added to each, and signed
+ * inputs, −127 .. 127. */
 #if defined(__AVX512VNNI__)
 #define WEIGHT_ZERO 128
 ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
     /* By hand: the compiler's own name for the instruction makes GCC 12 copy every sum twice. */
     __asm__("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(weight), "v"(x));
 }
-ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
 #elif defined(__AVXVNNI__)
 #define WEIGHT_ZERO 128
 ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(*sum) : "x"(weight), "x"(x));
 }
-ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
 #elif defined(__AVX512F__)
 #define WEIGHT_ZERO 0
-ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) {
-    const __m512i pairs = _mm512_maddubs_epi16((__m512i)weight, (__m512i)x);
-    *sum += (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
-}
 /* Two products of 127 · 127 fit 16 bits, two of 255 · 127 would not: the sign goes from the weight to the input. */
 ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
     const __mmask64 negative = _mm512_movepi8_mask((__m512i)weight);
@@ -53,10 +47,6 @@ ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
 }
 #elif defined(__AVX2__)
 #define WEIGHT_ZERO 0
-ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) {
-    const __m256i pairs = _mm256_maddubs_epi16((__m256i)weight, (__m256i)x);
-    *sum += (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
 /* Two products of 127 · 127 fit 16 bits, two of 255 · 127 would not: the sign goes from the weight to the input. */
 ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
     const __m256i turned = _mm256_sign_epi8((__m256i)x, (__m256i)weight);
@@ -68,13 +58,11 @@ ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
 ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
     *sum = (Ints)vdotq_s32((int32x4_t)*sum, (int8x16_t)weight, (int8x16_t)x);
 }
-ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
 #else
 #define WEIGHT_ZERO 0
 ALWAYS void add_bytes(Ints *sum, Ints weight, Ints x) {
     for (int shift = 24; shift >= 0; shift -= 8) *sum += (weight << shift >> 24) * (x << shift >> 24);
 }
-ALWAYS void add_nibbles(Ints *sum, Ints weight, Ints x) { add_bytes(sum, weight, x); }
 #endif
 
 #if TILES /* these multiply signed weights */

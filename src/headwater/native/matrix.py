@@ -1,9 +1,8 @@
 """One weight matrix in the layout of transformer.h, and its twin in torch.
 
-Kinds: fp32; bf16; int8, one byte per weight with one scale per output; int4, half a byte per weight with one
-bfloat16 scale for every 32 inputs of an output. With int8 and int4 weights each row of the input is rounded to
-bytes, with one scale for every 64 of its values, so that a large value only makes the rounding of its own group
-coarser. Sums inside a group are whole numbers.
+Kinds: fp32; bf16; int8, one byte per weight with one scale per output. With int8 weights each row of the input is
+rounded to bytes, with one scale for every 64 of its values, so that a large value only makes the rounding of its own
+group coarser. Sums inside a group are whole numbers.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ from torch.nn import functional
 from headwater.native.dispatch import failure
 from headwater.native.elementwise import Kernels
 
-MatrixKind = Literal["fp32", "bf16", "int8", "int4"]
-KINDS: dict[MatrixKind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 3}
+MatrixKind = Literal["fp32", "bf16", "int8"]
+KINDS: dict[MatrixKind, int] = {"fp32": 0, "bf16": 1, "int8": 2}
 
 PANEL = 64  # the outputs that a thread computes together, and the inputs that share a scale
-PART = 32  # inputs that share a scale of int4 weights
 _TOGETHER: dict[MatrixKind, int] = {"fp32": 1, "bf16": 2, "int8": 4}
-_PART_BYTES = PART * PANEL // 2 + 2 * PANEL
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -62,8 +59,7 @@ def pad(values: Tensor, *sizes: int) -> Tensor:
 
 def packed_bytes(outputs: int, inputs: int, kind: MatrixKind) -> int:
     """Return the bytes of a packed matrix: a multiple of 64."""
-    weights = padded_size(outputs) * padded_size(inputs)
-    return weights // PART // PANEL * _PART_BYTES if kind == "int4" else weights * 4 // _TOGETHER[kind]
+    return padded_size(outputs) * padded_size(inputs) * 4 // _TOGETHER[kind]
 
 
 def allocate(kernels: Kernels, size: int) -> Tensor:
@@ -156,7 +152,7 @@ class PackedMatrix:
         rows, inputs = len(x), self.structure.inputs
         x = pad(x.float(), inputs).contiguous()
         values, scales = torch.empty(tile_rows(rows), inputs), torch.empty(rows, inputs // PANEL)
-        sums = torch.empty(rows, inputs // PART, dtype=torch.int32)
+        sums = torch.empty(rows, inputs // PANEL, dtype=torch.int32)
         work = (part.data_ptr() for part in (values, scales, sums, out))
         code = self._product(
             ctypes.byref(self.structure), x.data_ptr(), rows, *work, *(self.outputs,) * 2, torch.get_num_threads()
@@ -191,11 +187,8 @@ def rounded_weight(weight: Tensor, kind: MatrixKind) -> Tensor:
         return weight.float()
     if kind == "bf16":
         return weight.bfloat16().float()
-    if kind == "int8":
-        values, scale = to_int8(weight.float())
-        return values * scale
-    values, scale = to_int4(pad(weight.float(), padded_size(weight.shape[1])))
-    return (values * scale).flatten(1)[:, : weight.shape[1]]
+    values, scale = to_int8(weight.float())
+    return values * scale
 
 
 def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,31 +197,11 @@ def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x / scale).round_(), scale
 
 
-def to_int4(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """(out, in) -> whole numbers of −8 … 7, (out, in / 32, 32), and their scales, (out, in / 32, 1), of bfloat16.
-
-    Of several scales for each part the one with the least square error is taken. The largest value may become −8.
-    """
-    parts = weight.view(len(weight), -1, PART)
-    largest = parts.gather(2, parts.abs().argmax(dim=2, keepdim=True))
-    best = torch.full_like(largest, float("inf"))
-    scale = torch.zeros_like(largest)
-    for divisor in (-8.6, -8.3, -8.0, -7.7, -7.4, -7.1, 7.0, 7.3, 7.6, 7.9):
-        candidate = (largest / divisor).bfloat16().float()
-        values = (parts / candidate).nan_to_num_(0, 0, 0).round_().clamp_(-8, 7)
-        error = (values * candidate - parts).square_().sum(dim=2, keepdim=True)
-        better = error < best
-        best, scale = torch.where(better, error, best), torch.where(better, candidate, scale)
-    return (parts / scale).nan_to_num_(0, 0, 0).round_().clamp_(-8, 7), scale
-
-
 def _packed(weight: Tensor, kind: MatrixKind, library: ctypes.CDLL) -> tuple[Tensor, Tensor | None]:
     """Return the weights as transformer.h lays them out, and for int8 one scale an output."""
     panel = library.headwater_bf16_panel() if kind == "bf16" else PANEL
     zero = library.headwater_weight_zero()
     outputs, inputs = (padded_size(size) for size in weight.shape)
-    if kind == "int4":
-        return _packed_int4(pad(weight.float(), outputs, inputs)), None
     scale = None
     if kind == "int8":
         values, scales = to_int8(weight.float())
@@ -241,14 +214,3 @@ def _packed(weight: Tensor, kind: MatrixKind, library: ctypes.CDLL) -> tuple[Ten
         weight = pad(weight.float(), outputs, inputs)
     together = _TOGETHER[kind]
     return weight.view(outputs // panel, panel, inputs // together, together).permute(0, 2, 1, 3), scale
-
-
-def _packed_int4(weight: Tensor) -> Tensor:
-    panels = []
-    for panel in weight.split(PANEL):  # one by one: the search for scales takes memory
-        values, scale = to_int4(panel)
-        steps = (values + 8).to(torch.uint8).view(PANEL, -1, 4, 2, 4)  # (output, part, step, half, input)
-        bytes_ = (steps[:, :, :, 0] | steps[:, :, :, 1] << 4).permute(1, 2, 0, 3).flatten(1)
-        scales = scale[:, :, 0].t().bfloat16().contiguous().view(torch.uint8)
-        panels.append(torch.cat([bytes_, scales], dim=1))
-    return torch.stack(panels)

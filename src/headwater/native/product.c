@@ -6,8 +6,9 @@
 #include "calls.h"
 #include "transformer.h"
 
-/* ADDED_ROWS: the most rows that are added up together. STEP: bytes of weights that are multiplied together: 64 outputs by 1 (float32), 2, 4 or 8 (int4) inputs. */
-enum { ADDED_ROWS = 6, ROWS_OF_AN_ITEM = 96, STEP = 4 * PANEL, STEPS = 64, AHEAD = 4096, INT4_BYTES = PART * PANEL / 2 + 2 * PANEL };
+/* ADDED_ROWS: the most rows that are added up together. STEP: bytes of weights that are multiplied together: 64
+ * outputs by 1 (float32), 2 or 4 inputs. */
+enum { ADDED_ROWS = 6, ROWS_OF_AN_ITEM = 96, STEP = 4 * PANEL, STEPS = 64, AHEAD = 4096 };
 
 /* ---- outputs ---- */
 
@@ -160,35 +161,20 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
     }
     /* The registers hold a group's whole numbers; what they add up to stays in the first cache. */
     const int8_t *in = (const int8_t *)b->x->values + row * inputs;
-    const int64_t groups = inputs / SCALE_GROUP, size = kind == INT8 ? SCALE_GROUP : PART;
+    const int64_t groups = inputs / SCALE_GROUP;
     const char *w = b->weight;
-    for (int64_t i = b->input; i < b->input + b->steps * (kind == INT8 ? 4 : 8); i += size) {
+    for (int64_t i = b->input; i < b->input + b->steps * 4; i += SCALE_GROUP) {
         Ints whole[ADDED_ROWS][PARTS];
         for (int r = 0; r < R; r++) {
-            const int32_t *sums = b->x->sums + 2 * (row + r) * groups + i / PART;
-            const int32_t start = kind == INT8 ? -WEIGHT_ZERO * (sums[0] + sums[1]) : -8 * sums[0];
+            const int32_t start = -WEIGHT_ZERO * b->x->sums[(row + r) * groups + i / SCALE_GROUP];
             for (int c = 0; c < C; c++) whole[r][c] = start - (Ints){0};
         }
-        if (kind == INT8) {
-            for (int j = 0; j < SCALE_GROUP; j += 4, w += STEP) {
-                prefetch_lines(lines, &ahead, advance);
-                for (int c = 0; c < C; c++) {
-                    const Ints v = load_ints(w + 4 * (first + c) * LANES);
-                    for (int r = 0; r < R; r++) add_bytes(&whole[r][c], v, four_bytes(in + r * inputs + i + j));
-                    if (LANES < 16) __asm__ volatile("" : : : "memory"); /* else sums lose registers to inputs */
-                }
-            }
-        } else {
-            for (int j = 0; j < PART; j += 8, w += STEP) {
-                prefetch_lines(lines, &ahead, advance);
-                for (int c = 0; c < C; c++) {
-                    const Ints v = load_ints(w + 4 * (first + c) * LANES);
-                    const Ints low = v & 0x0f0f0f0f, high = (Ints)((Words)v >> 4) & 0x0f0f0f0f;
-                    for (int r = 0; r < R; r++) {
-                        add_nibbles(&whole[r][c], low, four_bytes(in + r * inputs + i + j));
-                        add_nibbles(&whole[r][c], high, four_bytes(in + r * inputs + i + j + 4));
-                    }
-                }
+        for (int j = 0; j < SCALE_GROUP; j += 4, w += STEP) {
+            prefetch_lines(lines, &ahead, advance);
+            for (int c = 0; c < C; c++) {
+                const Ints v = load_ints(w + 4 * (first + c) * LANES);
+                for (int r = 0; r < R; r++) add_bytes(&whole[r][c], v, four_bytes(in + r * inputs + i + j));
+                if (LANES < 16) __asm__ volatile("" : : : "memory"); /* else sums lose registers to inputs */
             }
         }
         for (int r = 0; r < R; r++) {
@@ -196,11 +182,9 @@ ALWAYS void add_up(const Block *b, int kind, const int R, const int C, const int
             for (int c = 0; c < C; c++) {
                 float *place = line[r] + (first + c) * LANES;
                 const Floats value = __builtin_convertvector(whole[r][c], Floats);
-                const Floats by = kind == INT8 ? scale : scale * load_halves((const uint16_t *)w + (first + c) * LANES);
-                store_floats(place, multiply_add(value, by, load_floats(place)));
+                store_floats(place, multiply_add(value, scale, load_floats(place)));
             }
         }
-        if (kind == INT4) w += 2 * PANEL;
         __asm__ volatile("" : : "r"(line) : "memory"); /* else they are promoted to registers and spilt */
     }
 }
@@ -221,8 +205,7 @@ typedef void (*AddUp)(const Block *b);
 #if TILES
 #define EACH_KIND(ROUNDS) EACH_NUMBER(FP32, ROUNDS)
 #else
-#define EACH_KIND(ROUNDS)                                                                                             \
-    EACH_NUMBER(FP32, ROUNDS) EACH_NUMBER(BF16, ROUNDS) EACH_NUMBER(INT8, ROUNDS) EACH_NUMBER(INT4, ROUNDS)
+#define EACH_KIND(ROUNDS) EACH_NUMBER(FP32, ROUNDS) EACH_NUMBER(BF16, ROUNDS) EACH_NUMBER(INT8, ROUNDS)
 #endif
 EACH_KIND(0)
 EACH_KIND(1)
@@ -234,10 +217,10 @@ EACH_KIND(2)
 #if TILES
 static const AddUp ADDERS[3][1][ADDED_ROWS] = {{NAMES(FP32, 0)}, {NAMES(FP32, 1)}, {NAMES(FP32, 2)}};
 #else
-static const AddUp ADDERS[3][4][ADDED_ROWS] = {
-    {NAMES(FP32, 0), NAMES(BF16, 0), NAMES(INT8, 0), NAMES(INT4, 0)},
-    {NAMES(FP32, 1), NAMES(BF16, 1), NAMES(INT8, 1), NAMES(INT4, 1)},
-    {NAMES(FP32, 2), NAMES(BF16, 2), NAMES(INT8, 2), NAMES(INT4, 2)},
+static const AddUp ADDERS[3][3][ADDED_ROWS] = {
+    {NAMES(FP32, 0), NAMES(BF16, 0), NAMES(INT8, 0)},
+    {NAMES(FP32, 1), NAMES(BF16, 1), NAMES(INT8, 1)},
+    {NAMES(FP32, 2), NAMES(BF16, 2), NAMES(INT8, 2)},
 };
 #endif
 
@@ -248,25 +231,24 @@ static int64_t row_parts(int64_t rows) { return (rows + ROWS_OF_AN_ITEM - 1) / R
 static void multiply_panel(const Target *to, int64_t panel, int64_t row, int64_t rows, int64_t rounds,
                            int64_t prefetching) {
     const Matrix *a = to->matrix;
-    const int64_t together = a->kind == FP32 ? 1 : a->kind == BF16 ? 2 : a->kind == INT8 ? 4 : 8; /* inputs of a step */
-    const int64_t step = a->kind == INT4 ? INT4_BYTES * together / PART : STEP;
+    const int64_t together = a->kind == FP32 ? 1 : a->kind == BF16 ? 2 : 4; /* inputs of a step */
     const int64_t steps = a->inputs / together, strips = PARTS / strip((int)((rows + rounds - 1) / rounds));
     const int64_t longest = rounds > 1 || strips > 1 ? STEPS : steps;
     float line[ROWS_OF_AN_ITEM][PANEL] __attribute__((aligned(64)));
     memset(line, 0, (size_t)rows * sizeof *line);
-    Block b = {.x = &to->in, .weight = (const char *)a->weight + panel * steps * step};
-    b.advance = step / strips / (prefetching > 0 ? prefetching : 1);
+    Block b = {.x = &to->in, .weight = (const char *)a->weight + panel * steps * STEP};
+    b.advance = STEP / strips / (prefetching > 0 ? prefetching : 1);
     for (int64_t done = 0; done < steps; done += b.steps) {
         b.input = done * together, b.steps = steps - done < longest ? steps - done : longest;
-        const char *next = b.weight + (b.steps < steps ? b.steps * step : AHEAD);
+        const char *next = b.weight + (b.steps < steps ? b.steps * STEP : AHEAD);
         if (b.steps < steps && done + b.steps == steps) /* the thread's next panel, probably */
-            next += (to->model->threads - 1) * steps * step;
+            next += (to->model->threads - 1) * steps * STEP;
         for (int64_t round = 0; round < rounds; round++) {
             const int64_t from = rows * round / rounds, count = rows * (round + 1) / rounds - from;
             b.row = row + from, b.line = line + from, b.ahead = next + round * b.steps * b.advance * strips;
             ADDERS[round >= prefetching ? 0 : prefetching > 1 ? 2 : 1][a->kind][count - 1](&b);
         }
-        b.weight += b.steps * step;
+        b.weight += b.steps * STEP;
     }
     deliver(to, row, rows, panel, line);
 }
@@ -325,7 +307,7 @@ EXPORT int64_t headwater_bf16_panel(void) { return BF16_PANEL; }
  * are workspace as a model's operands are. */
 EXPORT int64_t headwater_product(const Matrix *a, const float *x, int64_t rows, void *values, float *scales,
                                  int32_t *sums, float *y, int64_t columns, int64_t stride, int64_t threads) {
-    const Model m = {.kind = a->kind == INT4 ? INT8 : a->kind, .threads = threads};
+    const Model m = {.kind = a->kind, .threads = threads};
     const Operand operand = {values, scales, sums, a->inputs};
     Target to = {.model = &m, .out = operand, .logits = y, .columns = columns, .stride = stride};
     if (!pool_begin(threads)) return CLOSED;

@@ -1,7 +1,7 @@
 /* Matrix products on tiles. See transformer.h for the layouts, tiles.h for the instructions.
  *
  * A thread takes a panel of 64 outputs for up to 256 rows. The panel's weights are read in blocks that fit the first
- * cache; partial sums are kept in `line`. A tile adds up 32 inputs of bfloat16 (64, or 32, of bytes) at a time, in
+ * cache; partial sums are kept in `line`. A tile adds up 32 inputs of bfloat16 (64 of bytes) at a time, in
  * their order and apart for each row, so that a row's result does not depend on the others. */
 #include "transformer.h"
 
@@ -10,7 +10,7 @@
 /* BLOCK: inputs of a block, ROUND: rows that pass over it together, LINE: bytes of 64 weights of one input or more,
  * HALF: of 32. */
 enum { ITEM_ROWS = 256, BLOCK = 256, ROUND = 2 * TILE_ROWS, LINE = 4 * PANEL, HALF = LINE / 2 };
-enum { INT4_PART = PART * PANEL / 2 + 2 * PANEL, TILE_PARTS = 16 / LANES };
+enum { TILE_PARTS = 16 / LANES };
 
 typedef float Line[PANEL];
 
@@ -78,43 +78,40 @@ static void add_few(const char *a, const char *w, int64_t half, Line *line, int6
 
 /* ---- bytes ---- */
 
-/* One group of inputs of int8 weights, or one part of int4 weights: the bytes are in tiles, the scales apart. */
+/* One group of inputs: the bytes are in tiles, the scales apart. */
 typedef struct {
     const char *a, *w;    /* the tiles of inputs and weights; those of the next 16 outputs are 64 bytes further */
     const float *scale;   /* of the first row's inputs; that of the next row is `stride` further */
-    const uint16_t *by;   /* int4: scales of the weights */
     int64_t stride;
 } Group;
 
 /* sum += the whole numbers of a row, times the scales. */
-ALWAYS Floats add_scaled(Floats sum, const int32_t *whole, Floats scale, const uint16_t *by) {
-    const Floats value = __builtin_convertvector(load_ints(whole), Floats);
-    return multiply_add(value, by ? scale * load_halves(by) : scale, sum);
+ALWAYS Floats add_scaled(Floats sum, const int32_t *whole, Floats scale) {
+    return multiply_add(__builtin_convertvector(load_ints(whole), Floats), scale, sum);
 }
 
-ALWAYS Group group_at(const Operand *x, int kind, int64_t row, int64_t input, const char *w, const uint16_t *by) {
+ALWAYS Group group_at(const Operand *x, int64_t row, int64_t input, const char *w) {
     const int64_t groups = x->inputs / SCALE_GROUP, group = input / SCALE_GROUP;
-    return (Group){(const char *)x->values + (row / TILE_ROWS * groups + group) * TILE_BYTES + input % SCALE_GROUP, w,
-                   x->scales + row * groups + group, kind == INT4 ? by : NULL, groups};
+    return (Group){(const char *)x->values + (row / TILE_ROWS * groups + group) * TILE_BYTES, w,
+                   x->scales + row * groups + group, groups};
 }
 
-/* A block of the panel: `w` as tiles, and for int4 `by`, the scales of each part, `apart` bytes from each other. */
+/* A block of the panel: `w` as tiles. */
 typedef struct {
     const Operand *x;
-    const char *w, *by;
+    const char *w;
     int64_t input, inputs;
 } Bytes;
 
 /* 16 rows by 64 outputs, with the sums of 16 outputs in registers. */
-ALWAYS void add_sixteen(const Bytes *b, int kind, int64_t row, Line *line, Ahead *ahead) {
-    const int64_t size = kind == INT8 ? SCALE_GROUP : PART, step = size * PANEL;
+ALWAYS void add_sixteen(const Bytes *b, int64_t row, Line *line, Ahead *ahead) {
     for (int tile = 0; tile < 4; tile++) {
         Floats sum[TILE_ROWS][TILE_PARTS];
         for (int r = 0; r < TILE_ROWS; r++)
             for (int c = 0; c < TILE_PARTS; c++) sum[r][c] = load_floats(line[r] + 16 * tile + LANES * c);
         int32_t whole[2][TILE_ROWS][16] __attribute__((aligned(64)));
-        for (int64_t i = 0, n = 0; i < b->inputs; i += size, n++) {
-            const Group g = group_at(b->x, kind, row, b->input + i, b->w + n * step, (const uint16_t *)(b->by + n * INT4_PART));
+        for (int64_t i = 0, n = 0; i < b->inputs; i += SCALE_GROUP, n++) {
+            const Group g = group_at(b->x, row, b->input + i, b->w + i * PANEL);
             prefetch(ahead);
             tile_zero(0);
             tile_load(4, g.a, TILE_LINE);
@@ -123,8 +120,7 @@ ALWAYS void add_sixteen(const Bytes *b, int kind, int64_t row, Line *line, Ahead
             tile_store(0, whole[n % 2], TILE_LINE);
             for (int r = 0; r < TILE_ROWS; r++)
                 for (int c = 0; c < TILE_PARTS; c++)
-                    sum[r][c] = add_scaled(sum[r][c], whole[n % 2][r] + LANES * c, all(g.scale[r * g.stride]),
-                                           g.by ? g.by + 16 * tile + LANES * c : NULL);
+                    sum[r][c] = add_scaled(sum[r][c], whole[n % 2][r] + LANES * c, all(g.scale[r * g.stride]));
         }
         for (int r = 0; r < TILE_ROWS; r++)
             for (int c = 0; c < TILE_PARTS; c++) store_floats(line[r] + 16 * tile + LANES * c, sum[r][c]);
@@ -132,11 +128,10 @@ ALWAYS void add_sixteen(const Bytes *b, int kind, int64_t row, Line *line, Ahead
 }
 
 /* Fewer rows, with the sums in memory. */
-ALWAYS void add_fewer(const Bytes *b, int kind, int64_t row, int64_t rows, Line *line, Ahead *ahead) {
-    const int64_t size = kind == INT8 ? SCALE_GROUP : PART, step = size * PANEL;
+ALWAYS void add_fewer(const Bytes *b, int64_t row, int64_t rows, Line *line, Ahead *ahead) {
     int32_t whole[TILE_ROWS][PANEL] __attribute__((aligned(64)));
-    for (int64_t i = 0, n = 0; i < b->inputs; i += size, n++) {
-        const Group g = group_at(b->x, kind, row, b->input + i, b->w + n * step, (const uint16_t *)(b->by + n * INT4_PART));
+    for (int64_t i = 0; i < b->inputs; i += SCALE_GROUP) {
+        const Group g = group_at(b->x, row, b->input + i, b->w + i * PANEL);
         prefetch(ahead);
         tile_load(4, g.a, TILE_LINE);
         tile_load(6, g.w, LINE); tile_load(7, g.w + TILE_LINE, LINE);
@@ -149,21 +144,9 @@ ALWAYS void add_fewer(const Bytes *b, int kind, int64_t row, int64_t rows, Line 
         for (int64_t r = 0; r < rows; r++)
             for (int c = 0; c < PANEL; c += LANES) {
                 const Floats sum = load_floats(line[r] + c);
-                store_floats(line[r] + c, add_scaled(sum, whole[r] + c, all(g.scale[r * g.stride]), g.by ? g.by + c : NULL));
+                store_floats(line[r] + c, add_scaled(sum, whole[r] + c, all(g.scale[r * g.stride])));
             }
     }
-}
-
-/* Parts of int4 weights as signed bytes: [part][input / 4][64][4]. */
-static void unpack(const char *from, int64_t parts, char *to) {
-    for (int64_t part = 0; part < parts; part++, from += INT4_PART)
-        for (int step = 0; step < 4; step++, to += 2 * LINE)
-            for (int i = 0; i < LINE; i += 4 * LANES) {
-                const Ints v = load_ints(from + step * LINE + i);
-                typedef int8_t Bytes64 __attribute__((vector_size(4 * LANES)));
-                const Bytes64 low = (Bytes64)(v & 0x0f0f0f0f) - 8, high = (Bytes64)((Ints)((Words)v >> 4) & 0x0f0f0f0f) - 8;
-                memcpy(to + i, &low, sizeof low), memcpy(to + LINE + i, &high, sizeof high);
-            }
 }
 
 /* ---- a panel for one part of the rows ---- */
@@ -199,25 +182,21 @@ static void bf16_panel(const Target *to, int64_t panel, int64_t row, int64_t row
     }
 }
 
-ALWAYS void bytes_panel(const Target *to, int kind, int64_t panel, int64_t row, int64_t rows) {
-    const int64_t inputs = to->matrix->inputs;
-    const int64_t size = kind == INT8 ? inputs * PANEL : inputs / PART * INT4_PART;
+static void bytes_panel(const Target *to, int64_t panel, int64_t row, int64_t rows) {
+    const int64_t inputs = to->matrix->inputs, size = inputs * PANEL;
     const char *w = (const char *)to->matrix->weight + panel * size;
     Line line[ITEM_ROWS] __attribute__((aligned(64)));
-    char bytes[kind == INT4 ? BLOCK * PANEL : 1] __attribute__((aligned(64)));
     memset(line, 0, (size_t)rows * sizeof *line);
     for (int64_t done = 0; done < inputs; done += BLOCK) {
-        const int64_t left = inputs - done, count = left < BLOCK ? left : BLOCK;
-        const int64_t block = kind == INT8 ? count * PANEL : count / PART * INT4_PART;
-        const int64_t steps = count / (kind == INT8 ? SCALE_GROUP : PART), sixteens = (rows + TILE_ROWS - 1) / TILE_ROWS;
+        const int64_t left = inputs - done, count = left < BLOCK ? left : BLOCK, block = count * PANEL;
+        const int64_t steps = count / SCALE_GROUP, sixteens = (rows + TILE_ROWS - 1) / TILE_ROWS;
         Ahead ahead = ahead_of(w + block + (count == left ? (to->model->threads - 1) * size : 0), block,
                                steps * (rows < TILE_ROWS ? 1 : 4 * sixteens));
-        if (kind == INT4) unpack(w, count / PART, bytes);
-        const Bytes b = {&to->in, kind == INT4 ? bytes : w, w + PART * PANEL / 2, done, count};
+        const Bytes b = {&to->in, w, done, count};
         for (int64_t r = 0; r < rows; r += TILE_ROWS) {
             const int64_t some = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-            if (some == TILE_ROWS) add_sixteen(&b, kind, row + r, line + r, &ahead);
-            else add_fewer(&b, kind, row + r, some, line + r, &ahead);
+            if (some == TILE_ROWS) add_sixteen(&b, row + r, line + r, &ahead);
+            else add_fewer(&b, row + r, some, line + r, &ahead);
             if (count == left) deliver(to, row + r, some, panel, line + r);
         }
         w += block;
@@ -233,13 +212,10 @@ static void tile_item(const void *task, int64_t item, int thread) {
     const int64_t each = (to->rows + parts * ROUND - 1) / (parts * ROUND) * ROUND, row = part * each;
     const int64_t rows = to->rows - row < each ? to->rows - row : each;
     if (rows <= 0) return;
-    const TileShapes shapes = tile_shapes(rows < TILE_ROWS ? (int)rows : TILE_ROWS, to->matrix->kind == INT4 ? PART : TILE_LINE);
+    const TileShapes shapes = tile_shapes(rows < TILE_ROWS ? (int)rows : TILE_ROWS);
     tile_begin(shapes);
-    switch (to->matrix->kind) {
-    case BF16: bf16_panel(to, panel, row, rows); break;
-    case INT8: bytes_panel(to, INT8, panel, row, rows); break;
-    default: bytes_panel(to, INT4, panel, row, rows); break;
-    }
+    if (to->matrix->kind == BF16) bf16_panel(to, panel, row, rows);
+    else bytes_panel(to, panel, row, rows);
     tile_end();
 }
 

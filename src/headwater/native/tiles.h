@@ -24,14 +24,14 @@ typedef struct {
     uint8_t rows[16];
 } TileShapes;
 
-/* The shapes for `rows` rows, of which inputs have `bytes` bytes. */
-static inline TileShapes tile_shapes(int rows, int bytes) {
+/* The shapes for `rows` rows. */
+static inline TileShapes tile_shapes(int rows) {
     TileShapes shapes;
     memset(&shapes, 0, sizeof shapes);
     shapes.palette = 1;
     for (int tile = 0; tile < 8; tile++) {
-        shapes.line[tile] = (uint16_t)(tile == 4 || tile == 5 ? bytes : TILE_LINE);
-        shapes.rows[tile] = (uint8_t)(tile < 6 ? rows : bytes / 4);
+        shapes.line[tile] = TILE_LINE;
+        shapes.rows[tile] = (uint8_t)(tile < 6 ? rows : TILE_ROWS);
     }
     return shapes;
 }

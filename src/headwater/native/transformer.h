@@ -10,8 +10,6 @@
  *   float32   [panel][input][64]
  *   bfloat16  [panel][input / 2][64][2], or on tiles [panel][half][input / 2][32][2]
  *   int8      [panel][input / 4][64][4], a byte w + WEIGHT_ZERO; one scale an output
- *   int4      [panel][input / 32] of { [4][64][4], a byte (w + 8) of input i | (w + 8) of input i + 4 << 4,
- *             where a step has inputs i .. i + 7; [64] scales in bfloat16 }
  * Inputs of a product ("operands") are float32, bfloat16, or int8 in groups of 64 with a scale each, which keeps
  * a few large values from coarsening the others. Without bfloat16 products they are float32 in place of bfloat16.
  * Where products run on tiles, bfloat16 and int8 are in tiles: [row / 16][column · size / 64][16][64 bytes].
@@ -28,10 +26,10 @@
 #include "simd.h"
 #include "tiles.h"
 
-enum { FP32, BF16, INT8, INT4 };
+enum { FP32, BF16, INT8 };
 enum { QUERY_KEY_VALUE, RESIDUAL, GELU, LOGITS };
 enum { BF16_PANEL = TILES ? 32 : 64 };
-enum { PANEL = 64, SCALE_GROUP = 64, PART = 32, PAGE = 16, PARTS = PANEL / LANES, PAGE_PARTS = PAGE / LANES };
+enum { PANEL = 64, SCALE_GROUP = 64, PAGE = 16, PARTS = PANEL / LANES, PAGE_PARTS = PAGE / LANES };
 
 typedef struct {
     const void *weight;
@@ -62,7 +60,7 @@ typedef struct {
     void *query;               /* (rows, heads, stride), 4 bytes an element */
     void *operand[2];          /* (rows, padded), (rows, inner) */
     float *operand_scale[2];   /* int8: (rows, inputs / 64) */
-    int32_t *operand_sum[2];   /* int8: (rows, inputs / 32), of each 32 bytes */
+    int32_t *operand_sum[2];   /* int8: (rows, inputs / 64), of each 64 bytes */
     float *attended;           /* (rows, padded), if `head` is not a multiple of 64 */
     float *scratch;            /* (threads, 16, 16 pages + stride) */
     int32_t *blocks;           /* (rows + 1): where each block of rows for attention begins */
@@ -127,17 +125,15 @@ ALWAYS void store_operand(const Operand *out, int kind, int64_t row, int64_t gro
         const Floats inverse = all(most > 0 ? 127.0f / most : 0.0f);
         int8_t *bytes = (int8_t *)operand_line(out, row, group, groups);
         const int64_t place = row * groups + group;
-        for (int part = 0; part < 2; part++) {
-            Ints sum = {0};
-            for (int c = part * PARTS / 2; c < (part + 1) * PARTS / 2; c++) {
-                const Ints q = (Ints)(x->part[c] * inverse + shift) - (Ints)shift;
-                sum += q;
-                for (int i = 0; i < LANES; i++) bytes[LANES * c + i] = (int8_t)q[i];
-            }
-            int32_t whole = 0;
-            for (int i = 0; i < LANES; i++) whole += sum[i];
-            out->sums[2 * place + part] = whole;
+        Ints sum = {0};
+        for (int c = 0; c < PARTS; c++) {
+            const Ints q = (Ints)(x->part[c] * inverse + shift) - (Ints)shift;
+            sum += q;
+            for (int i = 0; i < LANES; i++) bytes[LANES * c + i] = (int8_t)q[i];
         }
+        int32_t whole = 0;
+        for (int i = 0; i < LANES; i++) whole += sum[i];
+        out->sums[place] = whole;
         out->scales[place] = most / 127.0f + sum_of(finite);
     }
 }

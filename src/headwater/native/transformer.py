@@ -18,8 +18,8 @@ from torch import Tensor
 from headwater.native.dispatch import failure
 from headwater.native.elementwise import Kernels
 from headwater.native.matrix import (
+    KINDS,
     PANEL,
-    PART,
     Arena,
     MatrixKind,
     MatrixStructure,
@@ -32,7 +32,6 @@ from headwater.native.matrix import (
 
 PAGE = 16  # the positions in a page of the cache of keys and values
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_OPERANDS: dict[MatrixKind, int] = {"fp32": 0, "bf16": 1, "int8": 2, "int4": 2}
 _SCRATCH_ROWS = 16  # rows that attention computes together
 
 
@@ -125,7 +124,7 @@ class LayerTensors(NamedTuple):
 
 
 class TransformerWeights:
-    """A Transformer's weights in the kernels' layout. With int4 the output matrix is int8.
+    """A Transformer's weights in the kernels' layout.
 
     Layers are read one after the other, so that the caller may free each before the next. `tokens` and
     `positions` are not copied if they have the right dtype and width: do not change them afterwards.
@@ -147,9 +146,8 @@ class TransformerWeights:
         self._kept: list[Any] = []  # what the structures point into
         width, inner = shape.width, 4 * shape.width
         sizes = [(3 * width, width), (width, width), (inner, width), (width, inner)]
-        output_kind: MatrixKind = "int8" if kind == "int4" else kind
         size = shape.layers * sum(packed_bytes(*pair, kind) for pair in sizes)
-        self._arena = Arena(kernels, size + packed_bytes(len(output), width, output_kind))
+        self._arena = Arena(kernels, size + packed_bytes(len(output), width, kind))
         self.layers: list[list[PackedMatrix]] = []
         self._structures = []
         for layer in layers:
@@ -161,7 +159,7 @@ class TransformerWeights:
             self._structures.append(structure)
         if len(self._structures) != shape.layers:
             raise ValueError(f"{len(self._structures)} layers were given, expected {shape.layers}")
-        self.output = PackedMatrix(kernels, output, None, output_kind, self._arena)
+        self.output = PackedMatrix(kernels, output, None, kind, self._arena)
         if self.output.inputs != width:
             raise ValueError(f"the output matrix has {self.output.inputs} inputs, expected {width}")
         self.tables = [
@@ -177,7 +175,7 @@ class TransformerWeights:
         for layer, layer_keys, layer_values in zip(layers, keys, values, strict=True):
             layer.keys, layer.values = layer_keys.data_ptr(), layer_values.data_ptr()
         return _ModelStructure(
-            kind=_OPERANDS[self.kind],
+            kind=KINDS[self.kind],
             layers=shape.layers,
             width=shape.width,
             padded=padded_size(shape.width),
@@ -315,7 +313,7 @@ class Forward:
             parts = [
                 torch.zeros(tile_rows(rows), inputs),
                 torch.zeros(rows, inputs // PANEL),
-                torch.zeros(rows, inputs // PART, dtype=torch.int32),
+                torch.zeros(rows, inputs // PANEL, dtype=torch.int32),
             ]
             self._workspace += parts
             model.operand[index], model.operand_scale[index], model.operand_sum[index] = (
