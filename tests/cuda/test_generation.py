@@ -69,8 +69,10 @@ def test_decoding_all_slots_in_one_pass_gives_the_same_text(precision: Any) -> N
     def request(prompt: list[int], seed: int) -> Request:
         return Request(prompt=prompt, max_tokens=12, seed=seed, temperature=0, beyond_context="shift")
 
-    def texts(padded: bool, slots: int, *, crowd: bool = True) -> list[list[int]]:
-        engine = Engine(TorchRunner(network, slots, padded=padded), tokenizer)
+    def texts(slots: int, *, crowd: bool = True, together: bool = True) -> list[list[int]]:
+        runner = TorchRunner(network, slots)
+        runner.together = together
+        engine = Engine(runner, tokenizer)
         running = []
         for seed, prompt in enumerate(prompts):
             running.append(engine.submit(request(prompt, seed)))
@@ -80,10 +82,10 @@ def test_decoding_all_slots_in_one_pass_gives_the_same_text(precision: Any) -> N
             pass
         return [generation.tokens for generation in running]
 
-    together = texts(True, 2)  # the third text takes over a slot
-    assert texts(True, 2, crowd=False) == together
+    expected = texts(2)  # the third text takes over a slot
+    assert texts(2, crowd=False) == expected
     if precision == "fp32":  # products of another shape may round otherwise
-        assert texts(True, 3) == texts(False, 2) == together
+        assert texts(3) == texts(2, together=False) == expected
 
 
 def test_choosing_for_all_rows_is_choosing_for_each() -> None:

@@ -9,14 +9,11 @@ neighbours are, so that a sampled text does not depend on them. Three rules ensu
 
 * A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. So a
   position is always at the same row of matrix products of the same shape.
-* A decoding step runs in groups of DECODE_ROWS rows, used or not, so that its products have one shape as well.
-  Whether a row's result depends on its place among the others is a property of torch's kernels: the runner tests
-  this when it is created, and computes rows one by one if it does.
-* Attention runs over each slot's own keys.
-
-On a device one launch costs more than a row, so a decoding step has a row for every slot and one attention a layer
-over the whole cache, where a mask hides what a slot has not filled. Its shapes never change: on CUDA the step is
-recorded once as a graph and then replayed.
+* A decoding step has a row for every slot, used or not, so its shapes never change: on CUDA it is recorded once as a
+  graph and then replayed. Whether a row's result depends on its position among the others is a property of torch's
+  kernels: the runner tests this when it is created, and computes slots one by one if it does.
+* Attention runs over each slot's own keys. On a device one launch costs more than a row, so it is one call over the
+  whole cache, where a mask hides what a slot has not filled; on a CPU the bits of that call depend on the slot.
 
 The cost: a lone request also computes the unused rows, which is cheap if reading the weights limits a step, and on
 average half a block of padding for each prompt.
@@ -26,6 +23,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +39,6 @@ from headwater.model import Backend, Block, ModelConfig, Transformer, attend
 
 _TORCH = Backend()
 BLOCK = 64
-DECODE_ROWS = 8
 _EVEN = 8  # masks of fused attention have rows that are a multiple of this
 # (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -245,37 +242,42 @@ class TorchRunner:
 
     lone_block = shared_block = BLOCK
     exact = False
+    name = "torch"
 
-    def __init__(self, network: TorchNetwork, slots: int, *, padded: bool | None = None) -> None:
-        """padded: decode all slots in one pass, None does so on a device."""
+    def __init__(self, network: TorchNetwork, slots: int) -> None:
         self.network, self.slots, self.context = network, slots, network.config.context
         config = network.config
         self.vocabulary = config.vocabulary
-        self.padded = network.device.type != "cpu" if padded is None else padded
         # Whole blocks, so that there is room for the padding of the last one; after them one that is never read.
         self._nowhere = -(-config.context // BLOCK) * BLOCK
-        positions = self._nowhere + (_EVEN if self.padded else 0)
-        shape = (slots, config.heads, positions, config.width // config.heads)
+        shape = (slots, config.heads, self._nowhere + _EVEN, config.width // config.heads)
         self.keys = [torch.zeros(shape, dtype=network.dtype, device=network.device) for _ in range(config.layers)]
         self.values = [torch.zeros_like(keys) for keys in self.keys]
-        rows = slots if self.padded else DECODE_ROWS
-        alike = (rows_are_alike(matrix, width, rows, network.device) for matrix, width in matrices(network))
+        alike = (rows_are_alike(matrix, width, slots, network.device) for matrix, width in matrices(network))
         self.together = all(alike)
-        self.name = "torch"
-        # tokens, positions, places in the cache, and the slots whose logits are wanted
+        # Of each slot: its token, its position, and where that is in the cache; and the slots whose logits are wanted.
         self._given = torch.zeros(4, slots, dtype=torch.int64, device=network.device)
-        self._pass: Callable[[], Tensor] | None = None
+        self._all_slots: Callable[[], Tensor] | None = None
 
     @torch.inference_mode()
     def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
         """See Runner."""
         if block is not None:
             self._fill(*block)
-        if self.padded and self.together:
-            return self._decode_slots(steps)
-        rows = DECODE_ROWS if self.together else 1
-        parts = [self._decode(steps[i : i + rows], rows) for i in range(0, len(steps), rows)]
-        return torch.cat(parts) if parts else torch.empty(0, self.vocabulary)
+        if not steps:
+            return torch.empty(0, self.vocabulary)
+        given = np.zeros((4, self.slots), dtype=np.int64)
+        given[2] = self._nowhere
+        for row, step in enumerate(steps):
+            given[:3, step.slot] = step.token, step.position, step.position
+            given[3, row] = step.slot
+        self._given.copy_(to_device(torch.from_numpy(given), self.network.device))
+        if not self.together:
+            return torch.cat([self._decode(slice(step.slot, step.slot + 1)) for step in steps])
+        if self._all_slots is None:
+            decode = partial(self._decode, slice(None))
+            self._all_slots = recorded(decode) if self.network.device.type == "cuda" else decode
+        return self._all_slots()[self._given[3, : len(steps)]]
 
     def _fill(self, slot: int, start: int, ids: Sequence[int]) -> None:
         end = start + BLOCK
@@ -294,53 +296,25 @@ class TorchRunner:
         nothing = torch.empty(0, dtype=torch.int64, device=device)
         self.network.forward(to_device(tokens, device), positions, attention, keep=nothing)
 
-    def _decode(self, steps: Sequence[DecodeRow], rows: int) -> Tensor:
-        device = self.network.device
-        unused = [0] * (rows - len(steps))
-        tokens = torch.tensor([step.token for step in steps] + unused, device=device)
-        positions = torch.tensor([step.position for step in steps] + unused, device=device)
-
-        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            attended = torch.zeros_like(query, memory_format=torch.contiguous_format)
-            for row, step in enumerate(steps):
-                end = step.position + 1
-                keys, values = (
-                    self.keys[layer][step.slot, None, :, :end],
-                    self.values[layer][step.slot, None, :, :end],
-                )
-                keys[0, :, -1], values[0, :, -1] = key[row], value[row]
-                out = attend(query[row][None, :, None], keys, values)
-                attended[row] = out[0, :, 0]
-            return attended
-
-        hidden = self.network.forward(tokens, positions, attention)
-        return self.network.logits(hidden)[: len(steps)]
-
-    def _decode_slots(self, steps: Sequence[DecodeRow]) -> Tensor:
-        """Decode with a row for every slot, used or not."""
-        if not steps:
-            return torch.empty(0, self.vocabulary)
-        given = np.zeros((4, self.slots), dtype=np.int64)
-        given[2] = self._nowhere
-        for row, step in enumerate(steps):
-            given[:3, step.slot] = step.token, step.position, step.position
-            given[3, row] = step.slot
-        self._given.copy_(to_device(torch.from_numpy(given), self.network.device))
-        if self._pass is None:
-            on_cuda = self.network.device.type == "cuda"
-            self._pass = recorded(self._pass_slots) if on_cuda else self._pass_slots
-        return self._pass()[self._given[3, : len(steps)]]
-
-    def _pass_slots(self) -> Tensor:
-        """One position of every slot, all sizes fixed: (slots, vocabulary) float32."""
-        tokens, positions, places, _ = self._given
-        slots = torch.arange(self.slots, device=tokens.device)
+    def _decode(self, part: slice) -> Tensor:
+        """Decode one position of some slots, all sizes fixed: (slots, vocabulary) float32."""
+        tokens, positions, places, _ = self._given[:, part]
+        rows = torch.arange(len(tokens), device=tokens.device)
         visible = torch.arange(self.keys[0].shape[2], device=tokens.device) <= positions[:, None]
+        on_cpu = tokens.device.type == "cpu"
+        ends = (positions + 1).tolist() if on_cpu else []
 
         def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            keys, values = self.keys[layer], self.values[layer]
-            keys[slots, :, places], values[slots, :, places] = key, value
-            return attend(query[:, :, None], keys, values, visible[:, None, None])[:, :, 0]
+            keys, values = self.keys[layer][part], self.values[layer][part]
+            keys[rows, :, places], values[rows, :, places] = key, value
+            query = query[:, :, None]
+            if not on_cpu:
+                return attend(query, keys, values, visible[:, None, None])[:, :, 0]
+            own = (
+                attend(query[i : i + 1], keys[i : i + 1, :, :end], values[i : i + 1, :, :end])
+                for i, end in enumerate(ends)
+            )
+            return torch.cat(list(own))[:, :, 0]
 
         return self.network.logits(self.network.forward(tokens, positions, attention))
 
