@@ -29,7 +29,7 @@ from headwater.inference.request import (
     require_ids,
 )
 from headwater.inference.scorer import Scorer, logits_of
-from headwater.model import fingerprint, save_model
+from headwater.model import save_model
 from headwater.reading import compose
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer, missing_tokenizer
@@ -81,8 +81,8 @@ def fresh_seed() -> int:
 class LanguageModel:
     """A model and its tokenizer. Calls are thread-safe.
 
-    All calls compute with one `network`: the weights at `precision`. After a change of the weights of `model`, the
-    next call reads them again.
+    All calls compute with one `network`: the weights at `precision`, as they were when it was first needed, or at the
+    last `reload`.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class LanguageModel:
         *,
         precision: Precision | str = "fp32",
         slots: int = 8,
-        reload: Callable[..., Model] | None = None,
+        read: Callable[..., Model] | None = None,
         compose: bool = True,
         embedding: EmbeddingRule | None = None,
     ) -> None:
-        """Join both. `reload` reads the same model again, at a dtype if one is given.
+        """Join both. `read` reads the same model again, at a dtype if one is given.
 
         With it, the weights of `model` may be consumed.
         """
@@ -106,10 +106,9 @@ class LanguageModel:
         self.precision = choose_precision(precision, model.config, model.tokens.weight.device)
         self._model: Model | None = model
         self._embedding = embedding or EmbeddingRule()
-        self._reload = reload
+        self._read = read
         self._said_top_k = False
-        self._handed_out = reload is None  # whether a caller may have the module, and change it
-        self._read: bytes | None = None  # fingerprint of the module when the network read it
+        self._handed_out = read is None  # whether a caller may have the module, and change it
         self._lock = threading.RLock()
         self._network: Network | None = None
         self._scorer: Scorer | None = None
@@ -124,23 +123,22 @@ class LanguageModel:
 
     @property
     def model(self) -> Model:
-        """The module itself, which may be trained or changed; later calls use its new weights."""
+        """The module itself, which may be trained or changed; call `reload` to use its new weights."""
         with self._lock:
-            model = self._whole_model()
-            if not self._handed_out:
-                self._handed_out = True
-                self._read = fingerprint(model) if self._network else None
-            return model
+            self._handed_out = True
+            return self._whole_model()
+
+    def reload(self) -> None:
+        """Make later calls compute with the present weights of `model`."""
+        with self._lock:
+            self._network = self._scorer = self._engine = None
 
     @property
     def network(self) -> Network:
         """The weights at `precision` that all calls compute with; see `inference.network`."""
         with self._lock:
-            if self._network is not None and self._handed_out and fingerprint(self._whole_model()) != self._read:
-                self._network = self._scorer = self._engine = None
             if self._network is None:
                 model = self._whole_model()
-                self._read = fingerprint(model) if self._handed_out else None
                 self.config = model.config
                 self._network = open_network(model, self.precision, consume=not self._handed_out)
                 if not self._handed_out:
@@ -168,8 +166,8 @@ class LanguageModel:
     def _whole_model(self) -> Model:
         """Return the module; read it again from its folder if its weights were consumed."""
         if self._model is None:
-            assert self._reload is not None
-            self._model = self._reload()
+            assert self._read is not None
+            self._model = self._read()
         return self._model
 
     @overload
@@ -360,9 +358,7 @@ class LanguageModel:
             import torch
 
             # The open module may be rounded to bfloat16.
-            model = (
-                self._whole_model() if self._reload is None or self._handed_out else self._reload(torch.float32)
-            )
+            model = self._whole_model() if self._read is None or self._handed_out else self._read(torch.float32)
             save_model(model, work, tokenizer=self._tokenizer)
             self._embedding.copy_files(work)
 

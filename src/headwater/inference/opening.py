@@ -53,5 +53,5 @@ def load(
     tokens = opening.result()
     rule = EmbeddingRule.read(folder)
     return LanguageModel(
-        opened, tokens, precision=precision, slots=slots, reload=read, compose=compose, embedding=rule
+        opened, tokens, precision=precision, slots=slots, read=read, compose=compose, embedding=rule
     )
