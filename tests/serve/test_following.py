@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 from headwater.report import report
 from headwater.serve import Limits, following
 from headwater.serve.api import create_app
-from headwater.serve.following import ModelFollower, RunLosses
+from headwater.serve.following import ModelFollower
 from headwater.serve.opening import open_models
-from headwater.serve.schema.requests import EmbeddingRequest
+from headwater.serve.schema import EmbeddingRequest
 from headwater.serve.served import OpenRequest, Served, Server
 from headwater.serve.tasks import embed
 from headwater.storage import Stage
@@ -169,16 +169,3 @@ def test_a_model_without_a_run_has_no_losses(base_folder: Path) -> None:
         answer = client.get("/run")
         assert answer.status_code == 400
         assert "not of a run folder" in answer.json()["error"]["message"]
-
-
-def test_a_journal_is_read_in_parts_and_again_if_it_is_shorter(tmp_path: Path) -> None:
-    path, journal = tmp_path / "metrics.jsonl", RunLosses(tmp_path)
-    assert journal.read().training == []
-    line = '{"step": 1, "tokens": 10, "loss": 3.0}\n'
-    path.write_text(line + '{"step": 2, "tok', encoding="utf-8")
-    assert journal.read().training == [(10, 3.0)]
-    path.write_text(line + '{"step": 2, "tokens": 20, "loss": 2.5, "validation_loss": 2.6}\n', encoding="utf-8")
-    assert journal.read().training == [(10, 3.0), (20, 2.5)]
-    assert journal.held_out == [(20, 2.6)]
-    path.write_text(line, encoding="utf-8")
-    assert journal.read().training == [(10, 3.0)]

@@ -81,8 +81,8 @@ def fresh_seed() -> int:
 class LanguageModel:
     """A model and its tokenizer. Calls are thread-safe.
 
-    All calls compute with one `network`: the weights at `precision`, as they were when it was first needed, or at the
-    last `reload`.
+    All calls compute with one `network`: the weights at `precision`, as they were when it was first needed, or
+    at the last `reload`.
     """
 
     def __init__(

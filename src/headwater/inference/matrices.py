@@ -3,8 +3,8 @@
 `Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU oneDNN packs them once:
 torch would pack them at every call, or use MKL, which is half as fast on some CPUs.
 
-int8 is computed by `native.PackedMatrix` if the kernels were compiled, else by its twin in torch: `native.matrix` has
-the scheme.
+int8 is computed by `native.PackedMatrix` if the kernels were compiled, else by its twin in torch: `native.matrix`
+has the scheme.
 """
 
 from __future__ import annotations

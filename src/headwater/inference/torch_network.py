@@ -9,11 +9,11 @@ neighbours are, so that a sampled text does not depend on them. Three rules ensu
 
 * A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. So a
   position is always at the same row of matrix products of the same shape.
-* A decoding step has a row for every slot, used or not, so its shapes never change: on CUDA it is recorded once as a
-  graph and then replayed. Whether a row's result depends on its position among the others is a property of torch's
-  kernels: the runner tests this when it is created, and computes slots one by one if it does.
-* Attention runs over each slot's own keys. On a device one launch costs more than a row, so it is one call over the
-  whole cache, where a mask hides what a slot has not filled; on a CPU the bits of that call depend on the slot.
+* A decoding step has a row for every slot, used or not, so its shapes never change: on CUDA it is recorded once as
+  a graph and then replayed. Whether a row's result depends on its position among the others is a property of
+  torch's kernels: the runner tests this when it is created, and computes slots one by one if it does.
+* Attention runs over each slot's own keys. On a device one launch costs more than a row, so it is one call over
+  the whole cache, where a mask hides what a slot has not filled; on a CPU that call's bits depend on the slot.
 
 The cost: a lone request also computes the unused rows, which is cheap if reading the weights limits a step, and on
 average half a block of padding for each prompt.
@@ -255,7 +255,7 @@ class TorchRunner:
         self.values = [torch.zeros_like(keys) for keys in self.keys]
         alike = (rows_are_alike(matrix, width, slots, network.device) for matrix, width in matrices(network))
         self.together = all(alike)
-        # Of each slot: its token, its position, and where that is in the cache; and the slots whose logits are wanted.
+        # Of each slot its token, its position, and where that is in the cache; the slots whose logits are wanted.
         self._given = torch.zeros(4, slots, dtype=torch.int64, device=network.device)
         self._all_slots: Callable[[], Tensor] | None = None
 

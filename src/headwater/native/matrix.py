@@ -1,8 +1,8 @@
 """One weight matrix in the layout of transformer.h, and its twin in torch.
 
 Kinds: fp32; bf16; int8, one byte per weight with one scale per output. With int8 weights each row of the input is
-rounded to bytes, with one scale for every 64 of its values, so that a large value only makes the rounding of its own
-group coarser. Sums inside a group are whole numbers.
+rounded to bytes, with one scale for every 64 of its values, so that a large value only makes the rounding of its
+own group coarser. Sums inside a group are whole numbers.
 """
 
 from __future__ import annotations

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import to_json
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -20,9 +19,6 @@ from headwater.serve.served import OpenRequest, Server
 
 _LAST_SECONDS = 5.0  # for sending the error that ends a stream
 _PART_BYTES = 64 * 1024  # of a body that are sent at a time
-# Elements of a list that are serialised in one call: no other thread runs meanwhile.
-_TOGETHER = 256
-_ANY: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 class Json(Response):
@@ -170,48 +166,9 @@ def reported(problem: Problem) -> Response:
 
 
 def encode(content: Any) -> bytes:
-    """Return JSON. Long lists are serialised in parts, so that other threads can run in between."""
-    written = io.BytesIO()
-    written.writelines(_parts(content))
-    return written.getvalue()
-
-
-def _parts(content: Any) -> Iterator[bytes]:
-    if isinstance(content, dict) and not _is_flat(content):
-        mark = b"{"
-        for key, value in content.items():
-            yield b"%b%b:" % (mark, _plain(key))
-            yield from _parts(value)
-            mark = b","
-        yield b"}"
-    elif isinstance(content, list) and not all(_is_flat(value) for value in content):
-        mark = b"["
-        for value in content:
-            yield mark
-            yield from _parts(value)
-            mark = b","
-        yield b"]"
-    elif isinstance(content, list) and len(content) > _TOGETHER:
-        mark = b"["
-        for start in range(0, len(content), _TOGETHER):
-            yield mark + _plain(content[start : start + _TOGETHER])[1:-1]
-            mark = b","
-        yield b"]"
-    else:
-        yield _plain(content)
-
-
-def _is_flat(value: Any) -> bool:
-    """Return whether a value is neither a list nor an object that contains lists or objects."""
-    if isinstance(value, dict):
-        return not any(isinstance(inner, dict | list) for inner in value.values())
-    return not isinstance(value, list)
-
-
-def _plain(content: Any) -> bytes:
     """Return JSON in ASCII. Pydantic's writer is faster, but it refuses lone surrogates and does not escape."""
     try:
-        written = _ANY.dump_json(content)
+        written = to_json(content)
     except ValueError:
         written = b""
     # "NaN" may be part of a string; json.dumps raises ValueError for the number.

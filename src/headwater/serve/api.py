@@ -27,14 +27,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
-from headwater.serve import inside, reading, tasks
+from headwater.serve import inside, reading, schema, tasks
 from headwater.serve.answers import ComputedResponse, EventStream, Json, reported
 from headwater.serve.completions import complete, stream
 from headwater.serve.following import ModelFollower, run_state
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.problems import ERRORS, Problem, invalid
-from headwater.serve.schema import requests, responses
 from headwater.serve.served import Served, Server
 
 PAGE = Path(__file__).parent / "page"
@@ -126,17 +125,8 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _add_openai(app: FastAPI, server: Server) -> None:
-    # The data of each event is a Completion with the new part of a choice, an ErrorBody, or [DONE].
-    event = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
-    events = {"text/event-stream": {"schema": event}}
-
-    @app.post(
-        "/v1/completions",
-        response_model=responses.Completion,
-        responses={200: {"content": events}},
-        tags=["OpenAI"],
-    )
-    async def completions(body: requests.CompletionRequest) -> Any:
+    @app.post("/v1/completions", responses={200: {"content": {"text/event-stream": {}}}}, tags=["OpenAI"])
+    async def completions(body: schema.CompletionRequest) -> Any:
         """Continue a prompt."""
 
         if body.stream:
@@ -144,7 +134,7 @@ def _add_openai(app: FastAPI, server: Server) -> None:
         return ComputedResponse(server, body.model, lambda request: complete(request, body), "prompt")
 
     @app.post("/v1/chat/completions", tags=["OpenAI"])
-    async def chat(_: requests.ChatRequest) -> Any:
+    async def chat(_: schema.ChatRequest) -> Any:
         """Refuse a chat and say why."""
         raise Problem(
             400,
@@ -154,70 +144,65 @@ def _add_openai(app: FastAPI, server: Server) -> None:
             code="chat_not_supported",
         )
 
-    @app.get("/v1/models", response_model=responses.ModelList, tags=["OpenAI"])
+    @app.get("/v1/models", tags=["OpenAI"])
     async def models() -> Any:
         """List the models of this server."""
         return Json({"object": "list", "data": [tasks.card(served) for served in server.models.values()]})
 
-    @app.get("/v1/models/{name:path}", response_model=responses.ModelCard, tags=["OpenAI"])
+    @app.get("/v1/models/{name:path}", tags=["OpenAI"])
     async def model(name: str) -> Any:
         """Describe one model."""
         return Json(tasks.card(server.find(name)))
 
-    @app.post("/v1/embeddings", response_model=responses.EmbeddingList, tags=["OpenAI"])
-    async def embeddings(body: requests.EmbeddingRequest) -> Any:
+    @app.post("/v1/embeddings", tags=["OpenAI"])
+    async def embeddings(body: schema.EmbeddingRequest) -> Any:
         """Embed texts: the mean of each text's final states, scaled to length 1."""
         return ComputedResponse(server, body.model, lambda request: tasks.embed(request, body), "input")
 
 
 def _add_own(app: FastAPI, server: Server) -> None:
-    @app.post("/score", response_model=responses.Scores, tags=["Headwater"])
-    async def score(body: requests.ScoreRequest) -> Any:
+    @app.post("/score", tags=["Headwater"])
+    async def score(body: schema.ScoreRequest) -> Any:
         """Score pairs: similarity by a model fine-tuned for it, else the log-probability of the second text."""
         return ComputedResponse(server, body.model, lambda request: tasks.score(request, body), "text_2")
 
-    @app.post("/classify", response_model=responses.Classification, tags=["Headwater"])
-    async def classify(body: requests.ClassifyRequest) -> Any:
+    @app.post("/classify", tags=["Headwater"])
+    async def classify(body: schema.ClassifyRequest) -> Any:
         """Label texts with a fine-tuned model."""
         return ComputedResponse(server, body.model, lambda request: tasks.classify(request, body), "input")
 
-    @app.post("/v1/fill", response_model=responses.Blanks, tags=["Headwater"])
-    async def fill(body: requests.FillRequest) -> Any:
+    @app.post("/v1/fill", tags=["Headwater"])
+    async def fill(body: schema.FillRequest) -> Any:
         """Fill each `[MASK]` of a text with a masked model."""
         return ComputedResponse(server, body.model, lambda request: tasks.fill(request, body), "input")
 
-    @app.post("/inspect", tags=["Headwater"])
-    async def inspect(body: requests.InspectRequest) -> Any:
+    @app.post("/inspect", include_in_schema=False)
+    async def inspect(body: schema.InspectRequest) -> Any:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
         return ComputedResponse(server, body.model, lambda request: inside.inspect(request, body), "prompt")
 
-    @app.post("/tokenize", response_model=responses.Tokens, tags=["vLLM"])
-    async def tokenize(body: requests.TokenizeRequest) -> Any:
+    @app.post("/tokenize", tags=["vLLM"])
+    async def tokenize(body: schema.TokenizeRequest) -> Any:
         """Split a text into tokens."""
         return ComputedResponse(server, body.model, lambda request: tasks.tokenize(request, body), "prompt")
 
-    @app.post("/detokenize", response_model=responses.Detokenized, tags=["vLLM"])
-    async def detokenize(body: requests.DetokenizeRequest) -> Any:
+    @app.post("/detokenize", tags=["vLLM"])
+    async def detokenize(body: schema.DetokenizeRequest) -> Any:
         """Join tokens into a text."""
         return ComputedResponse(server, body.model, lambda request: tasks.detokenize(request, body), "tokens")
 
-    @app.get("/run", tags=["Headwater"])
+    @app.get("/run", include_in_schema=False)
     async def run(model: str | None = None) -> Any:
         """Return the losses and the newest samples of the run whose model is served."""
         return ComputedResponse(server, model, run_state, "model")
 
-    @app.get("/tokenizer_info", response_model=responses.TokenizerInfo, tags=["vLLM"])
+    @app.get("/tokenizer_info", tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:
         """Describe a model's tokenizer."""
         return Json(tasks.tokenizer_info(server.find(model)))
 
     @app.head("/health", include_in_schema=False)
-    @app.get(
-        "/health",
-        response_model=responses.Health,
-        responses={503: {"model": responses.Health}},
-        tags=["Operation"],
-    )
+    @app.get("/health", tags=["Operation"])
     async def health() -> Any:
         """Report whether every model can answer: 503 if one cannot, or if the server is about to stop."""
         failed = [name for name, served in server.models.items() if not served.alive]

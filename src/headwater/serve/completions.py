@@ -30,7 +30,7 @@ from headwater.inference import (
 from headwater.serve.answers import encode
 from headwater.serve.limits import Limits
 from headwater.serve.problems import Problem
-from headwater.serve.schema.requests import CompletionRequest
+from headwater.serve.schema import CompletionRequest
 from headwater.serve.served import OpenRequest, Served, short_jobs
 
 DEFAULT_TOKENS = 16  # as in OpenAI's API

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any
 
 from headwater import shipped
 from headwater.errors import HeadwaterError
-from headwater.reading import intact_json_lines, parse_json
+from headwater.reading import intact_json_lines
 from headwater.report import thin
 from headwater.serve.problems import Problem
 from headwater.serve.served import OpenRequest, Served, Server
@@ -40,48 +39,6 @@ def run_of(source: str | Path) -> Path | None:
     return None
 
 
-class RunLosses:
-    """The losses of a run over the tokens read; each call reads only the lines that are new."""
-
-    def __init__(self, run: Path) -> None:
-        self._path = run / "metrics.jsonl"
-        self._lock = threading.Lock()
-        self._clear()
-
-    def _clear(self) -> None:
-        self._offset = 0
-        self.last: dict[str, Any] = {}
-        self.training: list[tuple[float, float]] = []
-        self.held_out: list[tuple[float, float]] = []
-
-    def read(self) -> RunLosses:
-        """Read the new lines and return the journal; a file that became shorter is read again."""
-        with self._lock:
-            size = self._path.stat().st_size if self._path.exists() else 0
-            if size < self._offset:  # a resumed run continues from its checkpoint
-                self._clear()
-            if size > self._offset:
-                with self._path.open("rb") as file:
-                    file.seek(self._offset)
-                    whole, _, _ = file.read().rpartition(b"\n")  # the last line may be half written
-                self._offset += len(whole) + 1 if whole else 0
-                for line in whole.splitlines():
-                    self._add(line)
-        return self
-
-    def _add(self, text: bytes) -> None:
-        try:
-            line = parse_json(text.decode("utf-8", errors="replace"))
-        except (HeadwaterError, ValueError):
-            return
-        if not isinstance(line, dict) or not all(isinstance(line.get(key), int | float) for key in _LINE):
-            return
-        self.last = line
-        self.training.append((line["tokens"], line["loss"]))
-        if isinstance(line.get("validation_loss"), int | float):
-            self.held_out.append((line["tokens"], line["validation_loss"]))
-
-
 async def run_state(request: OpenRequest) -> dict[str, Any]:
     """Return what the page shows of a model's run. Raises Problem for a model or folder that is not a run."""
     request.is_long = True  # a journal may be long
@@ -97,20 +54,32 @@ async def run_state(request: OpenRequest) -> dict[str, Any]:
 
 
 def _state(served: Served, run: Path) -> dict[str, Any]:
-    manifest, journal = read_manifest(run), served.journal.read()
-    samples = run / "samples.jsonl"
-    newest = list(intact_json_lines(samples) if samples.exists() else ())[-_SAMPLES:]
+    manifest, samples = read_manifest(run), _lines(run / "samples.jsonl")[-_SAMPLES:]
+    journal = [line for line in _lines(run / "metrics.jsonl") if all(_is_number(line.get(key)) for key in _LINE)]
+    last = journal[-1] if journal else {}
+    training = [(line["tokens"], line["loss"]) for line in journal]
+    held_out = [
+        (line["tokens"], line["validation_loss"]) for line in journal if _is_number(line.get("validation_loss"))
+    ]
     return {
         "model": served.name,
         "complete": manifest.complete,
-        "update": int(journal.last.get("step", 0)),
+        "update": int(last.get("step", 0)),
         "updates": int(manifest.config.get("steps", 0)),
         "served_update": _update_of(served),
-        "tokens_per_second": journal.last.get("tokens_per_second"),
-        "training": [list(point) for point in thin(journal.training, _POINTS)],
-        "held_out": [list(point) for point in thin(journal.held_out, _POINTS)],
-        "samples": [{key: line[key] for key in ("step", "prompt", "text")} for line in reversed(newest)],
+        "tokens_per_second": last.get("tokens_per_second"),
+        "training": [list(point) for point in thin(training, _POINTS)],
+        "held_out": [list(point) for point in thin(held_out, _POINTS)],
+        "samples": [{key: line[key] for key in ("step", "prompt", "text")} for line in reversed(samples)],
     }
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return list(intact_json_lines(path)) if path.exists() else []
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 def _update_of(served: Served) -> int | None:
@@ -196,6 +165,5 @@ def _open_newer(served: Served) -> Served | None:
         return None
     new = served.reopen()
     new.lm.slots = served.lm.slots
-    new.journal = served.journal
     new.allocate()
     return new

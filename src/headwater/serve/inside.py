@@ -20,7 +20,7 @@ from headwater.inference import (
 )
 from headwater.serve.completions import read_prompts
 from headwater.serve.problems import Problem
-from headwater.serve.schema.requests import InspectRequest
+from headwater.serve.schema import InspectRequest
 from headwater.serve.served import OpenRequest, Served
 from headwater.serve.tasks import count_tokens
 

@@ -15,7 +15,7 @@ from headwater.errors import UsageError
 from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
-from headwater.serve.following import RunLosses, run_of, version_of
+from headwater.serve.following import run_of, version_of
 from headwater.serve.served import Served
 from headwater.tokenizer import Tokenizer
 
@@ -130,8 +130,6 @@ def _open(name: str, source: str, options: _Options) -> Served:
             compose=options.compose,
         )
         served = Served(name, lm, run_folder=run)
-        if run is not None:
-            served.journal = RunLosses(run)
     served.language = language_of(folder, served.lm.tokenizer)
     served.folder, served.version = shipped.resolve(source), version
     served.reopen = partial(_open, name, source, options)

@@ -19,7 +19,7 @@ from headwater.inference import Engine, LanguageModel, Scorer
 from headwater.serve.limits import Limits
 from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
-from headwater.serve.threads import FairThread, Turn, Worker, give_way
+from headwater.serve.threads import Worker, give_way
 from headwater.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -43,7 +43,6 @@ class Served:
     folder: Path | None = None  # of the model
     version: object = None  # of the folder's files: another one after they have changed
     run_folder: Path | None = None  # of the run that is followed
-    journal: Any = None  # of the run
     reopen: Callable[[], Served] | None = None  # opens the newest model of the same source
     requests: int = 0  # that have begun with it and have not ended
 
@@ -52,15 +51,15 @@ class Served:
         if self._is_causal:
             self.worker = Worker(self.engine, queue, self.name)
         self._most_jobs, self.jobs, self.rejected = max(1, queue), 0, 0
-        self._thread = FairThread(f"compute {self.name}")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=give_way)
 
-    async def compute(self, job: Callable[[], T], turn: Turn) -> T:
+    async def compute(self, job: Callable[[], T]) -> T:
         """Run a job in the second thread and return its result. Raises Problem 429 if too many wait."""
         if self.jobs >= self._most_jobs:
             self.rejected += 1
             raise too_busy(1)
         self.jobs += 1
-        future = asyncio.wrap_future(self._thread.submit(job, turn))
+        future = asyncio.wrap_future(self._thread.submit(job))
         future.add_done_callback(self._done)
         return await future
 
@@ -78,7 +77,7 @@ class Served:
         """Stop the threads."""
         if self._is_causal:
             self.worker.stop()
-        self._thread.stop()
+        self._thread.shutdown(cancel_futures=True)
 
     @property
     def alive(self) -> bool:
@@ -225,7 +224,6 @@ class OpenRequest:
         self._server = server
         self.is_long = scope.get("body_bytes", 0) > _LONG_BODY
         self._held = 0
-        self._turn = Turn()
         scope["model"] = self.model.name
 
     def __enter__(self) -> OpenRequest:
@@ -266,8 +264,8 @@ class OpenRequest:
         metrics.first_token_sum[key] += seconds
 
     async def compute(self, job: Callable[[], T]) -> T:
-        """Run a job in the model's second thread, in this request's turn. Raises Problem 429 if too many wait."""
-        return await self.model.compute(job, self._turn)
+        """Run a job in the model's second thread. Raises Problem 429 if too many wait."""
+        return await self.model.compute(job)
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job that encodes what the client sent. Short texts never wait for long ones."""

@@ -16,7 +16,7 @@ from headwater.inference import evaluated, framed, require_context
 from headwater.inference import fill as fill_blanks
 from headwater.serve.completions import Prompt, read_prompts, require_tokens
 from headwater.serve.problems import Problem
-from headwater.serve.schema.requests import (
+from headwater.serve.schema import (
     ClassifyRequest,
     DetokenizeRequest,
     EmbeddingRequest,

@@ -5,7 +5,7 @@ loop never waits for a step. If the thread ends, its open requests are answered 
 from then on.
 
 The second thread scores, embeds, classifies and inspects, one job at a time, so that only one job needs memory.
-Requests split their work into short jobs; the request that has used the thread least goes next. After a request is
+Requests split their work into short jobs and queue one at a time, so they take turns. After a request is
 cancelled, at most one more of its jobs runs. The engine's kernel calls have priority over this thread's.
 """
 
@@ -14,24 +14,18 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import heapq
-import itertools
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
 
 from headwater import native
 from headwater.errors import HeadwaterError
 from headwater.inference import Engine, Event, Generation, Request
 from headwater.serve.problems import Problem, refused, too_busy
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -225,58 +219,6 @@ def _dead() -> Problem:
 
 def _failed() -> Problem:
     return Problem(500, "The model failed on this request.", code="engine_fault")
-
-
-@dataclass
-class Turn:
-    """How much of a thread's time one request has used. start: when its next job is due, on the thread's clock."""
-
-    start: float = 0.0
-
-
-class FairThread:
-    """One thread, in which the requests take turns by the time that their jobs have used.
-
-    This is start-time fair queueing (Goyal, Vin and Cheng, 1996): the clock is the `start` of the job that began
-    last. A new request begins there, so it waits for the job under way and for no request that has used more.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=give_way)
-        self._due: list[tuple[float, int, Turn, Callable[[], Any], Future[Any]]] = []
-        self._numbers, self._lock, self._clock = itertools.count(), threading.Lock(), 0.0
-
-    def submit(self, job: Callable[[], T], turn: Turn) -> Future[T]:
-        """Queue a job of the request that has this turn. Only one may be queued at a time."""
-        future: Future[T] = Future()
-        with self._lock:
-            turn.start = max(turn.start, self._clock)
-            heapq.heappush(self._due, (turn.start, next(self._numbers), turn, job, future))
-        self._thread.submit(self._run_next)
-        return future
-
-    def stop(self) -> None:
-        """End the thread after the job under way; the others are cancelled."""
-        self._thread.shutdown(cancel_futures=True)
-        for *_, future in self._due:
-            future.cancel()
-
-    def _run_next(self) -> None:
-        with self._lock:
-            start, _, turn, job, future = heapq.heappop(self._due)
-        if not future.set_running_or_notify_cancel():
-            return
-        self._clock, began = start, time.monotonic()
-        result, failure = None, None
-        try:
-            result = job()
-        except BaseException as error:
-            failure = error
-        turn.start = start + time.monotonic() - began  # before the request can queue its next job
-        if failure is None:
-            future.set_result(result)
-        else:
-            future.set_exception(failure)
 
 
 def give_way() -> None:

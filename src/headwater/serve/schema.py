@@ -1,4 +1,4 @@
-"""What requests and answers look like: the OpenAI API's completions and embeddings, and our own calls.
+"""What requests look like: the OpenAI API's completions and embeddings, and our own calls.
 
 Names and defaults are OpenAI's; those of the other fields are vLLM's. docs/serving.md lists every field.
 Types are strict: "12" is not a number. A list is checked up to its first error, and its length is bounded, so that

@@ -1,1 +1,0 @@
-"""What requests and answers of the server look like."""
