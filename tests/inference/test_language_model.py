@@ -152,7 +152,7 @@ def train(model: torch.nn.Module) -> None:
     optimizer.step()
 
 
-def test_a_module_given_to_a_language_model_is_read_again_by_reload(lm: LanguageModel) -> None:
+def test_a_given_module_is_read_again_by_reload(lm: LanguageModel) -> None:
     model = build_model(preset("gpt2-pico", vocabulary=300, context=64, init_deviation=0.1), seed=1)
     own = LanguageModel(model, lm.tokenizer)
     before = own.score([("the river", " runs")])
