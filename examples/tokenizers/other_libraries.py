@@ -22,6 +22,4 @@ encoding = tiktoken.Encoding(
 )
 assert encoding.encode(text) == tokenizer.encode(text)
 
-# Open what other libraries have: a folder of transformers, and tiktoken's ranks.
-assert Tokenizer.load(folder).identity == tokenizer.identity
-assert Tokenizer.from_ranks(tokenizer.ranks(), tokenizer.special_tokens).identity == tokenizer.identity
+assert Tokenizer.load(folder).identity == tokenizer.identity  # also one that transformers saved

@@ -49,22 +49,13 @@ def test_auto_tokenizer_opens_it_with_equal_ids(small: Tokenizer, tmp_path: Path
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.sampled_from(TEXT + "<|endoftext|>"), max_size=60))
-def test_tiktoken_takes_its_ranks_and_gives_them_back(small: Tokenizer, text: str) -> None:
+def test_tiktoken_takes_its_ranks(small: Tokenizer, text: str) -> None:
     tiktoken = pytest.importorskip("tiktoken")
     encoding = tiktoken.Encoding(
         "mine", pat_str=PATTERN, mergeable_ranks=small.ranks(), special_tokens=small.special_tokens
     )
     assert encoding.encode_ordinary(text) == small.encode(text)
     assert encoding.encode(text, allowed_special="all") == small.encode(text, allow_special=True)
-
-
-def test_ranks_give_the_same_tokenizer(small: Tokenizer, golden_data: Path) -> None:
-    assert Tokenizer.from_ranks(small.ranks(), small.special_tokens).identity == small.identity
-    original = Tokenizer.load("gpt2")
-    again = Tokenizer.from_ranks(original.ranks(), original.special_tokens)
-    assert again.vocabulary.merges == original.vocabulary.merges
-    with pytest.raises(DataError, match=r"b'abc', is made of 3 tokens"):
-        Tokenizer.from_ranks({**{bytes([b]): b for b in range(256)}, b"abc": 256})
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gpt1"])
@@ -187,6 +178,7 @@ def test_a_folder_named_as_an_original_is_not_the_original(
 
 def test_an_empty_token_is_refused(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()  # which is read in place of the older file
     (tmp_path / "added_tokens.json").write_text(f'{{"": {small.vocabulary_size}}}', encoding="utf-8")
     with pytest.raises(DataError, match="an empty token"):
         Tokenizer.load(tmp_path)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from headwater.tokenizer.library import RULES, bert_normalizer, whole
 from headwater.tokenizer.vocabulary import AddedToken, Encoded, Vocabulary, join_surrogates
-from headwater.tokenizer.wordpiece import RULES, bert_normalizer
 
 # A text without added tokens is one piece with this id; added tokens follow it.
 _PIECE = 0
@@ -110,16 +110,11 @@ class _Splitter:
         entries = [
             {"id": number, **token._asdict(), "special": False} for number, token in enumerate(added, _PIECE + 1)
         ]
-        content: dict[str, Any] = {
-            "version": "1.0",
-            "added_tokens": entries,
+        steps = {
             "normalizer": None if exact else bert_normalizer(RULES),
-            "pre_tokenizer": None,
-            "post_processor": None,
-            "decoder": None,
             "model": {"type": "WordLevel", "vocab": {"": _PIECE}, "unk_token": ""},
         }
-        self._library = Tokenizer.from_str(json.dumps(content))
+        self._library = Tokenizer.from_str(json.dumps(whole(steps, entries)))
 
     def split(self, text: str) -> list[Segment]:
         """Return the parts of a text in order, at least one."""

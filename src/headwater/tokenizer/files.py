@@ -6,6 +6,7 @@ release can all be read as a `Vocabulary`. An inconsistency is an error that nam
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,9 +16,8 @@ from typing import Any, NamedTuple
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.reading import read_json, read_text
 from headwater.storage import write_json, write_text
-from headwater.tokenizer import foreign, wordpiece
-from headwater.tokenizer.folder import SETTINGS, TOKENIZER, TokenizerFiles
-from headwater.tokenizer.roles import Roles
+from headwater.tokenizer import foreign, library
+from headwater.tokenizer.folder import SETTINGS, TOKENIZER, Roles, TokenizerFiles, added_id
 from headwater.tokenizer.vocabulary import (
     BYTE_CHARACTERS,
     CHARACTER_BYTES,
@@ -67,11 +67,11 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
         )
     if not _is_ours(content):
         return foreign.read_foreign(content, files)
+    if library.is_bert(content):
+        return foreign.read_bert(content, files)
     added = _added_tokens(files)
     ids = {token.content: index for token, index in added.items()}
-    if wordpiece.is_bert(content):
-        vocabulary = wordpiece.read_vocabulary(folder, content, ids)
-    elif pair is not None and read_json(pair[0]) == content["model"]["vocab"]:
+    if pair is not None and read_json(pair[0]) == content["model"]["vocab"]:
         vocabulary = read_pair(*pair, ids)
         if files[TOKENIZER] and vocabulary != _read_tokenizer_json(files, ids):
             raise DataError(
@@ -92,7 +92,7 @@ def _content_of_pair(vocabulary: Path, merges: Path, files: TokenizerFiles) -> d
     """Return the JSON of what AutoTokenizer runs for a token file and a merges file."""
     ids, pairs, _ = _parse_pair(vocabulary, merges)
     if NEWLINE in ids or files.tokenizer_class == "OpenAIGPTTokenizer":
-        return foreign.gpt1_content(ids, pairs)
+        return library.whole(library.gpt1_steps(ids, pairs))
     added = {token.content for token in _added_tokens(files)} | files.named | {END_OF_TEXT, *TASK_TOKENS}
     for token in ids:
         if not CHARACTER_BYTES.keys() >= set(token) and token not in added:
@@ -102,12 +102,12 @@ def _content_of_pair(vocabulary: Path, merges: Path, files: TokenizerFiles) -> d
                 repair="Save it with the tokenizers library: tokenizer.save('tokenizer.json')",
             )
     prefix_space = bool(files.settings.get("add_prefix_space"))
-    return foreign.gpt2_content(ids, pairs, prefix_space)
+    return library.whole(library.gpt2_steps(ids, pairs, prefix_space=prefix_space, decoder_space=True))
 
 
 def holds_tokenizer(folder: Path) -> bool:
     """Return whether `read_folder` finds the files of a tokenizer in a folder."""
-    alone = ("tokenizer.json", wordpiece.VOCABULARY_FILE, CHARACTERS)
+    alone = ("tokenizer.json", foreign.VOCABULARY_FILE, CHARACTERS)
     return any((folder / name).is_file() for name in alone) or _pair(folder) is not None
 
 
@@ -188,46 +188,18 @@ def _added_tokens(files: TokenizerFiles) -> dict[AddedToken, int]:
 
     How a token is found is what `tokenizer_config.json` says, else `tokenizer.json`, as in transformers.
     """
-    ids: dict[str, int] = {}
-    tokens: dict[str, AddedToken] = {}
-    path, special = files.folder / SETTINGS, files.named
-
-    def add(entry: Mapping[str, Any], index: Any) -> None:
-        own = _added(entry, index, path)
-        ids.update(own)
-        for content in own:
-            known = {key: bool(entry[key]) for key in AddedToken._fields[1:] if key in entry}
-            tokens.setdefault(content, AddedToken(content, **({"special": False} | known)))
-
-    for index, entry in _part(files[SETTINGS], "added_tokens_decoder", path).items():
-        # Files of old versions have only the text.
-        add(entry if isinstance(entry, dict) else {"content": entry, "special": True}, index)
     path = files.folder / TOKENIZER
     entries = files[TOKENIZER].get("added_tokens") or []
-    for entry in entries if isinstance(entries, list) else [entries]:
-        known = entry if isinstance(entry, dict) else {}
-        add(known, known.get("id"))
-    path = files.folder / "added_tokens.json"
-    for content, index in files[path.name].items():
-        add({"content": content, "special": content in special, "normalized": content not in special}, index)
-    return {tokens[content]: index for content, index in ids.items()}
-
-
-def _part(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
-    part = content.get(key) or {}
-    if not isinstance(part, dict):
-        raise DataError(f"{path} has {key} as a JSON {type(part).__name__}", expected="an object")
-    return part
-
-
-def _added(entry: Mapping[str, Any], index: Any, path: Path) -> dict[str, int]:
-    content = entry.get("content")
-    try:
-        if isinstance(content, str):
-            return {content: int(index)}
-    except (TypeError, ValueError, OverflowError):
-        content = None
-    raise DataError(f"{path} names an added token without text and id: {str(entry)[:100]}")
+    known = [
+        entry if isinstance(entry, dict) else {} for entry in (entries if isinstance(entries, list) else [entries])
+    ]
+    in_library = [(entry, added_id(entry, entry.get("id"), path)) for entry in known]
+    newer_first = "added_tokens_decoder" in files[SETTINGS]
+    tokens: dict[str, tuple[AddedToken, int]] = {}
+    for entry, index in (*files.listed, *in_library) if newer_first else (*in_library, *files.listed):
+        flags = {key: bool(entry[key]) for key in AddedToken._fields[1:] if key in entry}
+        tokens.setdefault(entry["content"], (AddedToken(entry["content"], **({"special": False} | flags)), index))
+    return dict(tokens.values())
 
 
 def _read_tokenizer_json(files: TokenizerFiles, added: Mapping[str, int]) -> Vocabulary:
@@ -253,7 +225,7 @@ def _is_ours(content: Mapping[str, Any]) -> bool:
     vocab = model["vocab"]
     if not isinstance(vocab, dict):
         return False
-    if wordpiece.is_bert(content):
+    if library.is_bert(content):
         return True
     if "merges" not in model or model.get("type", "BPE") != "BPE":
         return False
@@ -331,7 +303,7 @@ def write_files(vocabulary: Vocabulary, folder: Path, roles: Roles, *, context: 
         return
     if vocabulary.kind == "wordpiece":
         pieces = vocabulary.tokens[: vocabulary.pieces]
-        write_text(folder / wordpiece.VOCABULARY_FILE, "".join(map("{}\n".format, pieces)))
+        write_text(folder / foreign.VOCABULARY_FILE, "".join(map("{}\n".format, pieces)))
         return
     write_json(folder / "vocab.json", vocabulary.ids)
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in vocabulary.merges), ""]
@@ -347,22 +319,15 @@ def tokenizer_json(vocabulary: Vocabulary, *, specials: bool) -> str:
     if vocabulary.kind == "foreign":
         return f"{vocabulary.library}\n"
     added = _added_entries(vocabulary) if specials else {}
+    ids, merges = vocabulary.ids if specials else vocabulary.plain_ids, [list(pair) for pair in vocabulary.merges]
     if vocabulary.kind == "wordpiece":
-        return wordpiece.tokenizer_json(vocabulary, added)
-    gpt2 = vocabulary.kind == "gpt2"
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    steps = {
-        "normalizer": None if gpt2 else wordpiece.bert_normalizer(wordpiece.RULES),
-        "pre_tokenizer": byte_level if gpt2 else {"type": "BertPreTokenizer"},
-        "post_processor": None,
-        "decoder": byte_level if gpt2 else {"type": "BPEDecoder", "suffix": WORD_END},
-        "model": foreign.bpe_model(
-            vocabulary.ids if specials else vocabulary.plain_ids,
-            [list(pair) for pair in vocabulary.merges],
-            byte_level=gpt2,
-        ),
-    }
-    return wordpiece.library_json(added, steps)
+        steps = foreign.written_bert_steps(vocabulary)
+    elif vocabulary.kind == "gpt2":
+        steps = library.gpt2_steps(ids, merges)
+    else:
+        steps = library.gpt1_steps(ids, merges)
+    entries = [{"id": index, **entry} for index, entry in added.items()]
+    return json.dumps(library.whole(steps, entries), ensure_ascii=False) + "\n"
 
 
 def _added_entries(vocabulary: Vocabulary) -> dict[int, dict[str, Any]]:
@@ -392,7 +357,7 @@ def _tokenizer_config(vocabulary: Vocabulary, roles: Roles) -> dict[str, Any]:
         config |= {"unk_token": UNKNOWN, "do_lower_case": True} | {k: v for k, v in named.items() if v is not None}
     elif vocabulary.kind == "wordpiece":
         names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-        config |= {**dict(vocabulary.rules), **dict(zip(names, wordpiece.SPECIALS, strict=True))}
+        config |= {**dict(vocabulary.rules), **dict(zip(names, library.SPECIALS, strict=True))}
         config |= {k: v for k, v in named.items() if v is not None}
     else:
         config |= {**named, **dict(roles.names)}

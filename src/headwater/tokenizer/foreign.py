@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -22,11 +23,11 @@ import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.reading import read_text
-from headwater.tokenizer import wordpiece
+from headwater.tokenizer import library
 from headwater.tokenizer.folder import CLASSES, SETTINGS, TOKENIZER, TokenizerFiles
 from headwater.tokenizer.vocabulary import (
-    UNKNOWN,
-    WORD_END,
+    CLASSIFY,
+    SEPARATOR,
     AddedToken,
     Vocabulary,
     characters_to_bytes,
@@ -38,15 +39,17 @@ _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 _LONGEST_PATTERN = 2_000  # characters of a regular expression
 _MOST_STEPS = 200  # of cleaning, splitting and decoding together
 _MOST_GROWTH = 256  # bytes that these make of one byte
+_FLAGS = {"lstrip", "rstrip", "single_word", "normalized", "special"}
+VOCABULARY_FILE = "vocab.txt"
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class LibraryCodec:
     """Text to ids and back with the `tokenizers` library, by a vocabulary's JSON of it."""
 
-    def __init__(self, vocabulary: Vocabulary, library: str = "") -> None:
+    def __init__(self, vocabulary: Vocabulary, content: dict[str, Any] | None = None) -> None:
         self.vocabulary = vocabulary
-        self._content: dict[str, Any] = json.loads(library or vocabulary.library)
+        self._content: dict[str, Any] = content or json.loads(vocabulary.library)
         self._by_allowed: dict[frozenset[str], Any] = {}
         model = self._content["model"]
         # A vocabulary of single characters drops any other one, without a trace in the ids.
@@ -84,10 +87,10 @@ class LibraryCodec:
         ]
         if self._characters is not None:
             self._require_characters(clean, allowed)
-        library = self.library(allowed)
+        encoder = self.library(allowed)
         repair = "Leave that text out, or use a tokenizer with a simpler pattern"
         with _library_errors("the tokenizers library gives up on a text", repair):
-            return [encoded.ids for encoded in library.encode_batch_fast(clean, add_special_tokens=False)]
+            return [encoded.ids for encoded in encoder.encode_batch_fast(clean, add_special_tokens=False)]
 
     def encode_array(
         self, texts: Sequence[str], allowed: frozenset[str]
@@ -118,13 +121,13 @@ class WordPieceCodec(LibraryCodec):
     """Text to ids and back for a vocabulary of kind "wordpiece"."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        entries = {vocabulary.specials[token.content]: token._asdict() for token in vocabulary.added}
-        super().__init__(vocabulary, wordpiece.tokenizer_json(vocabulary, entries))
+        entries = [{"id": vocabulary.specials[t.content], **t._asdict()} for t in vocabulary.added]
+        super().__init__(vocabulary, library.whole(written_bert_steps(vocabulary), entries))
 
     @cached_property
     def token_bytes(self) -> list[bytes]:
         """The bytes of each token, with a space before a piece that begins a word."""
-        return [wordpiece.piece_text(token).encode() for token in self.vocabulary.tokens]
+        return [library.piece_text(token).encode() for token in self.vocabulary.tokens]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return readable text; case, accents and the original spaces were lost in encoding."""
@@ -136,14 +139,18 @@ def described(files: TokenizerFiles) -> dict[str, Any] | None:
 
     None for a folder that has no tokenizer.json and no vocab.txt.
     """
-    folder, content, name = files.folder, files[TOKENIZER], files.tokenizer_class
+    folder, content, name, steps = files.folder, files[TOKENIZER], files.tokenizer_class, {}
     if not content:
-        path = folder / wordpiece.VOCABULARY_FILE
+        path = folder / VOCABULARY_FILE
         if not path.is_file():
             return None
-        lines = read_text(path).removesuffix("\n").split("\n")
-        words = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
-        return _bert_content(words, files, {"version": "1.0", "added_tokens": []})
+        words: dict[str, int] = {}
+        for number, line in enumerate(read_text(path).removesuffix("\n").split("\n")):
+            if (first := words.setdefault(line.removesuffix("\r"), number)) != number:
+                raise DataError(
+                    f"{path} has {line!r} on lines {first + 1} and {number + 1}", expected="each token once"
+                )
+        return library.whole(_bert(words, files))
     model = content.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
         raise DataError(
@@ -152,66 +159,64 @@ def described(files: TokenizerFiles) -> dict[str, Any] | None:
     if isinstance(model["vocab"], list):
         return content
     if name == "GPT2Tokenizer" and "merges" in model:
-        return gpt2_content(model["vocab"], model["merges"], bool(files.settings.get("add_prefix_space")), content)
-    if name == "OpenAIGPTTokenizer" and "merges" in model:
-        return gpt1_content(model["vocab"], model["merges"], content)
-    if name == "BertTokenizer":
-        return _bert_content(model["vocab"], files, content)
-    return content
+        prefix_space = bool(files.settings.get("add_prefix_space"))
+        steps = library.gpt2_steps(model["vocab"], model["merges"], prefix_space=prefix_space, decoder_space=True)
+    elif name == "OpenAIGPTTokenizer" and "merges" in model:
+        steps = library.gpt1_steps(model["vocab"], model["merges"])
+    elif name == "BertTokenizer":
+        steps = _bert(model["vocab"], files)
+    return {"added_tokens": [], **content, **steps}
 
 
-def gpt2_content(
-    vocab: Mapping[str, int], merges: Sequence[Any], prefix_space: bool, content: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the JSON of transformers' GPT2Tokenizer for a vocabulary and its merges."""
-    split = {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": True}
-    steps = {"normalizer": None, "pre_tokenizer": split, "decoder": {**split, "add_prefix_space": True}}
-    model = bpe_model(vocab, merges, byte_level=True)
-    return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": model}
+def _bert(vocab: Mapping[str, int], files: TokenizerFiles) -> dict[str, Any]:
+    """Return the steps of transformers' BertTokenizer; raise DataError for a rule that is not true or false."""
+    rules = {name: files.settings.get(name, default) for name, default in library.RULES.items()}
+    for name, value in rules.items():
+        if not isinstance(value, bool) and value is not library.RULES[name]:  # a default may be None
+            raise DataError(
+                f"{files.folder / SETTINGS} has {name} = {str(value)[:40]!r}", expected="true or false"
+            )
+    return library.bert_steps(vocab, rules, unknown=files.settings.get("unk_token", library.UNKNOWN_WORD))
 
 
-def bpe_model(vocab: Mapping[str, int], merges: Sequence[Any], *, byte_level: bool) -> dict[str, Any]:
-    """Return the model of GPT-2's tokenizer, or of GPT-1's, as the JSON of the library."""
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None if byte_level else UNKNOWN,
-        "continuing_subword_prefix": "" if byte_level else None,
-        "end_of_word_suffix": "" if byte_level else WORD_END,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
-        "vocab": vocab,
-        "merges": merges,
+def read_bert(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabulary:
+    """Return the vocabulary of a tokenizer that `described` returned and that is BERT's.
+
+    Raises DataError for ids with gaps, and for an added token with another id than its place.
+    """
+    made, vocab, normalizer = read_foreign(content, files), content["model"]["vocab"], content["normalizer"]
+    if sorted(vocab.values()) != list(range(len(vocab))):
+        raise DataError(
+            f"{files.folder} does not number its {len(vocab):,} tokens",
+            expected=f"ids 0 to {len(vocab) - 1}, each once",
+        )
+    for entry, index in files.listed:
+        own = made.ids[entry["content"]]
+        if own != index:
+            raise DataError(
+                f"{files.folder} gives the added token {entry['content']!r} the id {index}", expected=str(own)
+            )
+    rules = {name: normalizer.get(key, library.RULES[name]) for name, key in library.NORMALIZER_KEYS.items()}
+    names = sorted({*library.SPECIALS, *made.specials}, key=made.ids.__getitem__)
+    return replace(
+        made,
+        kind="wordpiece",
+        library="",
+        rules=tuple(sorted(rules.items())),
+        pieces=len(vocab),
+        specials={name: made.ids[name] for name in names},
+    )
+
+
+def written_bert_steps(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the steps of a vocabulary of kind wordpiece, with BERT's `[CLS] … [SEP]` template."""
+    vocab = {token: index for index, token in enumerate(vocabulary.tokens[: vocabulary.pieces])}
+    template = {
+        "type": "BertProcessing",
+        "sep": [SEPARATOR, vocabulary.ids[SEPARATOR]],
+        "cls": [CLASSIFY, vocabulary.ids[CLASSIFY]],
     }
-
-
-def gpt1_content(
-    vocab: Mapping[str, int], merges: Sequence[Any], content: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the JSON of transformers' OpenAIGPTTokenizer."""
-    steps = {
-        "normalizer": wordpiece.bert_normalizer(wordpiece.RULES),
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": {"type": "BPEDecoder", "suffix": WORD_END},
-    }
-    model = bpe_model(vocab, merges, byte_level=False)
-    return {"version": "1.0", "added_tokens": [], **(content or {}), **steps, "model": model}
-
-
-def _bert_content(vocab: Mapping[str, int], files: TokenizerFiles, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON of transformers' BertTokenizer."""
-    settings = files.settings
-    own = {"unk_token": settings.get("unk_token", "[UNK]"), "continuing_subword_prefix": "##"}
-    rules = {name: settings.get(name, default) for name, default in wordpiece.RULES.items()}
-    wordpiece.check_rules(rules, files.folder / SETTINGS)
-    steps = {
-        "normalizer": wordpiece.bert_normalizer(rules),
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-    }
-    model = {"type": "WordPiece", **own, "max_input_chars_per_word": 100, "vocab": vocab}
-    return {**content, **steps, "model": model}
+    return library.bert_steps(vocab, dict(vocabulary.rules), cleanup=False) | {"post_processor": template}
 
 
 def read_foreign(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabulary:
@@ -232,7 +237,11 @@ def read_foreign(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabular
     with _library_errors(f"the tokenizer of {folder} cannot be read", "Get its files again"):
         made = tokenizers.Tokenizer.from_str(json.dumps({**plain, "added_tokens": []} if replaced else plain))
         present = {repr(token) for token in made.get_added_tokens_decoder().values()}
-        tokens = [token for token in _listed(files) if repr(token) not in present]
+        listed = [
+            tokenizers.AddedToken(entry["content"], **{key: entry[key] for key in _FLAGS & entry.keys()})
+            for entry, _ in files.listed
+        ]
+        tokens = [token for token in listed if repr(token) not in present]
         names = {token.content for token in made.get_added_tokens_decoder().values()} | {t.content for t in tokens}
         more = raw.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
         roles = [settings[role] for role in _NAMED if isinstance(settings.get(role), str)]
@@ -318,28 +327,8 @@ def _vocabulary(made: Any) -> Vocabulary:
     entries = [AddedToken(**{key: entry[key] for key in fields}) for entry in saved["added_tokens"]]
     specials = {entry.content: ids[entry.content] for entry in entries}
     unusual = tuple(entry for entry in entries if entry != AddedToken(entry.content))
-    library = json.dumps(saved, ensure_ascii=False)
-    return Vocabulary("foreign", tuple(texts), (), specials, unusual=unusual, library=library)
-
-
-def _listed(files: TokenizerFiles) -> list[Any]:
-    """Return the tokens in `added_tokens_decoder`, or in the older `added_tokens.json`, in the order of ids."""
-    import tokenizers
-
-    settings = files[SETTINGS]
-    listed = settings.get("added_tokens_decoder")
-    if isinstance(listed, dict):
-        known = {"lstrip", "rstrip", "single_word", "normalized", "special"}
-        return [
-            tokenizers.AddedToken(entry["content"], **{key: entry[key] for key in known & entry.keys()})
-            for _, entry in sorted(listed.items(), key=lambda item: int(item[0]))
-        ]
-    special = {str(settings.get(role)) for role in _NAMED}
-    older = files["added_tokens.json"]
-    return [
-        tokenizers.AddedToken(text, normalized=text not in special, special=text in special)
-        for text, _ in sorted(older.items(), key=lambda item: item[1])
-    ]
+    written = json.dumps(saved, ensure_ascii=False)
+    return Vocabulary("foreign", tuple(texts), (), specials, unusual=unusual, library=written)
 
 
 def of_characters(characters: Mapping[str, int]) -> Vocabulary:

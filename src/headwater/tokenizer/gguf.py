@@ -8,7 +8,7 @@ from pathlib import Path
 from headwater.errors import DataError
 from headwater.shipped import gguf_value, open_gguf
 from headwater.tokenizer.files import assemble
-from headwater.tokenizer.roles import Roles
+from headwater.tokenizer.folder import Roles
 from headwater.tokenizer.vocabulary import AddedToken, Vocabulary
 
 _CONTROL, _ADDED, _UNUSED = 3, 4, 5  # token types of the format

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.errors import DataError
 from headwater.tokenizer.folder import TOKENIZER, TokenizerFiles
+from headwater.tokenizer.library import whole
 
 if TYPE_CHECKING:
     from headwater.tokenizer.tokenizer import Tokenizer
 
 _FIRST, _SECOND = (1 << 31) - 2, (1 << 31) - 1  # ids of two texts that no template has
 _TYPES = "token_type_ids"
-Tokens = tuple[tuple[str, int], ...]
 
 
 class Template(NamedTuple):
@@ -43,51 +43,30 @@ def read_templates(folder: Path, tokenizer: Tokenizer) -> tuple[Template, Templa
     typed = _TYPES in inputs if isinstance(inputs, list) else name == "BertTokenizer"
     ids, processor = tokenizer.vocabulary.ids, files[TOKENIZER].get("post_processor")
 
-    def named(role: str, default: str | None) -> Tokens:
+    def named(role: str, default: str | None) -> tuple[int, ...]:
         token = settings.get(role, default)
         if token in ids:
-            return ((token, ids[token]),)
+            return (ids[token],)
         raise DataError(f"the tokenizer of {folder} has no {role}", expected="the token that it puts around texts")
 
     if name == "BertTokenizer":
-        processor = _template(named("cls_token", "[CLS]"), (end := named("sep_token", "[SEP]")), (), end)
-    elif not (folder / "tokenizer.json").is_file():
+        start, end = named("cls_token", "[CLS]"), named("sep_token", "[SEP]")
+        return Template(start, (), end, typed), Template(start, end, end, typed, typed)
+    if not (folder / "tokenizer.json").is_file():
         default = "<|endoftext|>" if name in ("GPT2Tokenizer", "OpenAIGPTTokenizer") else None
         start = named("bos_token", default) if settings.get("add_bos_token") else ()
         end = named("eos_token", default) if settings.get("add_eos_token") else ()
-        processor = _template(start, end, start, end)
+        return Template(start, (), end, typed), Template(start, end + start, end, typed, typed)
     return _run(processor, folder, typed)
-
-
-def _template(before: Tokens, first_end: Tokens, second_start: Tokens, after: Tokens) -> dict[str, Any]:
-    """Return the JSON of the library's TemplateProcessing for texts between tokens, each a name and an id."""
-
-    def part(tokens: Tokens, segment: int) -> list[dict[str, Any]]:
-        return [{"SpecialToken": {"id": name, "type_id": segment}} for name, _ in tokens]
-
-    first, second = ({"Sequence": {"id": text, "type_id": n}} for n, text in enumerate("AB"))
-    return {
-        "type": "TemplateProcessing",
-        "single": [*part(before, 0), first, *part(after, 0)],
-        "pair": [*part(before, 0), first, *part(first_end, 0), *part(second_start, 1), second, *part(after, 1)],
-        "special_tokens": {
-            name: {"id": name, "ids": [number], "tokens": [name]}
-            for name, number in (*before, *first_end, *second_start, *after)
-        },
-    }
 
 
 def _run(processor: Any, folder: Path, typed: bool) -> tuple[Template, Template]:
     """Return the templates of a `post_processor`, which the library runs on two texts of one token each."""
     from tokenizers import Tokenizer
 
-    content = {
-        **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None},
-        **{"pre_tokenizer": None, "post_processor": processor, "decoder": None},
-        "model": {"type": "WordLevel", "vocab": {"a": _FIRST, "b": _SECOND}, "unk_token": "a"},
-    }
+    model = {"type": "WordLevel", "vocab": {"a": _FIRST, "b": _SECOND}, "unk_token": "a"}
     try:
-        library = Tokenizer.from_str(json.dumps(content))
+        library = Tokenizer.from_str(json.dumps(whole({"post_processor": processor, "model": model})))
         one, two = library.encode("a"), library.encode("a", "b")
         at, first, second = one.ids.index(_FIRST), two.ids.index(_FIRST), two.ids.index(_SECOND)
         if (one.ids + two.ids).count(_FIRST) != 2 or two.ids.count(_SECOND) != 1 or first > second:

@@ -1,12 +1,12 @@
 """`Tokenizer`: one class for all kinds; and `train_tokenizer`, the stage that writes a tokenizer folder.
 
-The class handles special tokens, names and folders; a codec (`gpt2`, `gpt1`, `wordpiece`) encodes and decodes
+The class handles special tokens, names and folders; a codec (`gpt2`, `gpt1`, `foreign`) encodes and decodes
 ordinary text. Special tokens in a text are plain text unless the caller allows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import index
 from pathlib import Path
@@ -32,12 +32,12 @@ from headwater.storage import (
 from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
 from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
-from headwater.tokenizer.folder import TokenizerFiles
+from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
 from headwater.tokenizer.gguf import read_gguf
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
-from headwater.tokenizer.roles import Roles, default_roles, read_roles
+from headwater.tokenizer.library import SPECIALS
 from headwater.tokenizer.train import learn_vocabulary
 from headwater.tokenizer.vocabulary import (
     CLASSIFY,
@@ -49,9 +49,7 @@ from headwater.tokenizer.vocabulary import (
     TaskTokens,
     Vocabulary,
     token_dtype,
-    vocabulary_from_ranks,
 )
-from headwater.tokenizer.wordpiece import SPECIALS
 
 _ORIGINALS = {
     "gpt2": ("gpt2/encoder.json", "gpt2/vocab.bpe"),
@@ -148,15 +146,6 @@ class Tokenizer:
         UsageError if it is too small for the alphabet.
         """
         return cls(learn_vocabulary(files_or_texts, kind, vocab_size, special_tokens, progress=progress))
-
-    @classmethod
-    def from_ranks(cls, ranks: Mapping[bytes, int], special_tokens: Mapping[str, int] | None = None) -> Tokenizer:
-        """Return a tokenizer of kind gpt2 from tiktoken's ranks: the id of each token's bytes.
-
-        Their encoding must split text by GPT-2's pattern (`headwater.tokenizer.PATTERN`), as tiktoken's "gpt2" and
-        "r50k_base". Raises DataError if the ranks are not a byte-level vocabulary.
-        """
-        return cls(vocabulary_from_ranks(ranks, special_tokens or {}))
 
     def ranks(self) -> dict[bytes, int]:
         """Return tiktoken's ranks, the id of each ordinary token's bytes; only for kind gpt2.

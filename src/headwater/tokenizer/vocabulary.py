@@ -2,8 +2,7 @@
 
 Kinds "gpt2" and "gpt1" are byte-pair encodings and differ in their alphabet: "gpt2" (Radford et al. 2019, section
 2.2) has the 256 bytes, written as printable characters; "gpt1" (Radford et al. 2018, section 4.1) has characters,
-the last one of a word with `</w>`. A vocabulary can also be made from tiktoken's ranks. `files` reads and writes
-files; `gpt2`, `gpt1` and `wordpiece` encode.
+the last one of a word with `</w>`. `files` reads and writes files; `gpt2`, `gpt1` and `foreign` encode.
 """
 
 from __future__ import annotations
@@ -217,48 +216,6 @@ def _alphabet(kind: Kind, ids: Mapping[str, int]) -> set[str]:
     if kind == "gpt2":
         return set(BYTE_CHARACTERS)
     return {t for t in ids if len(t.removesuffix(WORD_END)) == 1} | {UNKNOWN, NEWLINE, WORD_END}
-
-
-def vocabulary_from_ranks(ranks: Mapping[bytes, int], special_tokens: Mapping[str, int]) -> Vocabulary:
-    """Return the vocabulary with the same ids as tiktoken's ranks, which have no merges.
-
-    Merging a token's bytes by the lower ranks leaves the pair that it was made from. Raises DataError for a token
-    that is not a pair of tokens of lower rank.
-    """
-    merges = []
-    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
-        if len(token) == 1:
-            continue
-        parts = _merged_bytes(token, ranks, rank)
-        if len(parts) != 2:
-            raise DataError(
-                f"rank {rank}, {token!r}, is made of {len(parts)} tokens of lower rank",
-                expected="ranks of a byte-pair encoding, two for each",
-            )
-        merges.append((bytes_to_characters(parts[0]), bytes_to_characters(parts[1])))
-    ids = {bytes_to_characters(token): rank for token, rank in ranks.items()}
-    return check(
-        "gpt2",
-        {**ids, **special_tokens},
-        merges,
-        sorted(special_tokens, key=lambda name: special_tokens[name]),
-        vocabulary_name="the table of ranks",
-        merges_name="the table of ranks",
-    )
-
-
-def _merged_bytes(token: bytes, ranks: Mapping[bytes, int], limit: int) -> list[bytes]:
-    """Merge a token's bytes, lowest rank first, by ranks below `limit`."""
-    parts = [token[position : position + 1] for position in range(len(token))]
-    while True:
-        best, at = limit, -1
-        for position in range(len(parts) - 1):
-            rank = ranks.get(parts[position] + parts[position + 1], limit)
-            if rank < best:
-                best, at = rank, position
-        if at < 0:
-            return parts
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
 
 
 def join_surrogates(text: str) -> str:
