@@ -16,7 +16,7 @@ from headwater.convert import convert, write_gguf
 from headwater.errors import FolderError, MismatchError, UsageError
 from headwater.model import Transformer, build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
-from headwater.tokenizer.roles import Roles
+from headwater.tokenizer.folder import Roles
 
 gguf = pytest.importorskip("gguf")
 

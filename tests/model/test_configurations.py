@@ -13,7 +13,7 @@ from headwater.errors import DataError
 from headwater.inference.backends import open_network
 from headwater.inference.scorer import logits_of
 from headwater.model import ModelConfig, load_model, save_model
-from headwater.model.config import ACTIVATION_NAMES
+from headwater.model.config import ACTIVATIONS
 
 transformers = pytest.importorskip("transformers")
 
@@ -153,7 +153,7 @@ def test_a_file_with_two_different_tied_matrices_is_refused(tmp_path: Path) -> N
 
 def test_every_plain_activation_equals_transformers(tmp_path: Path) -> None:
     names = sorted(set(transformers.activations.ACT2CLS) - HAVE_PARAMETERS)
-    assert len(names) >= len(ACTIVATION_NAMES)
+    assert len(names) >= len(ACTIVATIONS)
     for name in names:
         theirs = their_model("gpt2", {"activation_function": name, "n_layer": 1})
         theirs.save_pretrained(tmp_path / name)

@@ -23,7 +23,7 @@ from headwater.pretraining.tokens import pack as pack_module
 from headwater.pretraining.tokens.pack import ShardWriter, pack
 from headwater.storage import Stage, lineage, open_folder
 from headwater.tokenizer import Tokenizer, token_dtype, train_tokenizer
-from headwater.tokenizer.roles import Roles
+from headwater.tokenizer.folder import Roles
 
 
 def make_corpus(out: Path, count: int = 300, words: int = 60) -> Path:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from headwater.errors import FolderError, MismatchError, UsageError, require_extra
-from headwater.model import require_cast
+from headwater.model import gguf_name, require_cast
 from headwater.storage import atomic_path, storage_errors
 from headwater.tokenizer import Tokenizer
 
@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from headwater.model import Model
 
 GgufPrecision = Literal["f32", "f16", "q8_0"]
-_NAMES = {
-    "tokens": "token_embd",
-    "positions": "position_embd",
-    "final_norm": "output_norm",
-    "norm_1": "attn_norm",
-    "attention.query_key_value": "attn_qkv",
-    "attention.projection": "attn_output",
-    "norm_2": "ffn_norm",
-    "mlp.expand": "ffn_up",
-    "mlp.contract": "ffn_down",
-    "output": "output",
-}
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5  # token types of the format
 _ROW_OF_Q8_0 = 32
 
@@ -79,7 +67,7 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
             writer.add_file_type({"f32": 0, "f16": 1, "q8_0": 7}[precision])
             _add_tokenizer(writer, tokenizer, config.vocabulary)
             for name, parameter in model.state_dict().items():
-                _add_tensor(writer, gguf, _gguf_name(name), parameter.detach().float().cpu().numpy(), precision)
+                _add_tensor(writer, gguf, gguf_name(name), parameter.detach().float().cpu().numpy(), precision)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_tensors_to_file()
@@ -126,15 +114,6 @@ def _add_tokenizer(writer: Any, tokenizer: Tokenizer, rows: int) -> None:
     if tokenizer.padding is not None:
         writer.add_pad_token_id(tokenizer.padding)
     writer.add_add_bos_token(False)
-
-
-def _gguf_name(name: str) -> str:
-    """`blocks.3.mlp.expand.weight` -> `blk.3.ffn_up.weight`."""
-    module, _, part = name.rpartition(".")
-    if not module.startswith("blocks."):
-        return f"{_NAMES[module]}.{part}"
-    _, layer, inner = module.split(".", 2)
-    return f"blk.{layer}.{_NAMES[inner]}.{part}"
 
 
 def _add_tensor(writer: Any, gguf: Any, name: str, values: Any, precision: GgufPrecision) -> None:

@@ -10,11 +10,12 @@ Parameters are stored unchanged and learned attributes end in an underscore, so 
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +48,13 @@ from headwater.finetuning.rows.arrays import (
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name
 from headwater.finetuning.rows.seen import Seen, original_base
-from headwater.model import fingerprint, load_model
+from headwater.model import load_model
 from headwater.reading import compose, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, write_json
 from headwater.training import OnUpdate, TrainingPrecision
+
+if TYPE_CHECKING:
+    from torch import nn
 
 ESTIMATOR_FILE = "estimator.json"
 _OWN = {"base", "verbose", "warm_start", "multi_label"}  # parameters that are not keys of FinetuneConfig
@@ -280,7 +284,7 @@ class Estimator(Conventions):
                 **parameters,
                 **learned,
                 "meaning": fine_tuned.describe(),
-                "weights": fingerprint(fine_tuned.model).hex(),
+                "weights": _fingerprint(fine_tuned.model),
             },
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
@@ -395,3 +399,21 @@ class Estimator(Conventions):
 
 
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
+
+
+def _fingerprint(model: nn.Module) -> str:
+    """Return a hash of a model's weights: of a matrix, of the sums of its rows and columns as integers."""
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    for name, parameter in model.named_parameters():
+        values = parameter.detach().contiguous()
+        digest.update(f"{name} {tuple(values.shape)} {values.dtype}".encode())
+        if values.dim() == 2 and values.shape[1] * values.element_size() % 8 == 0:
+            words = values.view(torch.int64)
+            parts = [words.sum(dim=0), words.sum(dim=1)]
+        else:
+            parts = [values.flatten().view(torch.uint8)]
+        for part in parts:
+            digest.update(part.cpu().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,9 +1,8 @@
 from .attention import attend, attention_weights, document_mask, padding_mask
 from .backend import Backend, default_backend
-from .build import Model, build_model
-from .config import PRESETS, Faithful, ModelConfig, preset, register_architecture
-from .digest import fingerprint
+from .config import PRESETS, Faithful, Model, ModelConfig, build_model, preset, register_architecture
 from .io.folder import load_config, load_model, model_reader, save_description, save_model
+from .io.single import gguf_name
 from .io.weights import read_tensors, require_cast, stored_bytes
 from .loss import IGNORE, cross_entropy, workspace_bytes
 from .lstm import LSTM, Recurrent
@@ -27,7 +26,7 @@ __all__ = [
     "cross_entropy",
     "default_backend",
     "document_mask",
-    "fingerprint",
+    "gguf_name",
     "load_config",
     "load_model",
     "model_reader",

@@ -27,8 +27,8 @@ from torch.nn import functional
 from headwater import native
 from headwater.device import processor_vendor
 from headwater.model import attention
-from headwater.model.activations import ACTIVATIONS
 from headwater.model.attention import Mask
+from headwater.model.config import ACTIVATIONS
 from headwater.native import Kernels
 
 _NATIVE_DTYPES = (torch.float32, torch.bfloat16)
@@ -77,7 +77,7 @@ class Backend:
 
     def activate(self, x: Tensor, activation: str) -> Tensor:
         """Return an activation by its name in `ModelConfig`."""
-        return self.gelu(x) if activation == "gelu-tanh" else ACTIVATIONS[activation](x)
+        return self.gelu(x) if activation == "gelu-tanh" else ACTIVATIONS[activation](functional, x)
 
     def gelu(self, x: Tensor) -> Tensor:
         """Return GELU (Hendrycks and Gimpel 2016) in its tanh form."""

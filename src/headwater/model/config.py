@@ -12,16 +12,25 @@ text and equations. Pre-training, fine-tuning and conversion have it as a key.
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
 from headwater.config import Config
 from headwater.errors import UsageError, suggest
 from headwater.plugins import register_plugins
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from headwater.model.lstm import LSTM
+    from headwater.model.transformer import Transformer
+
+    Model: TypeAlias = Transformer | LSTM
 
 Faithful = Literal["code", "paper"]
 # GPT-1 (openai/finetune-transformer-lm): dropout on the embedding matrix, also in the softmax, and a softmax that
@@ -36,11 +45,26 @@ _FAITHFUL: dict[str, dict[Faithful, dict[str, Any]]] = {
 }
 
 OWN_TYPE = "headwater-"  # begins the model types that only Headwater reads
-# Of `model.activations`, which imports torch.
-ACTIVATION_NAMES = (
-    *("gelu-tanh", "gelu", "gelu-10", "quick-gelu", "hardswish", "laplace", "leaky-relu", "linear", "mish"),
-    *("relu", "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "tanh"),
-)
+# Activations of an MLP by our names: GPT's and BERT's GELU, and all others of transformers without parameters. `f`
+# is torch.nn.functional, so that this module does not import torch.
+ACTIVATIONS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "gelu-tanh": lambda f, x: f.gelu(x, approximate="tanh"),  # GPT-1, GPT-2
+    "gelu": lambda f, x: f.gelu(x),  # BERT
+    "gelu-10": lambda f, x: f.gelu(x).clamp(-10, 10),
+    "quick-gelu": lambda _, x: x * (1.702 * x).sigmoid(),
+    "hardswish": lambda f, x: f.hardswish(x),
+    "laplace": lambda _, x: 0.5 * (1.0 + ((x - 0.707107) / (0.282095 * math.sqrt(2.0))).erf()),
+    "leaky-relu": lambda f, x: f.leaky_relu(x),
+    "linear": lambda _, x: x,
+    "mish": lambda f, x: f.mish(x),
+    "relu": lambda f, x: f.relu(x),
+    "relu2": lambda f, x: f.relu(x).square(),
+    "relu6": lambda f, x: f.relu6(x),
+    "sigmoid": lambda _, x: x.sigmoid(),
+    "silu": lambda f, x: f.silu(x),
+    "sqrtsoftplus": lambda f, x: f.softplus(x).sqrt(),
+    "tanh": lambda _, x: x.tanh(),
+}
 # Fine-tuning of a base whose folder does not say what suits it: GPT-1's rate (Radford et al. 2018, section 4.1).
 PAPER_RATE = 6.25e-5
 OTHERS: dict[str, Any] = {"transfer_rate": PAPER_RATE, "is_foreign": True}
@@ -121,7 +145,7 @@ class ModelConfig(Config):
     attention: Literal["causal", "full"] = "causal"
     """What a position sees: itself and earlier ones (GPT), or every position (BERT)."""
     activation: str = "gelu-tanh"
-    """Of the MLP: gelu-tanh (GPT), gelu (exact, BERT), or another one of `model.activations`."""
+    """Of the MLP: gelu-tanh (GPT), gelu (exact, BERT), or another one of `ACTIVATIONS`."""
     inner: int | None = Field(default=None, ge=1, le=1 << 26)
     """Dimensions inside the MLP; by default four times the width."""
     scale_attention: bool = True
@@ -138,8 +162,6 @@ class ModelConfig(Config):
     """Linear map with GELU and LayerNorm before the tied projection, and a bias after it (BERT)."""
     predicts_tokens: bool = True
     """Whether it was trained to predict tokens; false for an encoder without such a head (BertModel)."""
-    next_sentence: bool = False
-    """Linear map, tanh and classifier for next-sentence prediction (BERT)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout while training: after each sub-block, and the next two by default."""
     attention_dropout: float | None = Field(default=None, ge=0, lt=1)
@@ -181,14 +203,12 @@ class ModelConfig(Config):
             raise ValueError(f"architecture = {self.architecture} cannot have attention = full")
         if not self.predicts_tokens and not self.is_masked:
             raise ValueError("predicts_tokens = false needs attention = full, as BertModel")
-        if self.next_sentence and not (self.is_masked and self.segments > 1):
-            raise ValueError("next_sentence needs attention = full and segments = 2, as BERT")
         for key in _MASKED_ONLY:
             value = getattr(self, key)
             if not self.is_masked and value != type(self).model_fields[key].default:
                 raise ValueError(f"{key} = {value} needs attention = full, as BERT")
-        if self.activation not in ACTIVATION_NAMES:
-            raise ValueError(f"activation = {self.activation} is not one of {', '.join(ACTIVATION_NAMES)}")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation = {self.activation} is not one of {', '.join(ACTIVATIONS)}")
         if self.is_recurrent and (not self.tied or self.inner is not None):
             raise ValueError("tied = false and inner need architecture = transformer")
         if not self.tied and self.softmax_rows == "all":
@@ -268,8 +288,6 @@ class ModelConfig(Config):
     @property
     def parameter_count(self) -> int:
         """Number of parameters of the model, counted without allocating it."""
-        from headwater.model.build import build_model
-
         return sum(parameter.numel() for parameter in build_model(self, device="meta").parameters())
 
     @property
@@ -281,6 +299,23 @@ class ModelConfig(Config):
     def layer_outputs(self) -> int:
         """Layer outputs of a position in a mixture: h_0 and each layer's; an LSTM's h_0 and last layer's."""
         return self.layers + 1 if architecture_of(self).keeps_layers else 2
+
+
+def build_model(config: ModelConfig, *, seed: int | None = None, device: str = "cpu") -> Model:
+    """Build the model that `config` describes, in float32.
+
+    Its weights are drawn from the seed, or uninitialised without one. On device "meta" no memory is allocated.
+    """
+    import torch
+
+    module, name = architecture_of(config).module.split(":")
+    with torch.device("meta"):
+        model: Model = getattr(importlib.import_module(module), name)(config)
+    if device != "meta":
+        model = model.to_empty(device=device)
+    if seed is not None:
+        model.initialise(seed)
+    return model
 
 
 _GPT1: dict[str, Any] = {

@@ -16,8 +16,7 @@ from headwater.errors import UsageError
 from headwater.model.backend import Backend, default_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
-from headwater.model.rows import Extensible
-from headwater.model.transformer import Embedding, Embeddings, Linear, token_rows
+from headwater.model.transformer import Embedding, Embeddings, Extensible, Linear, token_rows
 
 
 class Recurrent(Extensible, nn.Module):

@@ -24,7 +24,6 @@ from headwater.model.attention import Mask
 from headwater.model.backend import TORCH, Backend, default_backend
 from headwater.model.config import ModelConfig
 from headwater.model.loss import project
-from headwater.model.rows import Extensible
 
 if TYPE_CHECKING:
     from headwater.model.lstm import Recurrent
@@ -167,17 +166,40 @@ class OutputTransform(nn.Module):
         return self.norm(self.backend.activate(self.dense(x), self.activation).float())
 
 
-class NextSentence(nn.Module):
-    """BERT's classifier of pairs: whether the second text follows the first (0) or comes from elsewhere (1)."""
+class Extensible:
+    """A model whose vocabulary can grow.
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.pooler = Linear(config.width, config.width)
-        self.classifier = Linear(config.width, 2)
+    GPT-1's start, delimiter and extract tokens are such rows: fine-tuning appends them, drawn as all weights were
+    (Radford et al. 2018, section 3.3 and the original code).
+    """
 
-    def forward(self, first: Tensor) -> Tensor:
-        """(batch, width), the output at the first token -> (batch, 2) float32."""
-        return self.classifier(torch.tanh(self.pooler(first).float())).float()
+    config: ModelConfig
+    tokens: nn.Embedding
+
+    @torch.no_grad()
+    def add_rows(self, count: int, *, seed: int) -> None:
+        """Append `count` vocabulary rows, N(0, init_deviation²).
+
+        Parameters are replaced: make the optimizer afterwards.
+        """
+        if count == 0:
+            return
+        old = self.tokens.weight
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.empty(count, old.shape[1]).normal_(std=self.config.init_deviation, generator=generator)
+        weight = torch.cat([old, drawn.to(device=old.device, dtype=old.dtype)])
+        self.tokens.weight = nn.Parameter(weight, requires_grad=old.requires_grad)
+        self.tokens.num_embeddings = len(weight)
+        output = getattr(self, "output", None)
+        if output is not None:
+            more = torch.cat([output.weight, drawn.to(output.weight)])
+            output.weight = nn.Parameter(more, requires_grad=output.weight.requires_grad)
+            output.num_embeddings = len(more)
+        transform = getattr(self, "output_transform", None)
+        if transform is not None:
+            bias = transform.bias
+            transform.bias = nn.Parameter(torch.cat([bias, bias.new_zeros(count)]), bias.requires_grad)
+        self.config = self.config.model_copy(update={"vocabulary": len(weight)})
 
 
 class Transformer(Extensible, nn.Module):
@@ -202,7 +224,6 @@ class Transformer(Extensible, nn.Module):
         self.final_norm = LayerNorm(config.width, config.norm_epsilon) if config.final_norm else nn.Identity()
         self.output = None if config.tied else Embedding(config.vocabulary, config.width)
         self.output_transform = OutputTransform(config) if config.output_transform else None
-        self.next_sentence = NextSentence(config) if config.next_sentence else None
         self.backend = default_backend()
         self.backend.assign_to(self)
 

@@ -128,7 +128,7 @@ def predictions_per_token(config: ModelConfig) -> float:
 def inner_weights(config: ModelConfig) -> int:
     """Return the number of matrix entries between the embeddings and the head."""
     model = build_model(config, device="meta")
-    outer = ("tokens.", "positions.", "segments.", "output.", "output_transform.", "next_sentence.")
+    outer = ("tokens.", "positions.", "segments.", "output.", "output_transform.")
     return sum(p.numel() for name, p in model.named_parameters() if p.dim() > 1 and not name.startswith(outer))
 
 

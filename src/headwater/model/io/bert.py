@@ -1,9 +1,8 @@
 """Hugging Face's names for BERT: `config.json` and tensors, in both directions.
 
 BERT (Devlin et al. 2019) is the post-norm Transformer with full attention. Its files have queries, keys and values
-as three linear maps, ours as one. A pooler and a next-sentence head are written and read for a model that has
-`next_sentence`, and ignored in other files. The original release calls a LayerNorm's gain and bias `gamma` and
-`beta`.
+as three linear maps, ours as one. A pooler and a next-sentence head are ignored. The original release calls a
+LayerNorm's gain and bias `gamma` and `beta`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ _BLOCK = {
     "mlp.contract": ("output.dense",),
     "norm_2": ("output.LayerNorm",),
 }
-_PAIRS = {"pooler": "bert.pooler.dense", "classifier": "cls.seq_relationship"}
 _TRANSFORM = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
 
 
@@ -61,20 +59,11 @@ def tensor_names(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
         for part in ("weight", "bias"):
             yield f"output_transform.{mine}.{part}", (f"{OUTPUT}{name}.{part}",)
     yield "output_transform.bias", (f"{OUTPUT}bias" if config.tied else HEAD_BIAS,)
-    for mine, name in _PAIRS.items() if config.next_sentence else ():
-        for part in ("weight", "bias"):
-            yield f"next_sentence.{mine}.{part}", (f"{name}.{part}",)
 
 
 def modern_name(name: str) -> str:
     """Return a tensor's current name."""
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-
-
-def _class_of(config: ModelConfig) -> str:
-    if not config.predicts_tokens:
-        return ENCODER
-    return "BertForPreTraining" if config.next_sentence else CLASS
 
 
 def dropouts(dropout: Any, attention: Any, inputs: Any = None) -> dict[str, Any]:
@@ -87,7 +76,7 @@ def write_config(config: ModelConfig, dtype: str) -> dict[str, Any]:
     """Return the content of `config.json`."""
     return {
         "model_type": "bert",
-        "architectures": [_class_of(config)],
+        "architectures": [CLASS if config.predicts_tokens else ENCODER],
         "dtype": dtype,
         "vocab_size": config.vocabulary,
         "max_position_embeddings": config.context,

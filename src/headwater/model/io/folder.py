@@ -20,14 +20,13 @@ from torch import Tensor, nn
 
 from headwater import shipped
 from headwater.errors import DataError, FolderError
-from headwater.model.build import build_model
-from headwater.model.config import ModelConfig
+from headwater.model.config import ModelConfig, build_model
 from headwater.model.io import bert, huggingface
 from headwater.model.io.checkpoint import is_checkpoint, read_checkpoint
 from headwater.model.io.single import read_file, read_file_config
 from headwater.model.io.weights import (
     WEIGHTS,
-    Place,
+    TensorLocation,
     TensorReader,
     check_finite,
     find_tensors,
@@ -39,7 +38,7 @@ from headwater.reading import read_json
 from headwater.storage import has_manifest, open_folder, write_json
 
 if TYPE_CHECKING:
-    from headwater.model.build import Model
+    from headwater.model.config import Model
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _READERS = 2  # threads: a third is hardly faster
@@ -124,7 +123,7 @@ def save_model(
     """Write `config.json`, `model.safetensors` and the tokenizer's files into an existing folder.
 
     `dtype` None keeps each tensor's dtype. The same weights give the same bytes. head: a task's tensors by the
-    names of transformers, in place of those that only predict tokens. keys: more keys of `config.json`. Raises
+    names of transformers, in location of those that only predict tokens. keys: more keys of `config.json`. Raises
     MismatchError if the tokenizer has more ids than the model has rows.
     """
     config, kind = model.config, model.config.model_type
@@ -271,17 +270,17 @@ def _read_weights(
     device: torch.device | str,
 ) -> dict[str, Tensor]:
     """Return every parameter by our name, in our orientation, checked; `parameters`: name -> shape and dtype."""
-    places = find_tensors(folder)
+    located = find_tensors(folder)
     names = list(huggingface.tensor_names(kind, config, list(parameters)))
-    stored = _stored_names(kind, names, set(places), folder)
+    stored = _stored_names(kind, names, set(located), folder)
     for name in names:
         rows, *others = parameters[name.ours][0]
         shape = (rows // len(name.theirs), *others)
         expected = shape[::-1] if name.transposed else shape
         for theirs in stored[name.ours]:
-            if places[theirs].shape != expected:
+            if located[theirs].shape != expected:
                 raise DataError(
-                    f"{theirs} in {places[theirs].path} has shape {places[theirs].shape}",
+                    f"{theirs} in {located[theirs].path} has shape {located[theirs].shape}",
                     expected=f"{expected}, as {CONFIG} says",
                 )
     reader = TensorReader()
@@ -289,7 +288,7 @@ def _read_weights(
     def read(name: huggingface.Name) -> tuple[str, Tensor]:
         dtype = parameters[name.ours][1]
         parts = [
-            reader.read(theirs, places[theirs], dtype=dtype, transposed=name.transposed)
+            reader.read(theirs, located[theirs], dtype=dtype, transposed=name.transposed)
             for theirs in stored[name.ours]
         ]
         return name.ours, (parts[0] if len(parts) == 1 else torch.cat(parts)).to(device)
@@ -301,10 +300,10 @@ def _read_weights(
     if config.tied and config.predicts_tokens:
         pairs = {huggingface.HEAD: "tokens.weight", bert.HEAD: "tokens.weight"}
         pairs |= {bert.HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
-        plain = {huggingface.plain_name(name): name for name in places}
+        plain = {huggingface.plain_name(name): name for name in located}
         for copy, ours in ((plain.get(copy), ours) for copy, ours in pairs.items()):
-            if copy in places and stored[ours] != (copy,):
-                _check_tied(copy, places[copy], stored[ours][0], places[stored[ours][0]])
+            if copy in located and stored[ours] != (copy,):
+                _check_tied(copy, located[copy], stored[ours][0], located[stored[ours][0]])
     return loaded
 
 
@@ -353,11 +352,11 @@ def _listing(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _check_tied(copy: str, place: Place, name: str, original: Place) -> None:
+def _check_tied(copy: str, location: TensorLocation, name: str, original: TensorLocation) -> None:
     reader = TensorReader()
-    if not torch.equal(*(reader.read(n, p, dtype=torch.float32) for n, p in ((copy, place), (name, original)))):
+    if not torch.equal(*(reader.read(n, p, dtype=torch.float32) for n, p in ((copy, location), (name, original)))):
         raise DataError(
-            f"{copy} in {place.path} differs from {name}",
+            f"{copy} in {location.path} differs from {name}",
             expected="equal tensors, as tie_word_embeddings = true says",
             repair=f"If the model has two matrices, write tie_word_embeddings = false in its {CONFIG}",
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
-from headwater.model.config import ACTIVATION_NAMES, OTHERS, OWN_TYPE, ModelConfig
+from headwater.model.config import ACTIVATIONS, OTHERS, OWN_TYPE, ModelConfig
 from headwater.model.io import bert
 
 TABLE = "headwater"
@@ -38,6 +38,8 @@ _ALIASES = {
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
 
+# Fields that older folders have: of a head for next-sentence prediction, whose tensors are ignored.
+_REMOVED = ("next_sentence",)
 # Causal masks and position numbers in older files.
 _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
@@ -114,11 +116,10 @@ def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) ->
     """Return the content of `config.json`; dtype: torch's name without "torch."; special: ids of tokens by key."""
     kind = config.model_type
     if kind == "bert":
-        ours = (*_OURS_ONLY, "next_sentence") if config.next_sentence else _OURS_ONLY
         more: dict[str, Any] = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
         if special.get("pad_token_id"):  # else 0, transformers' default
             more["pad_token_id"] = special["pad_token_id"]
-        table = {name: getattr(config, name) for name in ours} | _transfer(config)
+        table = {name: getattr(config, name) for name in _OURS_ONLY} | _transfer(config)
         return bert.write_config(config, dtype) | more | {TABLE: table}
     if kind not in _CLASSES:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
@@ -167,6 +168,7 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
         table = OTHERS
     if not isinstance(table, dict):
         raise DataError(f"{path} has {TABLE} as a JSON {type(table).__name__}", expected="an object")
+    table = {key: value for key, value in table.items() if key not in _REMOVED}
     try:
         if isinstance(kind, str) and kind.startswith(OWN_TYPE):
             return kind, ModelConfig.build(table, source=path)
@@ -216,8 +218,8 @@ def read_activation(kind: str, content: Mapping[str, Any], path: str) -> str:
     theirs = str(content.get(key, "gelu_new" if kind == "gpt2" else "gelu"))
     special = _OPENAI_GPT if kind == "openai-gpt" else {}
     ours = special.get(theirs) or _ACTIVATIONS.get(theirs) or theirs.replace("_", "-")
-    if ours not in ACTIVATION_NAMES:
-        raise DataError(f"{path} has {key} = {theirs!r}", expected=", ".join(ACTIVATION_NAMES))
+    if ours not in ACTIVATIONS:
+        raise DataError(f"{path} has {key} = {theirs!r}", expected=", ".join(ACTIVATIONS))
     return ours
 
 

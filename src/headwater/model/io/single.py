@@ -23,15 +23,15 @@ from headwater.shipped import gguf_value, is_gguf, open_gguf
 
 # The parts of a block, by our names.
 _GGUF_NAMES = {
-    "token_embd": "tokens",
-    "position_embd": "positions",
-    "output_norm": "final_norm",
-    "attn_norm": "norm_1",
-    "attn_qkv": "attention.query_key_value",
-    "attn_output": "attention.projection",
-    "ffn_norm": "norm_2",
-    "ffn_up": "mlp.expand",
-    "ffn_down": "mlp.contract",
+    "tokens": "token_embd",
+    "positions": "position_embd",
+    "final_norm": "output_norm",
+    "norm_1": "attn_norm",
+    "attention.query_key_value": "attn_qkv",
+    "attention.projection": "attn_output",
+    "norm_2": "ffn_norm",
+    "mlp.expand": "ffn_up",
+    "mlp.contract": "ffn_down",
     "output": "output",
 }
 _ARGUMENTS = {"n_layer": "layers", "n_head": "heads", "n_embd": "width", "block_size": "context"}
@@ -57,10 +57,11 @@ def _read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     import gguf
 
     config, state = _gguf_config(reader, path), {}
+    names = {theirs: ours for ours, theirs in _GGUF_NAMES.items()}
     for tensor in reader.tensors:
         name, _, part = tensor.name.rpartition(".")
         block, _, inner = name.rpartition(".")
-        ours = _GGUF_NAMES.get(inner or name)
+        ours = names.get(inner or name)
         if ours is None:
             raise DataError(f"{path} has the tensor {tensor.name}, which a GPT-2 does not have")
         if ours == "output" and config.tied:
@@ -69,6 +70,15 @@ def _read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
         state[f"{prefix}{ours}.{part}"] = torch.from_numpy(values.astype("float32"))  # a copy, with its own memory
     return config, state
+
+
+def gguf_name(name: str) -> str:
+    """Return a parameter's name in a GGUF file: `blocks.3.mlp.expand.weight` -> `blk.3.ffn_up.weight`."""
+    module, _, part = name.rpartition(".")
+    if not module.startswith("blocks."):
+        return f"{_GGUF_NAMES[module]}.{part}"
+    _, layer, inner = module.split(".", 2)
+    return f"blk.{layer}.{_GGUF_NAMES[inner]}.{part}"
 
 
 def _gguf_config(reader: Any, path: Path) -> ModelConfig:

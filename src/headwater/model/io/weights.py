@@ -35,7 +35,7 @@ _PICKLE_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x0
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
-class Place(NamedTuple):
+class TensorLocation(NamedTuple):
     """Location of one tensor: bytes `begin` to `end` of `path`."""
 
     path: Path
@@ -47,15 +47,15 @@ class Place(NamedTuple):
     """The tensor itself, of a file that torch opened."""
 
 
-def find_tensors(folder: Path) -> dict[str, Place]:
+def find_tensors(folder: Path) -> dict[str, TensorLocation]:
     """Return the entry of every tensor of the safetensors files in `folder`, by its name in the file.
 
     Raises FolderError if there are no weights, only pickled ones, or damaged ones.
     """
-    places: dict[str, Place] = {}
+    located: dict[str, TensorLocation] = {}
     for path in weight_files(folder):
-        places |= _read_header(path) if path.suffix == ".safetensors" else _read_pickled(path)
-    return places
+        located |= _read_header(path) if path.suffix == ".safetensors" else _read_pickled(path)
+    return located
 
 
 def stored_bytes(folder: Path) -> dict[str, int]:
@@ -89,7 +89,7 @@ class TensorReader:
         self._maps: dict[Path, mmap.mmap] = {}
         self._lock = threading.Lock()
 
-    def read(self, name: str, entry: Place, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
+    def read(self, name: str, entry: TensorLocation, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
         """Return one tensor, or the transpose of a matrix, contiguous, as `dtype`.
 
         Raises DataError if it is not a floating-point tensor, or has NaN or infinity.
@@ -109,7 +109,7 @@ class TensorReader:
             self._maps[entry.path].madvise(mmap.MADV_DONTNEED)
         return tensor
 
-    def _stored(self, entry: Place) -> Tensor:
+    def _stored(self, entry: TensorLocation) -> Tensor:
         if entry.tensor is not None:
             return entry.tensor
         with self._lock:
@@ -191,21 +191,21 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _read_pickled(path: Path) -> dict[str, Place]:
+def _read_pickled(path: Path) -> dict[str, TensorLocation]:
     """Return each tensor of a file of torch.save; raise FolderError unless it is a state of tensors by name."""
     content = read_pickled(path)
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise FolderError(f"{path} is not a model's weights", expected="tensors by name", repair="Copy it again")
     names = {dtype: name for name, dtype in _DTYPES.items()}
     return {
-        str(name): Place(
+        str(name): TensorLocation(
             path, names.get(value.dtype, str(value.dtype)), tuple(value.shape), 0, value.nbytes, value.detach()
         )
         for name, value in content.items()
     }
 
 
-def _read_header(path: Path) -> dict[str, Place]:
+def _read_header(path: Path) -> dict[str, TensorLocation]:
     """Return the entry of each tensor; raise FolderError unless the tensors fill the file without overlap."""
     from safetensors import SafetensorError, safe_open
 
@@ -225,7 +225,7 @@ def _read_header(path: Path) -> dict[str, Place]:
         table = parse_json(handle.read(length))
     table.pop("__metadata__", None)
     return {
-        name: Place(
+        name: TensorLocation(
             path, entry["dtype"], tuple(entry["shape"]), *(8 + length + offset for offset in entry["data_offsets"])
         )
         for name, entry in table.items()
