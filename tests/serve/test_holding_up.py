@@ -24,8 +24,7 @@ from uvicorn.server import ServerState
 from headwater.config import parse_settings
 from headwater.errors import FolderError, UsageError
 from headwater.serve import Limits, serve
-from headwater.serve.connection import Connection, Connections, bounded
-from headwater.serve.guard import requests
+from headwater.serve.guard import Connection, Connections, bounded, requests
 from headwater.serve.limits import Keys
 from headwater.serve.server import logged
 
@@ -191,7 +190,6 @@ async def _length(scope: Any, receive: Any, send: Any) -> None:
 
 async def _listen(limits: Limits, app: Any = _length, most: int = 100) -> tuple[asyncio.Server, ServerState]:
     """Start an application on a free port."""
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     config = uvicorn.Config(
         bounded(app, limits),
@@ -203,7 +201,7 @@ async def _listen(limits: Limits, app: Any = _length, most: int = 100) -> tuple[
     state = ServerState()
     loop, connections = asyncio.get_running_loop(), Connections(limits, most)
     server = await loop.create_server(
-        lambda: Connection(H11Protocol, connections, config=config, server_state=state, app_state={}),
+        lambda: Connection(connections, config=config, server_state=state, app_state={}),
         "127.0.0.1",
         0,
     )

@@ -4,11 +4,18 @@ from .inside import Floats, HeadSteps, Inside, Units, continue_greedily, look_in
 from .language_model import LanguageModel, Options, fresh_seed
 from .masked import evaluated, fill, framed
 from .opening import load
-from .reading import encode_pairs, windows
-from .request import DEFAULT_TOKENS, Event, Request, encode_prompts, require_context, require_ids
+from .request import (
+    DEFAULT_TOKENS,
+    Event,
+    Request,
+    TextStream,
+    encode_prompts,
+    require_context,
+    require_ids,
+    stream_text,
+)
 from .sampling import Alternatives, uniform
-from .scorer import Scorer
-from .text import TextStream, stream_text
+from .scorer import Scorer, encode_pairs, windows
 
 __all__ = [
     "DEFAULT_TOKENS",

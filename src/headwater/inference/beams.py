@@ -18,9 +18,8 @@ from torch import Tensor
 from headwater.display import counted
 from headwater.errors import UsageError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
-from headwater.inference.request import EndReason, Event, Request, TokenRules
+from headwater.inference.request import EndReason, Event, Request, TextStream, TokenRules
 from headwater.inference.sampling import Alternatives, Logits, not_finite, penalise, subtract
-from headwater.inference.text import TextStream
 from headwater.tokenizer import Tokenizer
 
 

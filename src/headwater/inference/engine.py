@@ -24,7 +24,7 @@ from torch import Tensor
 from headwater.device import to_device
 from headwater.errors import HeadwaterError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
-from headwater.inference.request import Event, Reason, Request, TokenRules, shared_length
+from headwater.inference.request import Event, Reason, Request, TextStream, TokenRules, shared_length
 from headwater.inference.sampling import (
     Alternatives,
     Logits,
@@ -34,7 +34,6 @@ from headwater.inference.sampling import (
     not_finite,
     uniform,
 )
-from headwater.inference.text import TextStream
 from headwater.tokenizer import Tokenizer
 
 

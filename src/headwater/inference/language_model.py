@@ -281,7 +281,7 @@ class LanguageModel:
 
     def as_read(self, text: str) -> str:
         """Return a text as the model reads it: in composed form, unless `compose` is off."""
-        return compose(text) if self.compose else text
+        return compose(text) if self.compose and not text.isascii() else text
 
     def encode_prompts(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each prompt; an empty one is `<|endoftext|>`."""

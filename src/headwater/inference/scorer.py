@@ -5,8 +5,8 @@ padding; a prefix that requests share (one question, four answers) is computed o
 rows that predict a scored token. This does not change a score: attention runs one branch at a time, so that other
 requests change a result by no more than the rounding of a matrix product (float32: below 1e-5).
 
-`reading` splits pairs of texts into tokens, and text longer than the model's context into windows; every token is
-scored once.
+`encode_pairs` splits pairs of texts into tokens, and `windows` text longer than the model's context; every token
+is scored once. The library, `headwater evaluate` and the server all use these two functions.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.inference.network import Network
 from headwater.inference.packing import Pack, packs
-from headwater.inference.reading import Pair, encode_pairs, windows
-from headwater.inference.request import require_context, require_ids
+from headwater.inference.request import require_context, require_ids, shared_length
 from headwater.inference.sampling import Alternatives, alternatives, log_sums, not_finite
 from headwater.tokenizer import Tokenizer
 
+# The ids of a context and of the continuation after it.
+Pair = tuple[list[int], list[int]]
 # Bytes of the logits of one chunk of scored rows.
 _LOGIT_BYTES = 16 * 1024**2
 
@@ -105,7 +106,7 @@ class Scorer:
         return np.concatenate([np.full(len(text) - len(scores), np.nan, dtype=np.float32), scores])
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Return the ids of each context and its continuation, as `reading.encode_pairs` splits them.
+        """Return the ids of each context and its continuation, as the function `encode_pairs` splits them.
 
         A context without ids is `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it is the first token of
         the continuation, which then has no score. An empty text as context raises DataError there.
@@ -249,3 +250,30 @@ def _joined(scores: Sequence[TokenScores]) -> TokenScores:
         np.concatenate([np.empty(0, np.float32), *(part.log_probability for part in scores)]),
         np.concatenate([np.empty(0, np.bool_), *(part.is_greedy for part in scores)]),
     )
+
+
+def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
+    """Encode each context and its continuation as one text, and split the ids between them.
+
+    White space at the end of a context belongs to the continuation, as in GPT-2's tokens, and so does a token that
+    has characters of both. A context may therefore have no ids.
+    """
+    contexts = tokenizer.encode_batch([context.rstrip() for context, _ in pairs], None)
+    texts = tokenizer.encode_batch([context + continuation for context, continuation in pairs], None)
+    borders = map(shared_length, contexts, texts)
+    return [(ids[:border], ids[border:]) for ids, border in zip(texts, borders, strict=True)]
+
+
+def windows(ids: Sequence[int], first: int, context: int, stride: int | None = None) -> Iterator[Pair]:
+    """Split a text into pairs, in whose continuations every token from `first` (at least 1) on occurs once.
+
+    A pair's last token has up to `context` tokens before it. If one pair is not enough, the first has the tokens
+    within `context` of the text's start, at least `stride`, and each later one the next `stride`: by default half
+    the context. (GPT-2's paper, section 3.1, states neither.)
+    """
+    stride = stride or max(1, context // 2)
+    start = first
+    end = len(ids) if len(ids) - first <= context else max(first + stride, context + 1)
+    while start < len(ids):
+        yield list(ids[max(0, end - 1 - context) : start]), list(ids[start:end])
+        start, end = end, min(len(ids), end + stride)

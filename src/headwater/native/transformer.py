@@ -27,12 +27,11 @@ from headwater.native.matrix import (
     packed_bytes,
     pad,
     padded_size,
-    tile_rows,
 )
 
 PAGE = 16  # the positions in a page of the cache of keys and values
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_SCRATCH_ROWS = 16  # rows that attention computes together
+_TILE_ROWS = 16  # rows that attention computes together, and that operands are allocated for
 
 
 class _LayerStructure(ctypes.Structure):
@@ -295,14 +294,14 @@ class Forward:
 
     def _reserve(self, rows: int) -> None:
         """Allocate the workspace for calls of up to `rows` rows with torch's present number of threads."""
-        self._rows, self._threads = max(rows, self._rows), torch.get_num_threads()
+        self._rows, self._threads = -(-max(rows, self._rows) // _TILE_ROWS) * _TILE_ROWS, torch.get_num_threads()
         model, rows = self._model, self._rows
         self._residual = torch.zeros(rows, model.padded)
         self._workspace = [
             self._residual,
             torch.zeros(rows, model.heads, model.stride),
             torch.zeros(rows if model.head % PANEL else 0, model.padded),
-            torch.zeros(self._threads, _SCRATCH_ROWS, self.pages * PAGE + model.stride),
+            torch.zeros(self._threads, _TILE_ROWS, self.pages * PAGE + model.stride),
             torch.zeros(rows + 1, dtype=torch.int32),
         ]
         model.threads = self._threads
@@ -311,7 +310,7 @@ class Forward:
         )
         for index, inputs in enumerate((model.padded, model.inner)):
             parts = [
-                torch.zeros(tile_rows(rows), inputs),
+                torch.zeros(rows, inputs),
                 torch.zeros(rows, inputs // PANEL),
                 torch.zeros(rows, inputs // PANEL, dtype=torch.int32),
             ]

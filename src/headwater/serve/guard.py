@@ -6,6 +6,12 @@ within its limits of size and time, before the request is parsed. Every exceptio
 
 A path with a slash at its end is the path without it: nothing is redirected, since a redirect names a host, and
 loses the prefix that a proxy removed.
+
+Before a request there is its `Connection`: uvicorn's, which bounds the size of headers, with limits on the number
+of connections, on slow headers, and on answers that nobody reads. The application that `bounded` returns tells it
+when a request begins and ends. One that waits for a request is closed when its time is over, or earlier if a new
+client needs its place. If the application gives up an answer, uvicorn closes the connection after the client has
+read what is in the buffer, which may be never; `bounded` aborts it.
 """
 
 from __future__ import annotations
@@ -17,12 +23,16 @@ import secrets
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
+from typing import Any
 
+import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headwater.serve.answers import reported
-from headwater.serve.limits import Keys, Limits
+from headwater.serve.limits import HOST_NAME, Keys, Limits, is_loopback
 from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
 
@@ -31,14 +41,129 @@ requests = logging.getLogger("headwater.serve.requests")  # one line each, at le
 # Paths that need no key: the page must load to ask for one, and load balancers read /health.
 _OPEN = ("/page/", "/health", "/openapi.json")
 
-# A host name, an IPv4 address or an IPv6 address in brackets, and a port.
-HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
 _HOST = re.compile(rf"({HOST_NAME.pattern})(:[0-9]{{0,5}})?")
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")  # that a client may choose
 _MOST_PARTS = 16_384
 # An unterminated string also matches, to the end of the body: a match that could fail would be tried again from
 # each later quotation mark, in quadratic time.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+
+_LAST_READ_SECONDS = 0.05
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Connections:
+    """The open connections of a server, at most `most`; those that wait for a request, the longest first."""
+
+    def __init__(self, limits: Limits, most: int) -> None:
+        self.limits, self.most = limits, most
+        self.count = 0
+        self.waiting: dict[Connection, None] = {}
+
+    def admit(self) -> bool:
+        """Close the connection that has waited longest if there are too many. Returns whether there is a place."""
+        if self.count < self.most:
+            return True
+        if not self.waiting:
+            return False
+        longest = next(iter(self.waiting))
+        del self.waiting[longest]
+        longest.transport.abort()
+        return True
+
+
+class Connection(H11Protocol):
+    """One client's connection."""
+
+    def __init__(self, connections: Connections, *, app_state: dict[str, Any], **options: Any) -> None:
+        super().__init__(app_state={**app_state, "connection": self}, **options)
+        self._all, self._answering = connections, False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Note that the headers of a request are complete."""
+        self._answering = True
+        self._all.waiting.pop(self, None)
+        self._rest()
+
+    def end(self) -> None:
+        """Note that the request is answered: what arrives from now on is the next one."""
+        self._answering = False
+        self._all.waiting[self] = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See asyncio.Protocol."""
+        has_place = self._all.admit()
+        self._all.count += 1
+        super().connection_made(transport)
+        if has_place:
+            self._all.waiting[self] = None
+            self._await_headers()
+        else:
+            transport.write(_FULL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._all.count -= 1
+        self._all.waiting.pop(self, None)
+        self._rest()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self._deadline is None and not self._answering:
+            self._await_headers()
+        try:
+            super().data_received(data)
+        except h11.ProtocolError:  # wrong bytes after the answer has begun, so that an error cannot be sent
+            self.transport.abort()
+
+    def _await_headers(self) -> None:
+        self._deadline = self.loop.call_later(self._all.limits.body_seconds, self._read_once_more)
+
+    def _read_once_more(self) -> None:
+        # After a long callback, uvloop calls the timers that are due before it reads what has arrived.
+        self._deadline = self.loop.call_later(_LAST_READ_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if not self._answering:
+            self.transport.close()
+
+    def _rest(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def bounded(app: ASGIApp, limits: Limits) -> ASGIApp:
+    """Return the application, bounded in the time to send each part of an answer. For a `Connection`."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        connection: Connection = scope["state"]["connection"]
+        connection.begin()
+        started = complete = False
+
+        async def write(message: Message) -> None:
+            nonlocal started, complete
+            started = True
+            async with asyncio.timeout(limits.seconds):  # `send` waits for a client that reads slowly
+                await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                complete = True
+                connection.end()  # now: the next request may begin before the application returns
+
+        with suppress(TimeoutError):
+            await app(scope, receive, write)
+        if started and not complete:
+            connection.transport.abort()
+            await asyncio.sleep(0)  # connection_lost comes first, else uvicorn logs an error
+
+    return run
 
 
 class Guard:
@@ -58,7 +183,7 @@ class Guard:
         hosts: Sequence[str] = (),
     ) -> None:
         self.app, self.limits, self.keys, self.metrics, self.local = app, limits, keys, metrics, local
-        self.hosts = {host.lower() for host in hosts}
+        self.hosts = {"127.0.0.1", "localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -114,7 +239,7 @@ class Guard:
     def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = _host(scope)
-        if self.local and host is not None and not is_loopback(host) and host.lower() not in self.hosts:
+        if self.local and host is not None and host.lower() not in self.hosts and not is_loopback(host):
             message = f"This server only answers to this machine's own names. Start it with --allow-host {host}"
             raise Problem(403, message, code="wrong_host")
         if self.keys is not None and not is_open and not self.keys.accept(headers):
@@ -175,16 +300,6 @@ def _host(scope: Scope) -> str | None:
     if match is None:
         raise Problem(400, "A request needs exactly one Host header, with the name of a host.", code="wrong_host")
     return match[1]
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or host name is this machine's loopback."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _client(scope: Scope) -> str:

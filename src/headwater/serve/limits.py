@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import re
 import time
 from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
 
 from pydantic import Field
@@ -18,6 +20,9 @@ from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)
 _JUST_NS = 1_000_000_000
+
+# A host name, an IPv4 address or an IPv6 address in brackets, and a port.
+HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
 
 
 class Limits(Config):
@@ -113,3 +118,13 @@ def _state(path: Path) -> tuple[int, ...] | None:
     if abs(time.time_ns() - about.st_mtime_ns) < _JUST_NS:
         return None
     return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or host name is this machine's loopback."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -20,8 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import UsageError, require_extra
-from headwater.serve.guard import HOST_NAME, is_loopback
-from headwater.serve.limits import Keys, Limits
+from headwater.serve.limits import HOST_NAME, Keys, Limits, is_loopback
 from headwater.storage import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def serve(
             import uvicorn
 
             from headwater.serve.api import create_app
-            from headwater.serve.connection import Connection, Connections, bounded
+            from headwater.serve.guard import Connection, Connections, bounded
         opened = opening.result()
         local = is_loopback(host)
         app = create_app(opened, limits, keys, local=local, hosts=allow_hosts, origins=allow_origins)
@@ -113,7 +112,7 @@ def serve(
         )
         config.load()
         connections = Connections(limits, _most_connections())
-        config.http_protocol_class = partial(Connection, config.http_protocol_class, connections)  # type: ignore[assignment]
+        config.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
         state: Server = app.state.server

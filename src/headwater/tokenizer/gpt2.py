@@ -8,7 +8,7 @@ bytes and are an error, so that decode(encode(x)) == x for every text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -46,11 +46,7 @@ class LibraryEngine:
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
-        owned = [
-            (owner, piece)
-            for owner, text in enumerate(texts)
-            for piece in cut_text(text.decode(), _CUT_CHARACTERS, _SAFE_CUT)
-        ]
+        owned = [(owner, piece) for owner, text in enumerate(texts) for piece in _pieces(text.decode())]
         counts = np.zeros(len(texts) + 1, np.int64)
         parts: list[npt.NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
         for start in range(0, len(owned), _CALL_TEXTS):
@@ -61,6 +57,10 @@ class LibraryEngine:
                 counts[owner + 1] += len(ids)
                 parts.append(ids)
         return np.concatenate(parts), np.cumsum(counts)
+
+
+def _pieces(text: str) -> Iterable[str]:
+    return [text] if len(text) <= _CUT_CHARACTERS else cut_text(text, _CUT_CHARACTERS, _SAFE_CUT)
 
 
 class ByteLevelCodec:
