@@ -10,12 +10,11 @@ Parameters are stored unchanged and learned attributes end in an underscore, so 
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +29,7 @@ from headwater.finetuning.learning.choose import learn
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.continued import check_start
 from headwater.finetuning.learning.prepare import load_tokenizer, prepare
-from headwater.finetuning.model.fine_tuned import FineTuned, parse_part
+from headwater.finetuning.model.fine_tuned import FineTuned, fingerprint, parse_part
 from headwater.finetuning.results import baseline
 from headwater.finetuning.results.baseline import ClassWeight
 from headwater.finetuning.results.calibration import calibrate
@@ -52,9 +51,6 @@ from headwater.model import load_model
 from headwater.reading import compose, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, write_json
 from headwater.training import OnUpdate, TrainingPrecision
-
-if TYPE_CHECKING:
-    from torch import nn
 
 ESTIMATOR_FILE = "estimator.json"
 _OWN = {"base", "verbose", "warm_start", "multi_label"}  # parameters that are not keys of FinetuneConfig
@@ -284,7 +280,7 @@ class Estimator(Conventions):
                 **parameters,
                 **learned,
                 "meaning": fine_tuned.describe(),
-                "weights": _fingerprint(fine_tuned.model),
+                "weights": fingerprint(fine_tuned.model),
             },
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
@@ -399,21 +395,3 @@ class Estimator(Conventions):
 
 
 _TYPES: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": "true".__eq__}
-
-
-def _fingerprint(model: nn.Module) -> str:
-    """Return a hash of a model's weights: of a matrix, of the sums of its rows and columns as integers."""
-    import torch
-
-    digest = hashlib.blake2b(digest_size=16)
-    for name, parameter in model.named_parameters():
-        values = parameter.detach().contiguous()
-        digest.update(f"{name} {tuple(values.shape)} {values.dtype}".encode())
-        if values.dim() == 2 and values.shape[1] * values.element_size() % 8 == 0:
-            words = values.view(torch.int64)
-            parts = [words.sum(dim=0), words.sum(dim=1)]
-        else:
-            parts = [values.flatten().view(torch.uint8)]
-        for part in parts:
-            digest.update(part.cpu().numpy().tobytes())
-    return digest.hexdigest()
