@@ -14,10 +14,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from headwater.report import report
-from headwater.serve import Limits, following
+from headwater.serve import Limits, opening
 from headwater.serve.api import create_app
-from headwater.serve.following import ModelFollower
-from headwater.serve.opening import open_models
+from headwater.serve.opening import ModelFollower, open_models
 from headwater.serve.schema import EmbeddingRequest
 from headwater.serve.served import OpenRequest, Served, Server
 from headwater.serve.tasks import embed
@@ -28,7 +27,7 @@ from headwater.storage import Stage
 def test_a_served_run_is_followed_and_its_model_replaced(
     train_run: Callable[[int | None], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "_EVERY", 0.05)
+    monkeypatch.setattr(opening, "_EVERY", 0.05)
     run = train_run(2)
     models = open_models([f"mine={run}"], precision="fp32", slots=2)
     with TestClient(create_app(models, Limits()), base_url="http://127.0.0.1") as client:
@@ -69,7 +68,7 @@ def test_a_request_keeps_the_model_that_it_began_with(
     base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was failed with 503 or 500 when the old model's threads were stopped while its text was read."""
-    monkeypatch.setattr(following, "_EVERY", 0.01)
+    monkeypatch.setattr(opening, "_EVERY", 0.01)
     allocated: list[str] = []
     allocate = Served.allocate
     monkeypatch.setattr(
@@ -116,7 +115,7 @@ def test_a_request_keeps_the_model_that_it_began_with(
 def test_a_failed_reopening_is_logged_and_tried_again(
     base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(following, "_EVERY", 0.01)
+    monkeypatch.setattr(opening, "_EVERY", 0.01)
 
     async def scenario() -> None:
         server = Server(

@@ -24,7 +24,6 @@ from headwater.tokenizer import (
     END_OF_TEXT,
     NEWLINE,
     Tokenizer,
-    compiled,
     counting,
     merges,
     reference,
@@ -41,8 +40,8 @@ NARROW = st.text(st.sampled_from("aab c'ls\n1!é안"), max_size=120)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to train; the compiled one is skipped where it was not built."""
     if request.param == "python":
-        monkeypatch.setattr(compiled, "load", lambda: None)
-    elif compiled.load() is None:
+        monkeypatch.setattr(merges, "load", lambda: None)
+    elif merges.load() is None:
         pytest.skip("the compiled training loops are not built here")
     return str(request.param)
 
@@ -61,7 +60,7 @@ def _spelled(learned: npt.NDArray[np.int32]) -> list[tuple[str, str]]:
 def test_merges_and_ids_are_the_references(texts: list[str], new: int) -> None:
     words = reference.count_gpt2_words(texts)
     expected = reference.learn_merges(words, ALPHABET, new)
-    ways = [merges.learn_with_library] + ([merges.learn_merges] if compiled.load() else [])
+    ways = [merges.learn_with_library] + ([merges.learn_merges] if merges.load() else [])
     counted = counting.count_byte_words(texts)
     places = pairwise(counted.borders.tolist())
     assert words == {
@@ -255,8 +254,8 @@ def test_both_trainers_know_the_same_letters(monkeypatch: pytest.MonkeyPatch) ->
         f"a{chr(code)}1{chr(code)} {chr(code)}!" for code in points if code not in range(0xD800, 0xE000)
     )
     ways = []
-    for load in (counting.compiled.load, lambda: None):
-        monkeypatch.setattr(counting.compiled, "load", load)
+    for load in (merges.load, lambda: None):
+        monkeypatch.setattr(merges, "load", load)
         counted = counting.count_byte_words([text])
         words = [tuple(counted.symbols[a:b]) for a, b in pairwise(counted.borders.tolist())]
         ways.append(dict(zip(words, counted.counts.tolist(), strict=True)))
@@ -264,13 +263,13 @@ def test_both_trainers_know_the_same_letters(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_counting_that_fails_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    if compiled.load() is None:
+    if merges.load() is None:
         pytest.skip("the compiled training loops are not built here")
 
-    def full(self: compiled.CompiledCounter, text: bytes) -> None:
+    def full(self: merges.CompiledCounter, text: bytes) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(compiled.CompiledCounter, "add", full)
+    monkeypatch.setattr(merges.CompiledCounter, "add", full)
     with pytest.raises(MemoryError):
         counting.count_byte_words(["a b c " * counting.BLOCK_BYTES] * 12)
 

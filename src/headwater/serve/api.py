@@ -30,9 +30,9 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from headwater.serve import inside, reading, schema, tasks
 from headwater.serve.answers import ComputedResponse, EventStream, Json, reported
 from headwater.serve.completions import complete, stream
-from headwater.serve.following import ModelFollower, run_state
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
+from headwater.serve.opening import ModelFollower, run_state
 from headwater.serve.problems import ERRORS, Problem, invalid
 from headwater.serve.served import Served, Server
 

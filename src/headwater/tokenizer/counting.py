@@ -24,10 +24,10 @@ from headwater.device import available_cores
 from headwater.errors import DataError
 from headwater.reading import compose, is_compressed, is_table, text_blocks, unpacked_suffix
 from headwater.storage import SILENT, Progress, has_manifest, user_files
-from headwater.tokenizer import compiled
+from headwater.tokenizer import merges
 from headwater.tokenizer.gpt1 import WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes
-from headwater.tokenizer.merges import WordCounts
+from headwater.tokenizer.merges import CompiledCounter, WordCounts
 from headwater.tokenizer.vocabulary import BYTE_ORDER, characters_to_bytes
 
 BLOCK_BYTES = 1 << 16
@@ -159,16 +159,16 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
     """
     order = np.empty(256, np.int32)
     order[list(BYTE_ORDER)] = np.arange(256)
-    if compiled.load() is None:
+    if merges.load() is None:
         return _count_with_library(texts, order, progress)
     categories = character_categories()
     threads = min(_THREADS, available_cores())
-    counters: list[compiled.CompiledCounter] = []
+    counters: list[CompiledCounter] = []
     own = threading.local()
 
     def work(batch: list[bytes]) -> int:
         if not hasattr(own, "counter"):
-            own.counter = compiled.CompiledCounter(categories)
+            own.counter = CompiledCounter(categories)
             counters.append(own.counter)
         for text in batch:
             own.counter.add(text)
@@ -185,7 +185,7 @@ def count_byte_words(texts: Iterable[str], progress: Progress = SILENT) -> WordC
         for future in running:
             done += future.result()
             progress.advance(done)
-    counters = counters or [compiled.CompiledCounter(categories)]
+    counters = counters or [CompiledCounter(categories)]
     while len(counters) > 1:
         counters[0].merge(counters.pop())
     return WordCounts(*counters[0].export(order))

@@ -22,7 +22,6 @@ from headwater import shipped
 from headwater.errors import DataError, FolderError
 from headwater.model.config import ModelConfig, build_model
 from headwater.model.io import bert, huggingface
-from headwater.model.io.checkpoint import is_checkpoint, read_checkpoint
 from headwater.model.io.single import read_file, read_file_config
 from headwater.model.io.weights import (
     WEIGHTS,
@@ -30,6 +29,8 @@ from headwater.model.io.weights import (
     TensorReader,
     check_finite,
     find_tensors,
+    is_checkpoint,
+    read_checkpoint,
     require_cast,
     weight_files,
     write_tensors,

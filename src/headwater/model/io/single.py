@@ -18,7 +18,7 @@ from torch import Tensor
 from headwater.errors import DataError, UsageError
 from headwater.model.config import OTHERS, ModelConfig
 from headwater.model.io import huggingface
-from headwater.model.io.pickled import read_pickled
+from headwater.model.io.weights import read_pickled
 from headwater.shipped import gguf_value, is_gguf, open_gguf
 
 # The parts of a block, by our names.

@@ -3,24 +3,31 @@
 Files are memory-mapped. A tensor that is used as stored stays in the mapping (private, so that training may write
 to it); one that must be transposed or converted is copied, and its pages are released. Errors: no weights, a
 pickle, a truncated or altered file, a tensor with NaN or infinity.
+
+PyTorch's own files (`pytorch_model.bin`, `ckpt.pt`) are read with `torch.load(weights_only=True)` alone: tensors,
+numbers, texts and containers of them, and no code of the file. A checkpoint of training has its weights with our
+names next to the optimizer's state: in one file of one process, or in shards of torch's distributed checkpoint.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
+import pickle
+import re
 import sys
 import threading
+import warnings
+import zipfile
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
 from headwater.model.io.huggingface import plain_name
-from headwater.model.io.pickled import read_pickled
 from headwater.reading import check_name, parse_json, read_json
 from headwater.shipped import refuse_pointer
 from headwater.storage import atomic_path
@@ -32,6 +39,10 @@ INDEX = "model.safetensors.index.json"
 CHECKPOINT_RECORD = "state.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
 _PICKLE_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+# What torch's message says of a name that the file would import.
+_GLOBAL = re.compile(r"(?:Unsupported global|GLOBAL|class) [`'\"]?([\w.]+)")
+_CHECKPOINT = "state.safetensors"
+_WEIGHT = "weight."
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -242,3 +253,73 @@ def _pickle(path: Path) -> FolderError:
         expected=WEIGHTS,
         repair="Save the model as safetensors on a machine where it is trusted",
     )
+
+
+def read_pickled(path: Path) -> Any:
+    """Return what `torch.save` wrote to a file; raise FolderError for a file that needs more than data."""
+    refuse_pointer(path)
+    try:
+        # Files of torch before 1.6 are not zip files, and cannot be mapped.
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        named = _GLOBAL.search(str(error))
+        needs = f"it needs {named[1]}" if named else "it is cut short, or not of torch.save"
+        raise FolderError(
+            f"{path} is more than weights: {needs}",
+            expected="tensors, numbers and texts alone, which torch.load(weights_only=True) reads",
+            repair="A file with other objects can run code when it is opened. Save the model as safetensors on a "
+            "machine where the file is trusted",
+        ) from None
+    except Exception as error:  # whatever torch raises for a damaged file
+        reason = (str(error) or type(error).__name__).splitlines()[0][:100]
+        raise FolderError(
+            f"{path} is cut short, damaged or pickled by something else than torch.save: {reason}",
+            repair="Copy it again, or save the model as safetensors on a machine where the file is trusted",
+        ) from None
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Return whether the folder is a checkpoint of a training."""
+    return (folder / CHECKPOINT_RECORD).is_file()
+
+
+def read_checkpoint(
+    folder: Path, parameters: Mapping[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device | str
+) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint; `parameters`: name -> shape and dtype.
+
+    Raises FolderError for a damaged file, DataError for a tensor that is missing, of another shape or not finite.
+    """
+    if (folder / _CHECKPOINT).is_file():
+        located, reader = find_tensors(folder), TensorReader()
+        for name, (shape, _) in parameters.items():
+            stored = located.get(_WEIGHT + name)
+            if stored is None or stored.shape != shape:
+                seen = "is not there" if stored is None else f"has shape {stored.shape}"
+                raise DataError(
+                    f"{name} in {folder / _CHECKPOINT} {seen}", expected=f"{shape}, as config.json says"
+                )
+        return {
+            name: reader.read(name, located[_WEIGHT + name], dtype=dtype).to(device)
+            for name, (_, dtype) in parameters.items()
+        }
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    state = {_WEIGHT + name: torch.empty(shape) for name, (shape, _) in parameters.items()}
+    with warnings.catch_warnings():  # one process reads on purpose
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        try:
+            checkpoint.load(state, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+        except (CheckpointException, Exception) as error:  # the first is not a subclass of the second
+            failures = getattr(error, "failures", None) or {0: (error, None)}
+            cause = str(next(iter(failures.values()))[0]).partition("\n")[0]
+            raise FolderError(
+                f"the shards of the checkpoint {folder} cannot be read: {cause}"[:300],
+                expected="those that the ranks of one training wrote",
+                repair="Use an earlier checkpoint",
+            ) from None
+    for name in parameters:
+        check_finite(name, folder, state[_WEIGHT + name])
+    return {name: state[_WEIGHT + name].to(device, dtype) for name, (_, dtype) in parameters.items()}
