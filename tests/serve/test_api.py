@@ -300,20 +300,6 @@ def test_vllms_parameters_decide_what_is_written(http: httpx.Client, lm: Languag
     assert ids(logit_bias=bias, stop_token_ids=[plain[0]], min_tokens=3)[:3].count(end) == 0
 
 
-def test_prompt_logprobs_are_those_of_echo(http: httpx.Client) -> None:
-    body = {"prompt": "the river runs", "max_tokens": 2, "seed": 1}
-    choice = http.post("/v1/completions", json={**body, "prompt_logprobs": 2}).json()["choices"][0]
-    echo = http.post(
-        "/v1/completions", json={**body, "echo": True, "logprobs": 2, "return_token_ids": True}
-    ).json()
-    ids, logprobs = echo["choices"][0]["prompt_token_ids"], echo["choices"][0]["logprobs"]
-    assert not choice["text"].startswith("the river")
-    assert choice["prompt_logprobs"][0] is None
-    for place, found in enumerate(choice["prompt_logprobs"][1:], 1):
-        assert found[str(ids[place])]["logprob"] == pytest.approx(logprobs["token_logprobs"][place])
-        assert sorted(one["rank"] for one in found.values() if one["rank"]) == [1, 2]
-
-
 def test_a_chat_is_refused_with_the_reason(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="continue a text and were not trained on chats") as raised:
         client.chat.completions.create(model="base", messages=[{"role": "user", "content": "hello"}])

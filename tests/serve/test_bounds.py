@@ -282,7 +282,6 @@ def test_the_prompt_is_read_under_the_time_limit(base_folder: Path, monkeypatch:
             {"prompt": ["the river"] * 3, "max_tokens": 0, "echo": True, "logprobs": 20},
             "logprobs",
         ),
-        ("/v1/completions", {"prompt": ["the river"] * 3, "max_tokens": 0, "prompt_logprobs": 20}, "prompt"),
         ("/v1/embeddings", {"input": ["the river"] * 8}, "input"),
     ],
 )
@@ -300,7 +299,6 @@ def test_an_answer_is_bounded_before_it_is_computed(
     "body",
     [
         {"prompt": ["the river"] * 2, "max_tokens": 0, "echo": True, "logprobs": 20, "n": 128},
-        {"prompt": ["the river"] * 2, "max_tokens": 1, "prompt_logprobs": 20, "n": 16},
         {"prompt": ["a"] * 200, "max_tokens": 0, "n": 20},
     ],
 )

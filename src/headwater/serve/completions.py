@@ -66,7 +66,7 @@ class CompletionPlan:
     @cached_property
     def identity(self) -> str:
         """The id of the answer."""
-        return f"cmpl-{self.body.request_id or secrets.token_hex(12)}"
+        return f"cmpl-{secrets.token_hex(12)}"
 
     @property
     def prompt_tokens(self) -> int:
@@ -101,7 +101,7 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
     requests: list[tuple[Request, int]] = []
     total = prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
     for prompt in prompts:
-        if body.max_tokens == 0 or body.echo or body.prompt_logprobs is not None:
+        if body.max_tokens == 0 or body.echo:
             require_context(len(prompt.ids), context, "prompt")
         if body.max_tokens == 0:
             continue
@@ -114,10 +114,8 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
         total += best_of * length
         requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(best_of)]
     require_tokens(total, "max_tokens", request.limits)
-    values = 0
-    if body.logprobs is not None or body.prompt_logprobs is not None:
-        values = max(body.logprobs or 0, body.prompt_logprobs or 0) + 2
-    if body.echo or body.prompt_logprobs is not None:
+    values = 0 if body.logprobs is None else body.logprobs + 2
+    if body.echo:
         total += (best_of - 1) * prompt_tokens  # every continuation has the prompt
     size = (_VALUE_BYTES * values + _TOKEN_BYTES) * total + _CHOICE_BYTES * best_of * len(prompts)
     request.reserve(size, "prompt" if body.logprobs is None else "logprobs")
@@ -166,17 +164,12 @@ class CompletionChoice:
         self.pieces: list[dict[str, Any]] = []
 
     def opening(self) -> dict[str, Any]:
-        """Return the first chunk: the prompt, as `echo` and `prompt_logprobs` ask for it."""
+        """Return the first chunk: the prompt, as `echo` asks for it."""
         body, prompt = self._body, self.prompt
-        piece = self._piece(prompt.text if body.echo else "", None)
-        if body.prompt_logprobs is not None:
-            piece["prompt_logprobs"] = [
-                None if scores is None else self._by_id(token, scores, body.prompt_logprobs)
-                for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True)
-            ]
+        piece = self._piece(prompt.text, None)
         if body.return_token_ids:
             piece["token_ids"] = []
-        if body.echo and body.logprobs is not None:
+        if body.logprobs is not None:
             stream = TextStream(self._served.tokenizer)
             piece["logprobs"] = self._empty_logprobs()
             for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
@@ -211,14 +204,11 @@ class CompletionChoice:
         """Join all chunks into one choice."""
         text = "".join(piece["text"] for piece in self.pieces)
         choice: dict[str, Any] = {"index": index, "text": text, "logprobs": None, "finish_reason": self.finished}
-        choice["prompt_logprobs"] = None
         if self._body.logprobs is not None:
             choice["logprobs"] = joined = self._empty_logprobs()
             for piece in self.pieces:
                 for key, values in (piece["logprobs"] or {}).items():
                     joined[key] += values
-        if self._body.prompt_logprobs is not None:
-            choice["prompt_logprobs"] = self.pieces[0]["prompt_logprobs"]
         if self._body.return_token_ids:
             choice["prompt_token_ids"] = self.prompt.ids
             choice["token_ids"] = [token for piece in self.pieces for token in piece.get("token_ids", [])]
@@ -236,28 +226,13 @@ class CompletionChoice:
         return {key: [] for key in [*keys, "top_token_ids"][: 5 if self._body.return_token_ids else 4]}
 
     def _add(self, to: dict[str, list[Any]], token: int, scores: Alternatives | None, offset: int) -> None:
-        to["tokens"].append(self._name(token))
+        to["tokens"].append(self._served.token_name(token))
         to["text_offset"].append(offset)
         to["token_logprobs"].append(None if scores is None else scores.log_probability)
         top = None if scores is None else _with_chosen(token, scores, self._body.logprobs or 0)
-        to["top_logprobs"].append(top and {self._name(other): value for other, value in top})
+        to["top_logprobs"].append(top and {self._served.token_name(other): value for other, value in top})
         if self._body.return_token_ids:
-            to["top_token_ids"].append(top and {self._name(other): other for other, _ in top})
-
-    def _name(self, token: int) -> str:
-        by_id = self._body.return_tokens_as_token_ids
-        return f"token_id:{token}" if by_id else self._served.token_name(token)
-
-    def _by_id(self, token: int, scores: Alternatives, count: int) -> dict[str, dict[str, Any]]:
-        ranks = {other: rank for rank, (other, _) in enumerate(scores.likeliest, 1)}
-        return {
-            str(other): {
-                "logprob": value,
-                "rank": ranks.get(other),
-                "decoded_token": self._served.token_name(other),
-            }
-            for other, value in _with_chosen(token, scores, count)
-        }
+            to["top_token_ids"].append(top and {self._served.token_name(other): other for other, _ in top})
 
 
 def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int, float]]:
@@ -268,9 +243,8 @@ def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int
 
 async def score_prompts(request: OpenRequest, plan: CompletionPlan) -> None:
     """Compute the log-probabilities of the prompts, if the request asks for them, in short jobs."""
-    counts = [plan.body.logprobs if plan.body.echo else None, plan.body.prompt_logprobs]
-    most = max((count for count in counts if count is not None), default=None)
-    if most is None:
+    most = plan.body.logprobs
+    if most is None or not plan.body.echo:
         return
     for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
         texts = [prompt.ids for prompt in prompts]
@@ -288,7 +262,7 @@ async def chunks(
     request.count_tokens(read=plan.prompt_tokens)
     began, first = time.monotonic(), True
     try:
-        if plan.body.echo or plan.body.prompt_logprobs is not None:
+        if plan.body.echo:
             for some in short_jobs(answers, lambda answer: len(answer.prompt.ids)):
                 for answer, piece in await request.write(partial(_openings, some)):
                     yield answer, piece
@@ -340,18 +314,14 @@ async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator
     head = b"data: " + json.dumps(_head(request.model, plan))[:-1].encode()
     options = plan.body.stream_options
     wants_usage = options is not None and bool(options.include_usage)
-    continuous = options is not None and wants_usage and bool(options.continuous_usage_stats)
     tail = b', "usage": null}\n\n' if wants_usage else b"}\n\n"
     answers: dict[int, CompletionChoice] = {}
     async for answer, piece in chunks(request, plan):
         answers[answer.index] = answer
-        content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids", "prompt_logprobs")
+        content = ("text", "finish_reason", "logprobs", "token_ids", "prompt_token_ids")
         if any(piece.get(key) for key in content):
-            is_opening = piece.get("prompt_logprobs") or len((piece["logprobs"] or {}).get("tokens", ())) > 1
+            is_opening = len((piece["logprobs"] or {}).get("tokens", ())) > 1
             choice = await request.write(partial(encode, piece)) if is_opening else encode(piece)
-            if continuous:  # of this choice
-                so_far = _usage(len(answer.prompt.ids), answer.tokens)
-                tail = b', "usage": %b}\n\n' % json.dumps(so_far).encode()
             yield b'%b, "choices": [%b]%b' % (head, choice, tail)
     if wants_usage:
         counts = json.dumps(usage(plan, list(answers.values()))).encode()
@@ -361,10 +331,7 @@ async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator
 
 def usage(plan: CompletionPlan, answers: list[CompletionChoice]) -> dict[str, int]:
     """Count tokens, including those of texts that `best_of` discards."""
-    return _usage(plan.prompt_tokens, sum(answer.tokens for answer in answers))
-
-
-def _usage(prompt: int, generated: int) -> dict[str, int]:
+    prompt, generated = plan.prompt_tokens, sum(answer.tokens for answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 

@@ -100,9 +100,6 @@ def invalid(errors: Sequence[Any]) -> Problem:
     param = ".".join(location[:2] if location[0] in OBJECTS else location[:1])
     if kind == "extra_forbidden":
         return Problem(400, f"There is no parameter {param!r}.", param=param, code="unknown_parameter")
-    if kind == "unsupported":
-        message = f"{param} is not supported: {first['msg']}."
-        return Problem(400, message, param=param, code="unsupported_parameter")
     same = [
         error for error in errors if [str(part) for part in error["loc"] if part != "body"][:1] == location[:1]
     ]

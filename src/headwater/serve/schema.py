@@ -8,7 +8,6 @@ a wrong body costs no more than a right one.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,10 +17,8 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
-    WrapValidator,
+    model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from headwater.serve.problems import Problem
 
@@ -41,21 +38,6 @@ def _few(given: Any) -> Any:
     return given
 
 
-def _unsupported(reason: str) -> Any:
-    """Return the metadata of a field that is accepted only with values that ask for nothing.
-
-    Any other value is refused with the reason. Clients of vLLM send all fields with their defaults.
-    """
-
-    def check(given: Any, validate: Callable[[Any], Any]) -> Any:
-        try:
-            return validate(given)
-        except ValidationError:
-            raise PydanticCustomError("unsupported", "{reason}", {"reason": reason}) from None
-
-    return Field(default=None, description=f"Not supported: {reason}."), WrapValidator(check)
-
-
 Bias = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], BeforeValidator(_few)]
 
 
@@ -73,63 +55,23 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     include_usage: bool | None = None
-    continuous_usage_stats: bool | None = Field(
-        default=None, description="With include_usage: also the usage so far in every chunk."
-    )
     include_obfuscation: bool | None = Field(default=None, description="Without effect.")
 
 
-class TextFormat(BaseModel):
-    """The only format of an answer that asks for nothing."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    type: Literal["text"]
-
-
-No = Literal[False] | None
-Yes = Literal[True] | None
-Nothing = Annotated[list[Any], Field(max_length=0)] | None
-_SPECIALS = "special tokens are never part of the text"
-_CONSTRAINED = "there is no constrained decoding"
-_ELSEWHERE = "it concerns parts of vLLM that this server does not have"
+# vLLM's fields that this server does not have, with vLLM's defaults: many clients send every field.
+_DEFAULTS_OF_VLLM: dict[str, Any] = {
+    **{"include_stop_str_in_output": False, "skip_special_tokens": True, "truncate_prompt_tokens": None},
+    **{"allowed_token_ids": None, "bad_words": [], "logprob_token_ids": None, "logits_processors": []},
+    **{"response_format": {"type": "text"}, "structured_outputs": None, "prompt_embeds": [], "priority": 0},
+    **{"stream_interval": 1, "repetition_detection": None, "cache_salt": None, "return_token_offsets": False},
+    **{"thinking_token_budget": -1, "use_beam_search": False, "length_penalty": 1.0, "watermarking": False},
+    **{"return_mm_kwargs": True, "routed_experts_prompt_start": 0, "kv_transfer_params": None},
+    **{"ec_transfer_params": None, "vllm_xargs": None, "prompt_logprobs": None, "request_id": None},
+    **{"return_tokens_as_token_ids": False},
+}
 
 
-class UnsupportedFields(Body):
-    """The fields of vLLM's completions that this server does not support, with the values that ask for nothing."""
-
-    include_stop_str_in_output: Annotated[No, *_unsupported("the stop text is never part of the answer")]
-    skip_special_tokens: Annotated[Yes, *_unsupported(_SPECIALS)]
-    spaces_between_special_tokens: Annotated[bool | None, *_unsupported(_SPECIALS)]
-    truncate_prompt_tokens: Annotated[None, *_unsupported("the server never cuts a prompt; cut it with /tokenize")]
-    truncation_side: Annotated[Literal["left", "right"] | None, *_unsupported("the server never cuts a prompt")]
-    allowed_token_ids: Annotated[None, *_unsupported("use logit_bias")]
-    bad_words: Annotated[Nothing, *_unsupported("use logit_bias")]
-    logprob_token_ids: Annotated[None, *_unsupported("logprobs returns the most probable tokens")]
-    logits_processors: Annotated[Nothing, *_unsupported("the server runs no code of a client")]
-    response_format: Annotated[TextFormat | None, *_unsupported(_CONSTRAINED)]
-    structured_outputs: Annotated[None, *_unsupported(_CONSTRAINED)]
-    prompt_embeds: Annotated[Nothing, *_unsupported("prompts are texts or token ids")]
-    priority: Annotated[Literal[0] | None, *_unsupported("requests are served in the order of their arrival")]
-    stream_interval: Annotated[Literal[1] | None, *_unsupported("every token is sent when it is chosen")]
-    repetition_detection: Annotated[None, *_unsupported("use repetition_penalty, or close the connection")]
-    cache_salt: Annotated[None, *_unsupported("requests share the cache of prompts")]
-    return_token_offsets: Annotated[No, *_unsupported("logprobs has text_offset")]
-    thinking_token_budget: Annotated[Literal[-1] | None, *_unsupported("these models do not reason")]
-    use_beam_search: Annotated[No, *_unsupported("beams are in Python and in headwater generate --beams")]
-    length_penalty: Annotated[
-        Annotated[float, Field(ge=1, le=1)] | None,
-        *_unsupported("it concerns beams, which the server does not have"),
-    ]
-    watermarking: Annotated[No, *_unsupported(_ELSEWHERE)]
-    return_mm_kwargs: Annotated[Yes, *_unsupported(_ELSEWHERE)]
-    routed_experts_prompt_start: Annotated[Literal[0] | None, *_unsupported(_ELSEWHERE)]
-    kv_transfer_params: Annotated[None, *_unsupported(_ELSEWHERE)]
-    ec_transfer_params: Annotated[None, *_unsupported(_ELSEWHERE)]
-    vllm_xargs: Annotated[None, *_unsupported(_ELSEWHERE)]
-
-
-class CompletionRequest(UnsupportedFields):
+class CompletionRequest(Body):
     """Continue a prompt, or each of several."""
 
     prompt: Texts | None = Field(default=None, description="Text or token ids. Default: begin a new text.")
@@ -160,15 +102,18 @@ class CompletionRequest(UnsupportedFields):
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_BIASED, fail_fast=True)] | None = None
     ignore_eos: bool | None = Field(default=None, description="Continue after <|endoftext|>.")
     add_special_tokens: bool | None = Field(default=None, description="Without effect: there are none to add.")
-    prompt_logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
     return_token_ids: bool | None = Field(default=None, description="Adds ids to the choices and logprobs.")
-    return_tokens_as_token_ids: bool | None = Field(
-        default=None, description="Names tokens in logprobs by their ids, as token_id:5."
-    )
-    request_id: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = Field(
-        default=None, description="The end of the answer's id."
-    )
+    spaces_between_special_tokens: bool | None = Field(default=None, description="Without effect.")
+    truncation_side: Literal["left", "right"] | None = Field(default=None, description="Without effect.")
     session_id: str | None = Field(default=None, description="Without effect.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_defaults_of_vllm(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        ask_for_nothing = {k for k, value in _DEFAULTS_OF_VLLM.items() if given.get(k) in (None, value)}
+        return {key: value for key, value in given.items() if key not in ask_for_nothing}
 
     def options(self, vocabulary: int, need_scores: bool) -> dict[str, Any]:
         """Return the options of the engine's request; need_scores: with the log-probabilities of its tokens."""
