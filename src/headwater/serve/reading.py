@@ -7,19 +7,14 @@ to other files become text, because a server does not have those files. A headin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from markdown_it.token import Token
 
 _FOLDERS = (Path(__file__).parent / "reading", Path(__file__).parents[3] / "docs" / "reading")  # a wheel's, ours
 _COMMENT = re.compile(r"^<!-- .* -->\n", re.M)
-_TEXT = {"text", "code_inline"}
+_FOREIGN_LINK = re.compile(r"\[([^\]]+)\]\(\.\.[^)]*\)")  # to a file of another folder
 # What may be wider than a phone scrolls by itself, also with keys.
 _SCROLLING = {
     "<pre>": '<pre tabindex="0">',
@@ -57,37 +52,19 @@ def page(name: str) -> str:
     """Return one of `names` as an HTML page."""
     from markdown_it import MarkdownIt
 
+    text = _COMMENT.sub("", (_folder() / name).read_text(encoding="utf-8"))
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = reader.parse(_COMMENT.sub("", (_folder() / name).read_text(encoding="utf-8")))
-    title = name
+    tokens = reader.parse(_FOREIGN_LINK.sub(r"\1", text))
     for token, following in pairwise(tokens):
-        if token.type == "heading_open":
-            text = "".join(part.content for part in following.children or () if part.type in _TEXT)
-            title = text if token.tag == "h1" else title
-            token.attrSet("id", anchor(text))
-        if token.children:
-            token.children = list(_without_foreign_links(token.children))
+        if token.type == "heading_open":  # GitHub's anchor
+            plain = re.sub(r"[^\w\- ]", "", following.content.lower())
+            token.attrSet("id", plain.replace(" ", "-"))
     body = reader.renderer.render(tokens, reader.options, {})
     for opened, scrolling in _SCROLLING.items():
         body = body.replace(opened, scrolling)
+    title = text.partition("\n")[0].removeprefix("# ")
     language = "ko" if name.endswith(".ko.md") else "en"
     return _PAGE.format(language=language, title=escape(title), body=body)
-
-
-def anchor(heading: str) -> str:
-    """Return GitHub's anchor of a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-
-
-def _without_foreign_links(parts: Sequence[Token]) -> Iterator[Token]:
-    """Yield the parts of a text; of a link to a file that is not one of `names`, only its text."""
-    kept = True
-    for part in parts:
-        if part.type == "link_open":
-            file = str(part.attrs["href"]).partition("#")[0]
-            kept = not file or file in names()
-        if kept or part.type not in {"link_open", "link_close"}:
-            yield part
 
 
 def _folder() -> Path:
