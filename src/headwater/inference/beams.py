@@ -8,7 +8,6 @@ the texts in float32, are those of transformers with `early_stopping=False`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +17,8 @@ from torch import Tensor
 from headwater.display import counted
 from headwater.errors import UsageError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
-from headwater.inference.request import EndReason, Event, Request, TextStream, TokenRules
-from headwater.inference.sampling import Alternatives, Logits, not_finite, penalise, subtract
+from headwater.inference.request import EndReason, Request, TextStream, TokenRules
+from headwater.inference.sampling import Logits, not_finite, penalise, subtract
 from headwater.tokenizer import Tokenizer
 
 
@@ -45,9 +44,8 @@ class BeamSearch:
         beams: int,
         *,
         length_penalty: float = 1.0,
-        length: int | None = None,
     ) -> None:
-        """Check the request; `length` is what `request.length` returned, if it was called before.
+        """Check the request.
 
         runner: with at least `beams` slots, used by nothing else. Of the request's sampling, only bias and
         penalties apply. Raises UsageError for a request that does not fit the model.
@@ -57,7 +55,7 @@ class BeamSearch:
         if request.beyond_context == "shift":
             raise UsageError("beam search cannot drop the older part of a text", param="beyond_context")
         self._vocabulary = tokenizer.vocabulary_size
-        self._length = request.length(runner.context, self._vocabulary) if length is None else length
+        self._length = request.length(runner.context, self._vocabulary)
         self._runner, self._tokenizer, self._request = runner, tokenizer, request
         self._beams, self._penalty = beams, length_penalty
         self._rules = TokenRules(tokenizer)
@@ -102,30 +100,17 @@ class BeamSearch:
 
     def text(self, beam: Beam) -> str:
         """Return a beam's text, without what ended it."""
-        return "".join(event.text for event in self.events(beam))
+        return self._read_text(beam.tokens)[0]
 
-    def events(self, beam: Beam, scores: Sequence[Alternatives | None] = ()) -> list[Event]:
-        """Return the events that an engine gives for the tokens of a beam; scores: those of each token."""
+    def _read_text(self, tokens: list[int]) -> tuple[str, bool]:
+        """Return the text of generated tokens, and whether a stop text ends it."""
         stream = TextStream(self._tokenizer, self._request.stop, before=self._request.prompt[-1])
-        events = []
-        known = scores or [None] * len(beam.tokens)
-        for count, (token, score) in enumerate(zip(beam.tokens, known, strict=True), 1):
-            start, is_last = stream.length, count == len(beam.tokens)
-            text = ""
-            if token not in self._silent:
-                text = stream.push(token, may_stop=count >= self._request.min_tokens)
-            if is_last:
-                text += stream.finish()
-            events.append(Event(token, text, score, beam.finished if is_last else None, start))
-        return events
-
-    def _has_stop(self, tokens: list[int]) -> bool:
-        """Return whether a stop text ends the text of generated tokens."""
-        stream = TextStream(self._tokenizer, self._request.stop, before=self._request.prompt[-1])
-        for count, token in enumerate(tokens, 1):
-            if token not in self._silent:
-                stream.push(token, may_stop=count >= self._request.min_tokens)
-        return stream.stopped
+        parts = [
+            stream.push(token, may_stop=count >= self._request.min_tokens)
+            for count, token in enumerate(tokens, 1)
+            if token not in self._silent
+        ]
+        return "".join(parts) + stream.finish(), stream.stopped
 
     @torch.inference_mode()
     def _candidates(self) -> list[tuple[float, int, int]]:
@@ -160,9 +145,7 @@ class BeamSearch:
             scores[list(forbidden)] = -np.inf
 
     def _finished(self, tokens: list[int]) -> EndReason | None:
-        if tokens[-1] in self._ends:
-            return "stop"
-        if self._request.stop and self._has_stop(tokens):
+        if tokens[-1] in self._ends or (self._request.stop and self._read_text(tokens)[1]):
             return "stop"
         return "length" if len(tokens) == self._length else None
 

@@ -9,8 +9,8 @@ The `tokenizers` library searches, so that the rules are those of every other pr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -60,7 +60,8 @@ class AddedCodec:
         if splitter is None:
             return self.ordinary.encode_batch(texts)
         parts = [splitter.split(text) for text in texts]
-        ordinary = iter(self.ordinary.encode_batch(list(_ordinary(parts))))
+        plain = [part.text for segments in parts for part in segments if part.token is None]
+        ordinary = iter(self.ordinary.encode_batch(plain))
         return [
             [i for part in segments for i in (next(ordinary) if part.token is None else [part.token])]
             for segments in parts
@@ -71,19 +72,9 @@ class AddedCodec:
         splitter = self._splitter(allowed)
         if splitter is None:
             return self.ordinary.encode_array(texts)
-        parts = [splitter.split(text) for text in texts]
-        ids, borders = self.ordinary.encode_array(list(_ordinary(parts)))
-        spans = pairwise(borders.tolist())
-        joined = [np.empty(0, np.uint32)]
-        lengths = [0]
-        for segments in parts:
-            here = [
-                ids[slice(*next(spans))] if part.token is None else np.array([part.token], np.uint32)
-                for part in segments
-            ]
-            joined += here
-            lengths.append(sum(map(len, here)))
-        return np.concatenate(joined), np.cumsum(lengths, dtype=np.int64)
+        parts = self.encode_batch(texts, allowed)
+        ids = np.array(list(chain.from_iterable(parts)), np.uint32)
+        return ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)
 
     def _splitter(self, allowed: frozenset[str]) -> _Splitter | None:
         """Return what finds the added tokens in a text; None if none can be in it."""
@@ -91,10 +82,6 @@ class AddedCodec:
             matched = [token for token in self._vocabulary.added if not token.special or token.content in allowed]
             self._splitters[allowed] = _Splitter(matched, self._vocabulary) if matched else None
         return self._splitters[allowed]
-
-
-def _ordinary(parts: Sequence[Sequence[Segment]]) -> Iterator[str]:
-    return (segment.text for segments in parts for segment in segments if segment.token is None)
 
 
 class _Splitter:

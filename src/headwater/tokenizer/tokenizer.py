@@ -31,10 +31,9 @@ from headwater.storage import (
 )
 from headwater.tokenizer.added import AddedCodec
 from headwater.tokenizer.counting import as_source, known_bytes, source_files
-from headwater.tokenizer.files import holds_tokenizer, read_folder, read_pair, write_files
+from headwater.tokenizer.files import holds_tokenizer, read_folder, read_gguf, read_pair, write_files
 from headwater.tokenizer.folder import Roles, TokenizerFiles, default_roles, read_roles
 from headwater.tokenizer.foreign import LibraryCodec, WordPieceCodec
-from headwater.tokenizer.gguf import read_gguf
 from headwater.tokenizer.gpt1 import WordCodec
 from headwater.tokenizer.gpt2 import ByteLevelCodec
 from headwater.tokenizer.library import SPECIALS
