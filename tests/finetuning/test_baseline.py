@@ -59,23 +59,10 @@ def test_the_baseline_learns_from_hypotheses_alone() -> None:
             told = random.choice(cues[target]) if random.random() < 0.4 else random.choice(words)
             pairs.append((premise, f"it {told} {random.choice(words)}"))
             targets.append(float(target))
-    baseline = Baseline("entail", Labels(target="class", names=["a", "b", "c"]))
-    assert baseline.fit(pairs, np.array(targets)).name == "TF-IDF and overlap of both texts"
-
-
-def test_the_baseline_is_a_constant_if_nothing_is_better() -> None:
-    """On most skewed sets "yes" to all has the highest F1, and the majority the highest accuracy."""
-    random = np.random.default_rng(0)
-    words = ["river", "stone", "house", "wind", "glass", "road"]
-    texts = [(" ".join(random.choice(words, 4)), " ".join(random.choice(words, 4))) for _ in range(1_000)]
-    targets = (random.random(1_000) < 0.4).astype(float)
-    labels = Labels(target="class", names=["no", "yes"])
-    train, test = (texts[:900], targets[:900]), {"test": (texts[900:], targets[900:])}
-    found = compare("similarity", labels, "f1", train, test)["test"]
-    positive = targets[900:].mean()
-    assert found["name"] == "always yes"
-    assert found["value"] == pytest.approx(2 * positive / (1 + positive))
-    assert compare("similarity", labels, "accuracy", train, test)["test"]["value"] >= 1 - positive - 0.05
+    baseline = Baseline("entail", Labels(target="class", names=["a", "b", "c"])).fit(
+        pairs[:240], np.array(targets[:240])
+    )
+    assert (baseline.decide(pairs[240:]) == targets[240:]).mean() > 0.5  # chance is a third
 
 
 def test_a_baseline_can_be_fitted_to_one_class() -> None:
@@ -185,11 +172,3 @@ def test_a_baseline_can_be_left_out(base: Path, table: Path, tmp_path: Path, cap
     assert card.index("Test accuracy") < card.index("Validation accuracy")
     assert main(given) == 0
     assert "complete already" in capsys.readouterr().err
-
-
-def test_a_fold_without_a_class_ends_in_no_error() -> None:
-    """All rows of one class have the same text: a fold without them has one class."""
-    texts = [("dull",)] * 9 + [(f"fine film {n}",) for n in range(9)]
-    targets = np.repeat([0.0, 1.0], 9)
-    baseline = Baseline("classify", CLASSES).fit(texts, targets)
-    assert baseline.decide([("dull",), ("fine film 3",)]).tolist() == [0, 1]

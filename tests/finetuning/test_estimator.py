@@ -271,8 +271,8 @@ def test_the_first_update_of_a_short_training_has_a_rate(base: Path, sentences: 
     assert lines[0]["learning_rate"] > 0
 
 
-def test_an_unknown_parameter_names_the_nearest(base: Path) -> None:
-    with pytest.raises(UsageError, match="'epochs'"):
+def test_an_unknown_parameter_is_refused(base: Path) -> None:
+    with pytest.raises(ValueError, match=r"Invalid parameter 'epoch'.*'epochs'"):
         Classifier(base).set_params(epoch=3)
     with pytest.raises(UsageError, match="base is of the type int"):
         Classifier(5).fit(["a", "b", "c", "d"], [0, 0, 1, 1])
@@ -299,8 +299,6 @@ def test_weights_callbacks_and_the_baseline_reach_an_estimator(
     found = classifier.compare()
     assert found["beaten"] == (found["model"]["value"] > found["baseline"]["value"])
     assert 0 < found["count"] < 40
-    classifier.save(tmp_path / "saved")
-    assert Classifier.load(tmp_path / "saved").compare() == found
     with pytest.raises(DataError, match="3 weights for 40 rows"):
         Classifier(base, **FAST).fit(texts, labels, sample_weight=[1, 2, 3])
     with pytest.raises(DataError, match="or an invalid one"):
@@ -340,10 +338,6 @@ def test_a_folder_with_other_class_names_differs(base: Path, sentences: Any, tmp
     corrected = Classifier(base, **settings).fit(texts, labels)
     with pytest.raises(FolderError, match="something else"):  # the weights are equal
         corrected.save(tmp_path / "saved")
-    corrected.save(tmp_path / "corrected")
-    corrected.compare()
-    with pytest.raises(FolderError, match="comparison"):
-        corrected.save(tmp_path / "corrected")
 
 
 def test_a_choice_that_is_continued_counts_answers_from_0(base: Path, tmp_path: Path) -> None:

@@ -166,21 +166,15 @@ def test_an_estimator_goes_on_with_its_head(week: tuple[Path, Path], tmp_path: P
         hw.Classifier.load(week[0]).set_params(warm_start=True, freeze=True).fit(texts, labels)
 
 
-def test_a_loaded_estimator_compares_and_explains(week: tuple[Path, Path], tmp_path: Path, sentences: Any) -> None:
+def test_a_loaded_estimator_explains(week: tuple[Path, Path], sentences: Any) -> None:
     loaded = hw.Classifier.load(week[0])
-    metrics = json.loads((week[0] / "metrics.json").read_text())
-    assert loaded.compare()["baseline"] == metrics["baseline"]
-    assert loaded.compare()["model"]["value"] == metrics["value"]
     ((first, nothing),) = [loaded.explain(["a lovely film", " "])]
     assert [piece["text"] for piece in first] == ["a", " lovely", " film"]
     assert nothing is None
     fitted = hw.Classifier(week[0], epochs=0.1).fit(*sentences(30, seed=4))
-    with pytest.raises(UsageError, match="has no comparison"):
-        fitted.save(tmp_path / "without")
-        hw.Classifier.load(tmp_path / "without").compare()
-    compared = fitted.compare()
-    fitted.save(tmp_path / "with")
-    assert hw.Classifier.load(tmp_path / "with").compare() == compared
+    assert fitted.compare()["count"] > 0
+    with pytest.raises(UsageError, match="without the rows to compare on"):
+        loaded.compare()
 
 
 def test_a_long_text_is_shortened_around_what_mattered() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from headwater.errors import UsageError, suggest
+from headwater.errors import UsageError
 from headwater.finetuning.rows.row import Target
 
 
@@ -17,15 +17,6 @@ class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
 
 class Conventions(BaseEstimator):  # type: ignore[misc]
     """The base of `Estimator`."""
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Set parameters by name; raise UsageError, naming the nearest, for one that does not exist."""
-        names = self._get_param_names()
-        for name in parameters:
-            if name not in names:
-                raise UsageError(f"{type(self).__name__} has no parameter {name!r}", **suggest(name, names))
-        estimator: Self = super().set_params(**parameters)
-        return estimator
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted estimator that shares the parameters: a loaded base is never changed."""

@@ -9,7 +9,6 @@ Parameters are stored unchanged and learned attributes end in an underscore, so 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -30,12 +29,10 @@ from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.continued import check_start
 from headwater.finetuning.learning.prepare import load_tokenizer, prepare
 from headwater.finetuning.model.fine_tuned import FineTuned, fingerprint, parse_part
-from headwater.finetuning.results import baseline
-from headwater.finetuning.results.baseline import ClassWeight
+from headwater.finetuning.results.baseline import ClassWeight, compare_held_out
 from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import pearson
-from headwater.finetuning.results.summary import METRICS_FILE
 from headwater.finetuning.rows.arrays import (
     as_labels,
     as_list,
@@ -61,7 +58,7 @@ class _Saved(Config):
 
     parameters: dict[str, Any] = Field(default_factory=dict)
     classes: list[str | bool | int | float] = Field(default_factory=list)
-    comparison: dict[str, Any] | None = None
+    comparison: Any = None  # of earlier versions
     indicator: bool = False
     label_type: str = "str"  # 0.1.0 writes only the type of the classes
 
@@ -151,8 +148,8 @@ class Estimator(Conventions):
         train, held = (
             ([row.segments for row in parts.rows[part]], parts.targets[part]) for part in ("train", "validation")
         )
-        self._comparison: dict[str, Any] | Callable[[], dict[str, Any]] | None = partial(
-            baseline.compare_held_out,
+        self._comparison = partial(
+            compare_held_out,
             self.task,
             outcome.fine_tuned.labels,
             outcome.metric,
@@ -179,18 +176,16 @@ class Estimator(Conventions):
         """Compare the model with a baseline, TF-IDF with a linear model, on the held-out rows of `fit`.
 
         Returns {"metric", "model": {"value", "interval"}, "baseline": {"name", "value", "interval", "rows"},
-        "count", "beaten"}; `beaten` is False if the model is not better. A loaded estimator returns what
-        `headwater finetune` or an earlier `compare` before `save` measured; UsageError if there is neither.
+        "count", "beaten"}; `beaten` is False if the model is not better. Raises UsageError for a loaded estimator:
+        metrics.json has what `headwater finetune` measured.
         """
         self._fitted()
-        if callable(self._comparison):
-            self._comparison = self._comparison()
-        if self._comparison is None:
+        if not hasattr(self, "_comparison"):
             raise UsageError(
-                f"this {type(self).__name__} was loaded from a folder that has no comparison",
-                repair="Call compare() after fit(X, y), before save(folder)",
+                f"this {type(self).__name__} was loaded, without the rows to compare on",
+                repair="Call compare() after fit(X, y); metrics.json has the comparison of headwater finetune",
             )
-        return copy.deepcopy(self._comparison)
+        return self._comparison()
 
     def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
         """Return for each row which words changed its prediction, as the server's /classify with `explain`.
@@ -268,10 +263,8 @@ class Estimator(Conventions):
         values = zip(self.get_params(deep=False), as_list(self.get_params(deep=False).values()), strict=True)
         parameters = {name: plain.get(name, value) for name, value in values if name != "base"}
         base = shipped.find(self.base) if isinstance(self.base, str | Path) else None
-        comparison = None if callable(self._comparison) else self._comparison
-        known = {"comparison": comparison, "indicator": vars(self).get("indicator_")}
-        learned = {"classes": [] if self.classes_ is None else self.classes_.tolist()}
-        learned |= {key: value for key, value in known.items() if value}
+        learned: dict[str, Any] = {"classes": [] if self.classes_ is None else self.classes_.tolist()}
+        learned |= {"indicator": True} if getattr(self, "indicator_", False) else {}
         stage = Stage(
             Path(folder),
             kind="model",
@@ -317,8 +310,6 @@ class Estimator(Conventions):
         classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
         estimator.classes_ = np.array(classes) if classes else None
         estimator.n_features_in_, estimator.indicator_ = 1, saved.indicator
-        metrics = folder / METRICS_FILE  # of `headwater finetune`
-        estimator._comparison = baseline.recorded(read_json(metrics)) if metrics.is_file() else saved.comparison
         return estimator
 
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from headwater.finetuning.results.metrics import by_class, confused_pairs
 from headwater.finetuning.results.suspects import held_out_shares, suspects
 from headwater.storage import Progress
 
+_LEAST_DEVIATION = 1e-6
 METRICS_FILE = "metrics.json"
 _MOST_PAIRS, _RAREST, _SUSPECTS = 20, 5, 10  # confused classes, rare classes and doubtful rows that are shown
 
@@ -83,13 +85,20 @@ def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progres
         held = [place for place, row in enumerate(parts.validation.rows) if row.row not in known]
         rows = [*rows, *(parts.validation.rows[place] for place in held)]
         targets = np.concatenate([targets, parts.targets["validation"][held]])
-    kept = np.random.default_rng(config.training.seed).permutation(len(rows))[:BASELINE_ROWS]
-    rows, targets = [rows[place] for place in kept], targets[kept]
+    every = -(-len(rows) // BASELINE_ROWS)
+    rows, targets = rows[::every], targets[::every]
     segments = [row.segments for row in rows]
     progress.start("labels that look wrong")
-    features = Baseline(config.task, parts.labels).all_features(segments)
+    judge = partial(held_out_shares, outputs=parts.labels.outputs, seed=config.training.seed)
     first = None if config.task == "classify" else [row[0] for row in segments]
-    shares = held_out_shares(features, targets, first, parts.labels.outputs, config.training.seed)
+    shares = judge(Baseline(config.task, parts.labels).fitted_features(segments), targets, first)
+    for features in list((prepared.encoded["train"].features or {}).values())[:1]:  # of the unchanged base
+        features = features[::every]
+        features = (features - features.mean(axis=0)) / (features.std(axis=0) + _LEAST_DEVIATION)
+        count = len(features)
+        by_base = judge(features, targets[:count], first and first[:count], dense=True)
+        if shares is not None and by_base is not None:
+            shares[:count] = (shares[:count] + by_base) / 2
     doubtful = [] if shares is None else suspects(rows, targets, shares, parts.labels)
     progress.finish(f"{len(doubtful):,} of {counted(len(rows), 'row')}")
     metrics["suspects"] = {"rows": len(rows), "count": len(doubtful), "first": doubtful[:_SUSPECTS]}
