@@ -10,8 +10,7 @@ from .folder import Document, measure, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
 from .steps import Step
-from .web.fetch import fetch_links
-from .web.fetch_config import FetchConfig
+from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links
 
 __all__ = [

@@ -99,15 +99,8 @@ def read_shard(path: AnyFile) -> Iterator[Document]:
     with ParquetTable(path) as file:
         labels = _labels(file)
         for batch in file.batches(_BATCH_DOCUMENTS):
-            try:
-                fields = [batch.column(name).to_pylist() for name in COLUMNS]
-                values = [batch.column(name).to_pylist() for name in labels]
-            except UnicodeDecodeError:
-                raise DataError(
-                    f"{path} has text that is not UTF-8",
-                    expected="a corpus that headwater corpus build wrote",
-                    repair="Make it again, or leave it out",
-                ) from None
+            fields = [batch.column(name).to_pylist() for name in COLUMNS]
+            values = [batch.column(name).to_pylist() for name in labels]
             for number, (identity, text, source, url, date, language) in enumerate(zip(*fields, strict=True)):
                 own = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
                 own = {name: value for name, value in own.items() if value is not None}

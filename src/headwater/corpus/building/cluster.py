@@ -14,19 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater import errors
 from headwater.corpus.building.parts import TaskRunner
 from headwater.corpus.building.plan import BuildPlan
-from headwater.errors import HeadwaterError, ResourceError, StorageError, require_extra
-from headwater.reading import read_json
-from headwater.storage import write_json, write_text
+from headwater.errors import HeadwaterError, ResourceError, require_extra
+from headwater.storage import write_text
 
 try:
     from datatrove.pipeline.base import PipelineStep
 except ImportError:  # the extra `cluster` is not installed: `run_on_ray` raises
     PipelineStep = object
 
-_ERROR = "error.json"
 _CONNECT_SECONDS = 10.0
 # Slurm's own limit on the size of an array is 1,001 unless an administrator changed it.
 SLURM_JOBS = 1000
@@ -43,78 +40,63 @@ class DoTask(PipelineStep):  # type: ignore[misc]
         self.folder = folder
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
-        """See datatrove; saves a user's error for the build that waits."""
-        plan = BuildPlan.load(Path(self.folder))
-        try:
-            with TaskRunner(plan) as runner:
-                runner.run(rank)
-        except HeadwaterError as error:
-            save_error(plan, error)
+        """See datatrove."""
+        do_tasks(Path(self.folder), rank, world_size)
         yield from ()
 
 
-def save_error(plan: BuildPlan, error: HeadwaterError) -> None:
-    """Write a task's error to a file that the build, which waits for the task, reads."""
-    kinds = (kind.__name__ for kind in type(error).__mro__)
-    write_json(plan.folder / _ERROR, {"class": next(k for k in kinds if hasattr(errors, k)), **vars(error)})
+def do_tasks(folder: Path, first: int, stride: int) -> int:
+    """Do every `stride`-th task from `first`, as one job of a cluster; return the exit status.
 
-
-def raise_error(plan: BuildPlan) -> None:
-    """Raise the error that a task saved, or StorageError if a task is not done."""
-    saved = plan.folder / _ERROR
-    if saved.exists():
-        described = read_json(saved)
-        saved.unlink()
-        raise getattr(errors, described.pop("class"))(described.pop("seen"), **described)
-    missing = plan.missing()
-    if missing:
-        raise StorageError(
-            f"{len(missing)} of {len(plan.tasks)} tasks were not done",
-            repair="Run the same command again: what is complete is kept",
-        )
+    A task that fails does not keep the others from being done. The build that joins them does it again, and so
+    raises its error.
+    """
+    plan = BuildPlan.load(folder)
+    status = 0
+    with TaskRunner(plan) as runner:
+        for number in range(first, len(plan.tasks), stride):
+            try:
+                runner.run(number)
+            except HeadwaterError as error:
+                print(f"Error: {error}", file=sys.stderr)
+                status = error.exit_status
+    return status
 
 
 def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
     """Do the tasks on the Ray cluster at `address`, or on one started here if that is empty.
 
-    A task whose node is lost is done on another. Raises what a task raised.
+    A task whose node is lost is done on another; one that fails is left to the caller.
     """
     with require_extra("cluster", "--engine ray"):
         import ray
         from datatrove.executor.ray import RayPipelineExecutor
     if not ray.is_initialized():
         _join_ray(ray, address)
-    executor = RayPipelineExecutor(
+    RayPipelineExecutor(
         [DoTask(str(plan.folder))],
         tasks=len(plan.tasks),
         workers=workers,
         logging_dir=str(plan.folder / ".ray"),
-        skip_completed=False,  # the parts show what is done
+        skip_completed=False,  # the folder shows what is done
         log_first=True,
-    )
-    (plan.folder / _ERROR).unlink(missing_ok=True)  # of an attempt that was killed before it raised it
-    executor.run()
-    raise_error(plan)
+    ).run()
 
 
 def _join_ray(ray: Any, address: str) -> None:
     """Connect to the cluster at `address`, or start one here; raises ResourceError if that fails."""
-    repair = "Check --address, as HOST:6379, and that this runs there: ray start --head"
     named = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
-    if named:  # Ray itself would try for minutes
-        try:
-            socket.create_connection((named[1], int(named[2])), _CONNECT_SECONDS).close()
-        except (OSError, OverflowError) as error:
-            raise ResourceError(f"no Ray cluster answers at {address}: {error}", repair=repair) from None
     try:
+        if named:  # Ray itself would try for minutes
+            socket.create_connection((named[1], int(named[2])), _CONNECT_SECONDS).close()
         ray.init(address=address or None, log_to_driver=False, configure_logging=False)
     except Exception as error:  # Ray raises no class of its own here
         reason = (str(error).strip() or type(error).__name__).partition("\n")[0]
-        if address:
-            seen = f"the Ray cluster at {address} cannot be joined: {reason}"
-        else:
-            seen, repair = f"Ray did not start on this machine: {reason}", "Try again, or use --engine local"
-        raise ResourceError(seen[:500], repair=repair) from None
+        where = f"the Ray cluster at {address} cannot be joined" if address else "Ray did not start here"
+        raise ResourceError(
+            f"{where}: {reason}"[:500],
+            repair="Check --address, as HOST:6379, and that this runs there: ray start --head",
+        ) from None
 
 
 def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[str]) -> Path:
@@ -149,22 +131,5 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
     return submit
 
 
-def _do_tasks(folder: Path, first: int, stride: int) -> int:
-    """Do every `stride`-th task from `first`, as one job of a Slurm array; return the exit status.
-
-    A task that fails does not keep the others from being done; the build that joins the parts tries it again.
-    """
-    plan = BuildPlan.load(folder)
-    status = 0
-    with TaskRunner(plan) as runner:
-        for number in range(first, len(plan.tasks), stride):
-            try:
-                runner.run(number)
-            except HeadwaterError as error:
-                print(f"Error: {error}", file=sys.stderr)
-                status = error.exit_status
-    return status
-
-
 if __name__ == "__main__":
-    sys.exit(_do_tasks(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(do_tasks(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

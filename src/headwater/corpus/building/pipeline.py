@@ -98,8 +98,7 @@ def _carry_out(
                 from headwater.corpus.building.cluster import run_on_ray
 
                 run_on_ray(plan, workers, address)
-            else:
-                run_tasks(plan, here, lambda f: progress.advance(f.kept.documents, **f.figures()))
+            run_tasks(plan, here, lambda f: progress.advance(f.kept.documents, **f.figures()))
             with stage.write() as work:
                 try:
                     kept = join_parts(plan, work, sources, here)

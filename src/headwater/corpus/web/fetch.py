@@ -19,8 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
+from headwater.config import Config
+from headwater.corpus.sources.pages import PAGE_BYTES
 from headwater.corpus.web.crawl_log import JOURNAL, CrawlLog
-from headwater.corpus.web.fetch_config import FetchConfig
 from headwater.corpus.web.links import read_links
 from headwater.corpus.web.queues import HostLinks, HostQueues
 from headwater.corpus.web.urls import canonical_url, host_of
@@ -31,6 +34,35 @@ from headwater.storage import SILENT, Destination, Progress, Stage, folder_lock,
 FUNNEL = "funnel.json"
 _BEGUN = 20_000  # hosts that are being visited or wait for their delay
 _TAKEN = 50  # links of one host in memory
+
+
+class FetchConfig(Config):
+    """How to visit links."""
+
+    hosts: int = Field(default=256, ge=1)
+    """Hosts visited at the same time."""
+    delay: float = Field(default=1.0, ge=0)
+    """Seconds between two visits to a host; a longer Crawl-delay counts, up to longest_delay."""
+    longest_delay: float = Field(default=30.0, ge=0)
+    """Skip a host that asks for a longer delay."""
+    seconds: float = Field(default=30.0, gt=0)
+    """Timeout in seconds of one answer; each redirect has its own."""
+    page_bytes: int = Field(default=PAGE_BYTES, ge=1, le=PAGE_BYTES)
+    """Maximum size of an unpacked page; a larger one is refused."""
+    redirects: int = Field(default=5, ge=0)
+    """Maximum number of redirects."""
+    retries: int = Field(default=2, ge=0)
+    """Retries after a temporary failure: no connection, an incomplete answer, 429, 5xx."""
+    back_off: float = Field(default=5.0, ge=0)
+    """Seconds before the first retry, four times as many before each further one."""
+    longest_wait: float = Field(default=120.0, ge=0)
+    """Longest Retry-After to wait for; a link with a longer one is given up."""
+    failures: int = Field(default=3, ge=1)
+    """Number of consecutive links without an answer after which a host is given up."""
+    contact: str = Field(default="", pattern=r"^[\x20-\x7e]*$")
+    """Contact for the hosts' operators, an address or page, in the user agent."""
+    allow_private: bool = False
+    """Visit addresses that are not public, such as an intranet."""
 
 
 @resumable()

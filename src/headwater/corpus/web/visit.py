@@ -28,7 +28,7 @@ from headwater.corpus.web.urls import PORTS, canonical_url, host_of
 from headwater.errors import require_extra
 
 if TYPE_CHECKING:
-    from headwater.corpus.web.fetch_config import FetchConfig
+    from headwater.corpus.web.fetch import FetchConfig
 
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _HEADER_BYTES = 64 * 1024  # of one header: security policies exceed aiohttp's default of 8 KiB
