@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 pytest.importorskip("resiliparse")
@@ -98,6 +100,39 @@ def test_a_page_of_open_brackets_is_read_in_linear_time() -> None:
 def test_lines_without_prose_stay_where_there_is_nothing_else() -> None:
     assert main_text(page("<p>Ho!</p><p>The river</p><p>runs</p>")).split() == ["Ho!", "The", "river", "runs"]
     assert main_text("") == ""
+
+
+def test_notices_inside_an_article_are_left_out() -> None:
+    notices = [
+        "Advertisement",
+        "Read also: A dam for the old river",
+        "Zobacz też:",
+        "Follow the Gazette on Twitter and Instagram for more of this.",
+        "To read on, please subscribe to our newsletter.",
+    ]
+    prose = "He reads also what others do not. Follow the river, she said, and you will come to us."
+    body = "".join(f"<p>{notice}</p>" for notice in notices)
+    left_out: Counter[str] = Counter()
+    text = main_text(page(f"<article><p>{FIRST}</p>{body}<p>{FIRST}</p><p>{prose}</p></article>"), left_out)
+    assert [line for line in text.split("\n") if line] == [FIRST, prose]
+    assert left_out == {"repeated lines": 1, "notices": 5}
+
+
+def test_the_first_paragraph_of_an_article_may_be_in_its_header() -> None:
+    lead = "Where the water comes from that turns the wheel of the mill, day and night."
+    story = "".join(f"<p>{FIRST} That was {number} years ago.</p>" for number in range(9))
+    header = f"<div id='header'><p class='lead'>{lead}</p>"
+    assert main_text(page(f"{header}</div><article>{story}</article>")).startswith(f"{lead}\n\n{FIRST}")
+    several = f"{header}<p class='lead'>{SECOND}</p></div>"  # leads of other articles
+    assert main_text(page(f"{several}<article>{story}</article>")).startswith(FIRST)
+
+
+def test_an_article_for_readers_without_scripts_is_read() -> None:
+    story = "".join(f"<p>{FIRST} That was {number} years ago.</p>" for number in range(9))
+    notice = "<p>Your browser has JavaScript turned off, so that this page cannot show all that it has.</p>" * 4
+    text = main_text(page(f"<noscript>{notice}</noscript><div><noscript>{story}</noscript></div>"))
+    assert text.count(FIRST) == 9
+    assert "JavaScript" not in text
 
 
 def test_a_sentence_is_one_in_every_script() -> None:

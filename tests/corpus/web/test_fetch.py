@@ -423,7 +423,7 @@ from pathlib import Path
 original = socket.getaddrinfo
 socket.getaddrinfo = lambda host, *a, **k: original("127.0.0.1", *a, **k)
 from headwater.corpus.web.fetch import fetch_links
-from headwater.corpus.web.fetch_config import FetchConfig
+from headwater.corpus.web.fetch import FetchConfig
 from headwater.corpus.web.crawl_log import CrawlLog
 note, done = CrawlLog._note, []
 def dying(self, entry):

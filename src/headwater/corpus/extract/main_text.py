@@ -14,8 +14,12 @@ wide characters have shorter sentences.
 `SKIPPED` are CSS selectors of elements that are left out; `UNNAMED` are those of them that HTML defines as not
 part of the content. A class or an id that contains one of `_WORDS` marks an element as boilerplate unless it is
 large: a wrapper of the whole page often has such a name too. Large means that it has a main heading, an article,
-or four sibling paragraphs. `CONTAINER` selects the element that usually has the whole article. `ends_article`
-recognises the headings of related articles, comments and subscriptions.
+or four sibling paragraphs. `CONTAINER` selects the element that usually has the whole article, `LEAD` its first
+paragraph, which many templates put in the header, where Resiliparse expects none. `ends_article` recognises the
+headings of related articles, comments and subscriptions, `is_notice` lines inside an article that are not part of
+it: labels of advertisements, links to other articles, calls to follow or subscribe.
+
+A reader without scripts sees the content of `<noscript>`: if it has an article, it is the article.
 
 The words and headings were chosen on halves of four annotated sets (`benchmarks/corpus.py`): a word is here if
 leaving its elements out removed more unwanted text than wanted text.
@@ -34,12 +38,16 @@ each time, and a block of code at either end stays.
 | CONTAINER_SHARE | 0.4 | minimum share of the prose for the end of the article's element to be used |
 | HEADING_SHARE | 0.7 | share of the prose before a heading that ends the article |
 | REPEATED_CHARACTERS | 300 | a longer line is kept each time |
+| EDGE_BYTES | 30 | of a sentence that may be the first or the last line |
+| NOTICE_CHARACTERS | 200 | a longer line is not a notice |
+| ARTICLE_PARAGRAPHS | 4 | in a `<noscript>` that has the article |
 """
 
 from __future__ import annotations
 
 import html
 import re
+from collections import Counter
 from itertools import chain
 from typing import Any
 
@@ -54,6 +62,9 @@ NAMED_SHARE = 0.4
 CONTAINER_SHARE = 0.4
 HEADING_SHARE = 0.7
 REPEATED_CHARACTERS = 300
+EDGE_BYTES = 30
+NOTICE_CHARACTERS = 200
+ARTICLE_PARAGRAPHS = 4
 _CELLS = "\t\t"  # between the cells of a row
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
@@ -61,9 +72,9 @@ _SENTENCE_END = re.compile(r"""[.!?…:;。！？]["'”’»)\]]*$""")
 
 _WORDS = """
     about-author about-the-author advert anzeige author-bio author-box author-desc author-info author-profile
-    author_bio author_box authorbox banner breadcrumb caption captcha carousel comment-form commentform
+    author-card author_bio author_box authorbox banner breadcrumb caption captcha carousel comment-form commentform
     comments consent contact- cookie copyright credit cta- disclaimer disclosure email follow footer gallery
-    gdpr kommentar latest linkbox masthead modal newsletter notice pagination popular popup privacy promo
+    gdpr kommentar latest legend linkbox masthead modal newsletter notice pagination popular popup privacy promo
     rating read-more readmore recent recommend related respond seitenfuss share signup site-branding
     site-description site-header social sponsor subscri swiper tagline werbung
 """
@@ -71,6 +82,7 @@ _SMALL = ":not(:has(h1, article, main, p ~ p ~ p ~ p)):not(body, html, article, 
 _NAMED = ",".join(f'[{name}*="{word}" i]{_SMALL}' for word in _WORDS.split() for name in ("class", "id"))
 UNNAMED = ["aside", "button", "footer", "nav"]
 SKIPPED = [*UNNAMED, "fieldset", "legend", "label", f"form{_SMALL}", _NAMED]
+LEAD = ".lead, .article-teaser, .intro-text, .article-intro, .standfirst, .article-deck"
 CONTAINER = (
     '[itemprop*="articleBody" i], .entry-content, .post-content, .article-body, .article-content, .article__body, '
     ".post-body, .story-body, .article__content, .td-post-content, .post__content, .single-content, "
@@ -92,18 +104,38 @@ _HEADINGS = re.compile(
     | te\ puede\ interesar | lea\ también | noticias\ relacionadas | relacionad | comentarios | compartir
     | artículos\ relacionados | más\ (?:noticias|de)\b | leggi\ anche | articoli\ correlati | commenti\b
     | lees\ ook | zobacz\ (?:też|także) | czytaj\ (?:też|także|również) | komentarze
-    | leia\ (?:também|mais) | comentários
+    | leia\ (?:também|mais) | comentários | keep\ reading | read\ further | what\ to\ read | support\ (?:us|our)\b
+    | most\ (?:read|popular) | lust\ auf\ mehr | (?:artikel|beitrag)\ gefallen | vorschau\ auf | meist\ ?gelesen
+    | auch\ spannend | unterstütze?n?\b | dowiedz\ się | vos\ réactions | réagir\b | síguenos | sigue\ leyendo
     | 관련\ ?(?:기사|글|뉴스) | 댓글 | 関連記事 | コメント | 相关 | читайте\ также | комментари
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 
+_NOTICES = re.compile(
+    r"""
+    \W*(?:advertisement|advertorial|anzeige|werbung|publicidad|publicité|reklama|광고|広告)\b.{0,60}$
+    | (?:à\ lire|lire\ (?:aussi|également)|lea\ también|puedes\ ver|leia\ também|read\ (?:also|more)|see\ also
+        |lesen\ sie\ auch|lees\ ook|leggi\ anche|czytaj\ (?:też|także|również)|zobacz\ (?:też|także)
+        |관련\ ?기사|関連記事)\s*(?:[:：]|$)
+    | \W*(?:(?:please|and|jetzt|to\ [^.!?]{,40})[\s,]+)*
+        (?:follow|subscribe|sign\ up|download|s[íi]gue|s[íi]guenos|[úu]nete|folgt?|abonniert?|suivez|obserwuj)\b
+        .*\b(?:twitter|facebook|instagram|telegram|whatsapp|youtube|tiktok|newsletter|apps?|edition|us|our|uns)\b
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_NOSCRIPT = re.compile(r"<noscript\b[^<>]*>(.*?)</noscript\s*>", re.IGNORECASE | re.DOTALL)
 
-def main_text(page: str) -> str:
-    """Return the main text of a page's HTML; empty if it has no text."""
+
+def main_text(page: str, left_out: Counter[str] | None = None) -> str:
+    """Return the main text of a page's HTML; empty if it has no text.
+
+    left_out: counts the lines inside the text that are left out of it.
+    """
     from resiliparse.parse.html import HTMLTree
 
-    tree: Any = HTMLTree.parse(page)
+    tree: Any = HTMLTree.parse(_NOSCRIPT.sub(_shown, page))
+    lead = _lead(tree)
     code = _code_lines(tree)
     lines = _content_lines(tree)
     prose = _prose_characters(lines)
@@ -119,20 +151,47 @@ def main_text(page: str) -> str:
                 lines = everything
                 prose = _prose_characters(lines)
     lines = _to_end_of_container(lines, tree, code)
-    return "\n".join(_trimmed(_to_heading(_once(lines, code | _verse_lines(page)), code), code))
+    every = _trimmed(_to_heading(lines, code), code)
+    once = _once(every, code | _verse_lines(page))
+    lines = [line for line in once if line.strip() in code or not is_notice(line)]
+    if left_out is not None:
+        left_out += Counter({"repeated lines": len(every) - len(once), "notices": len(once) - len(lines)})
+    if lead and lead not in " ".join(" ".join(lines).split()):
+        lines = [lead, "", *lines]
+    return "\n".join(lines)
 
 
-def is_prose(line: str) -> bool:
+def _shown(noscript: re.Match[str]) -> str:
+    """Return the content of a `<noscript>` that has an article, not a notice on scripts; else the element."""
+    content = noscript[1].lower()
+    is_article = content.count("<p") >= ARTICLE_PARAGRAPHS and "javascript" not in content
+    return noscript[1] if is_article else noscript[0]
+
+
+def _lead(tree: Any) -> str:
+    """Return the first paragraph of the article, if the page has one that is named so; several are of others."""
+    found = tree.document.query_selector_all(LEAD)
+    texts = {text for text in (" ".join(element.text.split()) for element in found) if is_prose(text)}
+    return texts.pop() if len(texts) == 1 else ""
+
+
+def is_prose(line: str, sentence_bytes: int = SENTENCE_BYTES) -> bool:
     """Return whether a line reads like running text."""
     line = line.strip()
     size = len(line.encode("utf-8", "replace"))
-    return size >= LONG_BYTES or (size >= SENTENCE_BYTES and _SENTENCE_END.search(line) is not None)
+    return size >= LONG_BYTES or (size >= sentence_bytes and _SENTENCE_END.search(line) is not None)
 
 
 def ends_article(line: str) -> bool:
     """Return whether a line reads like the heading of what follows an article."""
     line = line.strip()
     return len(line) < _HEADING_CHARACTERS and _HEADINGS.match(line) is not None
+
+
+def is_notice(line: str) -> bool:
+    """Return whether a line is a label of an advertisement, a link to another article, or a call to subscribe."""
+    line = line.strip()
+    return len(line) < NOTICE_CHARACTERS and _NOTICES.match(line) is not None
 
 
 def _content_lines(tree: Any, skipped: list[str] = SKIPPED) -> list[str]:
@@ -216,6 +275,6 @@ def _trimmed(lines: list[str], code: set[str]) -> list[str]:
     kept = [
         number
         for number, line in enumerate(lines)
-        if is_prose(line) or line.strip() in code or has_mark(f"{line}\n")
+        if is_prose(line, EDGE_BYTES) or line.strip() in code or has_mark(f"{line}\n")
     ]
     return lines[kept[0] : kept[-1] + 1] if kept else lines

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -65,7 +65,8 @@ def extract(page: Page) -> Extracted:
     decoded = decode_page(page.data, page.charset, is_html=page.kind == "html")
     encoding = _encoding_of(decoded)
     if page.kind == "html":
-        return Extracted(tidy(main_text(decoded.text)), encoding=encoding)
+        counted: Counter[str] = Counter()
+        return Extracted(tidy(main_text(decoded.text, counted)), encoding=encoding, left_out=counted)
     if page.kind == "wikitext":
         text, left_out = wiki_text(decoded.text, page.namespaces or FILES)
         return Extracted(tidy(text), encoding=encoding, left_out=left_out)
