@@ -92,6 +92,7 @@ def write_pages(folder: Path) -> int:
     from headwater.reading import sha256_of
     from headwater.storage import Manifest, read_manifest, write_json, write_text
     from headwater_papers.claims import CLAIMS
+    from headwater_papers.gpt1_tables import BELOW, TABLES, TABLES_2_TO_4, below_constant
     from headwater_papers.page import PAGE, marked, page, write_index
 
     papers = {one.claim: one.paper for one in CLAIMS.values() if "{" not in one.claim + one.paper}
@@ -100,6 +101,11 @@ def write_pages(folder: Path) -> int:
         place = path.parent
         results, made = (json.loads((place / name).read_text("utf-8")) for name in ("results.json", "made.json"))
         findings = [one | {"paper": papers.get(one["claim"], one["paper"])} for one in results["findings"]]
+        if results["experiment"] == TABLES_2_TO_4.name:  # results from before it named these sets
+            findings = [
+                one | {"here": one["here"].partition(BELOW)[0] + below_constant(table, results["rows"])}
+                for one, table in zip(findings, TABLES, strict=True)
+            ]
         results |= {"findings": marked(findings)}
         write_text(place / PAGE, page(results, made))
         write_json(path, results)

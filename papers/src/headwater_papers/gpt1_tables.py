@@ -7,8 +7,10 @@ test text with the pre-training text is measured as in GPT-2's section 4.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from headwater.config import Config
 from headwater_papers.claims import CLAIMS, Finding, judge
@@ -34,6 +36,8 @@ from headwater_papers.setup import describe, training_notes
 from headwater_papers.statistics import Estimate, Measured, mean_of_sets, over_seeds
 from headwater_papers.tuned_tables import PERCENT, Seeds
 
+BELOW = "; below it on "
+_CONSTANT = re.compile(r"a constant answer gets ([\d.]+)")
 # Table -> (what its tasks are, its sets).
 TABLES = {
     "2": ("natural language inference", ("snli", "mnli", "qnli", "rte", "scitail")),
@@ -83,7 +87,7 @@ def run(laboratory: Laboratory) -> Findings:
         Row(name, "8-grams of its test text that are also in the training text, %", [scored["percent"]], None)
         for name, scored in overlap.items()
     ]
-    findings = judge_tables(scores)
+    findings = judge_tables(scores, [row.to_dict() for row in rows])
     notes = [
         *training_notes(scale, ["gpt1"]),
         "The error over test examples is about ±3 points for 1,000 examples of two classes.",
@@ -119,7 +123,7 @@ def score_rows(seeds: Seeds) -> list[Row]:
             note="; ".join(
                 [
                     f"trained on {score.trained_on:,} rows",
-                    f"a constant answer gets {score.baseline:.3f}",
+                    f"a constant answer gets {score.baseline:.3f}",  # as _CONSTANT reads it
                     *score.remarks,
                 ]
             ),
@@ -132,12 +136,27 @@ def _part(seeds: Seeds, index: int) -> Measured:
     return Measured((one[index].value for one in seeds), (one[index].error for one in seeds))
 
 
-def judge_tables(scores: Mapping[str, Seeds]) -> list[Finding]:
-    """Return the findings on the tables of which a set is available."""
-    return [_finding(table, scores) for table in TABLES if any(name in scores for name in TABLES[table][1])]
+def judge_tables(scores: Mapping[str, Seeds], rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Return the findings on the tables of which a set is available; rows: those of results.json."""
+    return [
+        _finding(table, scores, below_constant(table, rows))
+        for table in TABLES
+        if any(name in scores for name in TABLES[table][1])
+    ]
 
 
-def _finding(table: str, scores: Mapping[str, Seeds]) -> Finding:
+def below_constant(table: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a clause on the parts of a table's sets that are below a constant answer; "" without one."""
+    below = []
+    for row in rows:
+        constant = _CONSTANT.search(row["note"])
+        if constant and row["setting"].partition("-")[0] in TABLES[table][1] and row["value"] < float(constant[1]):
+            values = (PERCENT * value for value in (row["value"], float(constant[1])))
+            below.append("{} ({:.1f} against {:.1f})".format(row["setting"], *values))
+    return f"{BELOW}{', '.join(below)}" if below else ""
+
+
+def _finding(table: str, scores: Mapping[str, Seeds], below: str) -> Finding:
     """Judge whether the sets of a table are learned at all: better on average than a constant answer."""
     what, names = TABLES[table]
     there = [name for name in names if name in scores]
@@ -150,7 +169,7 @@ def _finding(table: str, scores: Mapping[str, Seeds]) -> Finding:
         CLAIMS["gpt1_tables.learned"],
         gains,
         here=f"{over_seeds(means).text(1, PERCENT)}; "
-        f"above a constant answer by {over_seeds(gains).text(1, PERCENT)}",
+        f"above a constant answer by {over_seeds(gains).text(1, PERCENT)}{below}",
         table=table,
         what=what,
         published=f"{PERCENT * fmean(published):.1f} on average over {', '.join(there)}",
