@@ -165,6 +165,7 @@ def test_an_impossible_experiment_is_named_before_the_start(tmp_path: Path, scal
     assert lacking["gpt1_layers"] == ["one of the sets sst2 (finetune) with rows in the scale"]
     assert "dev.tsv" in lacking["gpt1_updates"][0]
     assert {str(lacking[name]) for name in EXPERIMENTS if name.startswith("gpt2_") and name != "gpt2_lambada"} == {
+        "[\"a model 'copies' in the scale\"]",
         "[\"a model 'gpt2-' in the scale\"]",
         "[\"a model 'optimal-' in the scale\", \"a model 'scaling-' in the scale\"]",
     }

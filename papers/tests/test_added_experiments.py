@@ -1,0 +1,57 @@
+"""Experiments that the papers only suggest: copies known by heart, convergence with L1, and *very* in Korean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.corpus import Document
+from headwater_papers import reproduce
+from headwater_papers.gpt1_korean import read_reviews
+from headwater_papers.gpt2_copies import by_copies, choose_passages, plant
+from headwater_papers.scale import Scale
+
+
+def test_copies_are_planted_between_the_paragraphs_that_are_read() -> None:
+    documents = [Document(name, "\n\n".join(f"{name}{place}" for place in range(40))) for name in "ab"]
+    first, second = plant(documents, {"once": 1, "often": 6, "never": 0}, 0.5, seed=1)
+    parts = [document.text.split("\n\n") for document in (first, second)]
+    assert [[part for part in own if part[:1] in "ab" and part[1:].isdigit()] for own in parts] == [
+        [f"{name}{place}" for place in range(20)] for name in "ab"
+    ]
+    every = parts[0] + parts[1]
+    assert (every.count("once"), every.count("often"), every.count("never")) == (1, 6, 0)
+    again = list(plant(documents, {"once": 1, "often": 6}, 0.5, seed=1))
+    assert [document.text for document in again] == [first.text, second.text]
+
+
+def test_each_passage_has_each_number_of_copies_in_turn() -> None:
+    text = "\n\n".join(" ".join(f"w{place}-{word}" for word in range(45)) for place in range(6))
+    passages = choose_passages([text, "too short"], 4)
+    assert len(passages) == 4
+    assert all(len(begin.split()) == len(rest.split()) == 20 for begin, rest in passages)
+    turns = [by_copies(passages, (0, 1, 2, 4), turn) for turn in range(4)]
+    assert all(sorted(copies) == [0, 1, 2, 4] for copies in zip(*turns, strict=True))
+
+
+def test_half_of_the_reviews_are_positive_and_none_is_between(tmp_path: Path) -> None:
+    for film in range(4):
+        rows = [{"review": f"{film} 평점 {rating} 점", "rating": str(rating)} for rating in range(1, 11)]
+        (tmp_path / f"{film}.json").write_text(json.dumps([*rows, {"review": "짧다", "rating": "10"}]), "utf-8")
+    reviews = read_reviews(tmp_path, 8)
+    assert [label for _, label in reviews] == [0] * 4 + [1] * 4
+    assert {int(text.split()[2]) for text, label in reviews if label} <= {9, 10}
+    assert {int(text.split()[2]) for text, label in reviews if not label} <= {1, 2, 3, 4}
+
+
+@pytest.mark.slow
+def test_convergence_compares_the_same_updates(scale: Scale, sets: Path, tmp_path: Path) -> None:
+    settings = {"gpt1_convergence": {"set": "sst2", "rows": [8, 16], "updates": 4}}
+    few = scale.model_copy(update={"experiments": settings})
+    results = reproduce(["gpt1_convergence"], few, sets, tmp_path).results["gpt1_convergence"]
+    assert [(row["setting"], row["seeds"]) for row in results["rows"][:4]] == [
+        (f"{rows} rows, λ = {rate}", 3) for rows in (8, 16) for rate in (0.5, 0)
+    ]
+    assert len(results["findings"]) == 1
