@@ -106,6 +106,7 @@ def test_a_model_that_predicts_one_class_gives_a_warning(
         assert "The model does not beat it: for English take the encoder minilm" in text
         assert "the model predicts" in text
     assert metrics["baseline"]["value"] > metrics["value"]
+    assert metrics["learning_rate"]["reason"] == "of a model of this width that Headwater trained"
     assert metrics["tests"]["test"]["baseline"]["value"] > 0.9
     assert metrics["macro_f1"] < 0.6  # what accuracy alone hides
     never = [one for one in metrics["classes"] if not one["predicted"]]

@@ -183,7 +183,7 @@ def test_ctrl_c_outside_an_update_announces_the_resume(
 
 
 def command(base: Path, table: Path, task: str, out: Path, **changes: Any) -> list[str]:
-    chosen = settings(task, **changes)
+    chosen = settings(task, recipe="gpt1", **changes)
     given = [f"--set={key}={value}" for key, value in chosen.items() if key != "task"]
     files = [f"--model={base}", f"--train={table}", f"--task={task}", f"--out={out}"]
     return ["finetune", *files, *given]

@@ -24,7 +24,6 @@ from headwater.finetuning.learning.prepare import OUTPUTS, Prepared, prepare_fol
 from headwater.finetuning.learning.search import RATES
 from headwater.finetuning.learning.train import TrainingOutcome
 from headwater.finetuning.model.fine_tuned import FineTuned
-from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.page import card, page
 from headwater.finetuning.results.predictions import write_predictions
 from headwater.finetuning.results.summary import METRICS_FILE, add_baselines, find_suspects, measure
@@ -107,12 +106,9 @@ def run_stage(
     `columns` are the training rows' columns and `compose` their Unicode form, saved for `predict`.
     """
     model = shipped.resolve(model)
-    config, rate = _with_rate(config, model, progress)
+    config, reason = _with_rate(config, model, progress)
     stage = _stage(config, out, {"model": model, **inputs}, tokenizer)
-    written = dict(read_json(out / METRICS_FILE)) if stage.is_complete() else {}
-    if written and (out / REPORT_FILE).exists():
-        remove_work(out)  # left by a kill just before its removal
-        progress.note(f"{out} is complete already")
+    if (written := _finished(stage, progress)) is not None:
         return written
     device = choose_device(config.training.device)
     begun = FinetuneConfig.load(out / CONFIG_FILE) if stage.find() and (out / CONFIG_FILE).exists() else None
@@ -127,12 +123,7 @@ def run_stage(
         tuned, parts = outcome.fine_tuned, prepared.parts
         tuned.columns, tuned.compose = columns or Columns(), compose
         tuned.seen = (prepared.seen or Seen()).extended(parts.train.rows, parts.validation.rows)
-        calibration = calibrate(outcome, prepared.encoded["validation"])
-        metrics = measure(prepared, outcome) | {"calibration": calibration}
-        chosen = config.model_copy(update={"recipe": prepared.config.recipe})
-        metrics["learning_rate"] |= rate | {"reason": chosen.rate_reason(prepared.base.config)}
-        metrics["learning_rate"] |= {"tried": learned.rates} if learned.rates else {}
-        metrics |= {"recipe": learned.recipe, "recipes": learned.recipes}
+        metrics = measure(learned, reason)
         _write_model(stage, prepared, outcome, metrics)
         doubtful: list[dict[str, Any]] = []
         if config.baseline:
@@ -142,15 +133,26 @@ def run_stage(
     return metrics
 
 
-def _with_rate(config: FinetuneConfig, model: Path, progress: Progress) -> tuple[FinetuneConfig, dict[str, Any]]:
-    """Return the configuration with the base's learning rate if it has none; and, for metrics.json, why."""
+def _finished(stage: Stage, progress: Progress) -> dict[str, Any] | None:
+    """Return the metrics of a folder that is complete; None for a training that is to be run or resumed."""
+    out = stage.out
+    if not (stage.is_complete() and (out / METRICS_FILE).exists() and (out / REPORT_FILE).exists()):
+        return None
+    remove_work(out)  # left by a kill just before its removal
+    progress.note(f"{out} is complete already")
+    return dict(read_json(out / METRICS_FILE))
+
+
+def _with_rate(config: FinetuneConfig, model: Path, progress: Progress) -> tuple[FinetuneConfig, str]:
+    """Return the configuration with the base's learning rate if it has none, and why; "" for the recipe auto."""
+    if config.recipe == "auto":  # the rows choose the recipe, and it the rate
+        return config, ""
     shape = load_config(model)
-    used: dict[str, Any] = {"reason": config.rate_reason(shape)}
-    if config.learning_rate is not None or config.recipe == "auto":  # the rows choose the recipe, and it the rate
-        return config, used
-    rate = config.peak_rate(shape)
-    progress.note(f"learning rate {rate:g}, {used['reason']} (--learning-rate for another, --find-lr)")
-    return config.model_copy(update={"learning_rate": rate}), used
+    rate, reason = config.peak_rate(shape), config.rate_reason(shape)
+    if config.learning_rate is not None:
+        return config, reason
+    progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
+    return config.model_copy(update={"learning_rate": rate}), reason
 
 
 def _stage(config: FinetuneConfig, out: Path, inputs: dict[str, Path], tokenizer: str | Path | None) -> Stage:

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.display import counted
+from headwater.finetuning.learning.choose import Learned
 from headwater.finetuning.learning.prepare import Prepared
 from headwater.finetuning.learning.train import TrainingOutcome, measure_probabilities
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import BASELINE_ROWS, MOST_COMPARED, Baseline, compare
-from headwater.finetuning.results.calibration import reliability
+from headwater.finetuning.results.calibration import calibrate, reliability
 from headwater.finetuning.results.metrics import by_class, confused_pairs
 from headwater.finetuning.results.suspects import held_out_shares, suspects
 from headwater.storage import Progress
@@ -26,9 +27,14 @@ METRICS_FILE = "metrics.json"
 _MOST_PAIRS, _RAREST, _SUSPECTS = 20, 5, 10  # confused classes, rare classes and doubtful rows that are shown
 
 
-def measure(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
-    """Return the content of metrics.json without the baselines."""
+def measure(learned: Learned, reason: str) -> dict[str, Any]:
+    """Calibrate the model, and return the content of metrics.json without the baselines.
+
+    reason: why the learning rate is what it is; "" for that of the recipe.
+    """
+    prepared, outcome = learned.prepared, learned.outcome
     parts, encoded, tuned = prepared.parts, prepared.encoded, outcome.fine_tuned
+    calibration = calibrate(outcome, encoded["validation"])
     metrics = _summary(prepared, outcome) | _by_class(outcome, encoded["validation"], prepared.figures["classes"])
     metrics["tests"] = {
         name: _on_test(tuned, encoded[name], tuned.probabilities(encoded[name])) for name in parts.tests
@@ -42,7 +48,10 @@ def measure(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
         if new.any() and not new.all():
             on_new = measure_probabilities(tuned, encoded["validation"].targets[new], outcome.probabilities[new])
             metrics["new_rows"] |= on_new[outcome.metric]
-    return metrics
+    metrics["learning_rate"]["reason"] = reason or prepared.given.rate_reason(prepared.base.config)
+    if learned.rates:
+        metrics["learning_rate"]["tried"] = learned.rates
+    return metrics | {"calibration": calibration, "recipe": learned.recipe, "recipes": learned.recipes}
 
 
 def add_baselines(

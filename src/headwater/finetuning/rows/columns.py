@@ -104,39 +104,61 @@ def find_columns(
     chosen = {role: _chosen(role, value, available, name, lenient) for role, value in given.items()}
     if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
         raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
+    left = {*available} - _columns_of(chosen)
+    kept = {role: value for role, value in before.items() if role not in given and {*as_list(value)} <= left}
+    chosen |= kept
     for role in roles:
-        value = before.get(role)
-        if role not in chosen and value is not None and {*as_list(value)} <= {*available} - _columns_of(chosen):
-            chosen[role] = value
-    for role in roles:
-        value, used = before.get(role), _columns_of(chosen, role)
+        used = _columns_of(chosen, role)
+        # A stray key of one row comes last.
+        likely = _by_name(role, [one for one in first if one not in used])
+        likely = likely or _by_name(role, [one for one in available if one not in used])
         optional = role in _OPTIONAL or (role == "label" and not need_label)
-        left, of_first = ([column for column in names if column not in used] for names in (available, first))
-        likely = _by_name(role, of_first) or _by_name(role, left)  # a stray key of one row comes last
-        if role == "answers" and role not in given and {*likely} > {*as_list(chosen.get(role, ""))}:
-            chosen[role] = likely
-        if role in chosen:
-            continue
-        if value and optional:  # in training, so no other column is a guess at it
-            likely = []
-        if not likely and (not optional or (value and role != "label")):
-            read = f", which was {value!r} in training" if value else ""
-            free = [column for column in available if column and column not in used] or [*available]
+        column, reason = _resolve(role, likely, chosen, kept, before.get(role), optional)
+        if reason == "missing":
+            read = f", which was {before[role]!r} in training" if role in before else ""
+            free = [one for one in available if one and one not in used] or [*available]
             column = next((one for one in free if not _NOT_TEXT.search(one.lower())), free[0])
             raise DataError(
                 f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
                 expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
                 repair=f"Name it, as with: --column {role}={shlex.quote(column)}",
             )
-        if value and likely:
-            progress.note(f"{name} has no column {value!r}, as in training: the {role} is read from {likely[0]!r}")
-        chosen[role] = likely if role == "answers" else "".join(likely)
+        if reason == "instead":
+            progress.note(
+                f"{name} has no column {before[role]!r}, as in training: the {role} is read from {likely[0]!r}"
+            )
+        chosen[role] = column
     separator = columns.separator or (trained.separator if trained else None)
     if separator and (task != "classify" or isinstance(chosen["label"], list)):
         raise UsageError(
             "columns.separator is for several labels in one cell", expected="classify, and one --label"
         )
     return Columns.build(chosen | ({"separator": separator} if separator else {}))
+
+
+def _resolve(
+    role: str,
+    likely: list[str],
+    chosen: Mapping[str, Any],
+    kept: Mapping[str, Any],
+    trained: str | list[str] | None,
+    optional: bool,
+) -> tuple[str | list[str], str]:
+    """Return the column or columns of a role, and why: chosen, likely, instead (of `trained`), none or missing.
+
+    likely: by name. kept: columns that have the name that they had in training, `trained`.
+    """
+    named: str | list[str] = likely if role == "answers" else "".join(likely)
+    if role in kept:  # more answers than in training have columns of their own
+        more = role == "answers" and {*likely} > {*as_list(kept[role])}
+        return (named, "likely") if more else (kept[role], "chosen")
+    if role in chosen:
+        return chosen[role], "chosen"
+    if trained and optional:  # in training, so no other column is a guess at it
+        return ("", "none") if role == "label" else ("", "missing")
+    if likely:
+        return named, "instead" if trained else "likely"
+    return "", "none" if optional else "missing"
 
 
 def _as_there(value: str | list[str], available: Sequence[str]) -> str | list[str]:
