@@ -88,7 +88,8 @@ JOURNEYS = {
             "own-text/quickstart.sh",
         ),
         {
-            "--set batch_size=16 --set steps=72": "--set batch_size=2",
+            "headwater pretrain --from": "headwater  pretrain --from",
+            "--set batch_size=16 --set steps=72": "--set batch_size=2 --set steps=2",
             "--vocab-size 4096": "--vocab-size 400",
             " --set epochs=8": "",
             "--max-tokens 60": "--max-tokens 20",
