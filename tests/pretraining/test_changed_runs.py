@@ -13,15 +13,18 @@ import torch
 from safetensors.torch import load_file
 
 from headwater import shipped
+from headwater.cli.lineage import tree_lines
 from headwater.cli.main import main
 from headwater.config import read_toml
 from headwater.errors import FolderError, HeadwaterError, MismatchError, UsageError
 from headwater.inference import load
 from headwater.model import load_model
 from headwater.pretraining import PretrainConfig, pretrain
+from headwater.report import report
 from headwater.report.content import read_content
 from headwater.shipped import find_checkpoint, list_checkpoints
-from headwater.storage import folder_lock, read_manifest
+from headwater.storage import folder_lock, lineage, read_manifest
+from headwater.storage.provenance import FROM_PYTHON
 from headwater.training import prune_checkpoints, read_journal
 
 TINY: dict[str, Any] = {
@@ -132,10 +135,25 @@ def test_a_lengthened_run_is_the_long_run(finished: bool, tokens: Path, tmp_path
     train(tokens, short, steps=12)
     assert_equal(short / "checkpoints" / "step-00000012", long / "checkpoints" / "step-00000012")
     done = 8 if finished else 4
-    assert read_manifest(short).config["changes"] == [{"at": done, "steps": 8}]
+    assert read_manifest(short).config["changes"] == [{"at": done, "command": FROM_PYTHON, "steps": 8}]
     assert (short / "model-8").is_dir() == finished
     train(tokens, short, steps=12)  # complete: nothing happens
     assert len(read_manifest(short).config["changes"]) == 1
+
+
+def test_the_lineage_has_every_command_of_a_run(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As commands, in order, they make the folder again; one that only resumes it is not among them."""
+    first = f"headwater pretrain --preset gpt2-pico --tokens {tokens} --out run --set steps=8"
+    longer = "headwater pretrain run --set steps=12"
+    for command, stop_after, steps in ((first, 5, 8), (longer, 9, 12), ("headwater pretrain run", None, 12)):
+        monkeypatch.setattr("sys.argv", command.split())
+        train(tokens, tmp_path / "run", stop_after=stop_after, steps=steps)
+    assert lineage(tmp_path / "run")["commands"] == [f"{first}  # until update 4", longer]
+    shown = "\n".join(tree_lines(lineage(tmp_path / "run"), "", ""))
+    assert shown.index(first) < shown.index(longer)
+    assert first in report([tmp_path / "run"], tmp_path / "page.html").read_text()
 
 
 def test_fewer_steps_end_a_run(tokens: Path, tmp_path: Path) -> None:

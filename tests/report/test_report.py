@@ -224,7 +224,9 @@ def test_a_report_replaces_only_a_report(world: Path) -> None:
 
 
 def test_folders_of_one_command_are_listed_under_it() -> None:
-    steps = [{"command": c, "name": n} for c, n in (("", "a.txt"), ("headwater q", "a"), ("headwater q", "b"))]
+    steps = [
+        {"commands": c, "name": n} for c, n in (([], "a.txt"), (["headwater q"], "a"), (["headwater q"], "b"))
+    ]
     groups = [(command, [step["name"] for step in entries]) for command, entries in by_command(steps)]
     assert groups == [("", ["a.txt"]), ("headwater q", ["a", "b"])]
 

@@ -42,7 +42,8 @@ def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
     shown = hub_name(entry["path"]) or entry["path"]
     lines = [f"{first}{role}{shown}  [{entry['kind']} {entry['identity'][:12]}]{seed}{state}"]
     inputs = entry["inputs"]
-    if command := origin_of(entry["path"]) or entry.get("command"):
+    origin = origin_of(entry["path"])
+    for command in [origin] if origin else entry.get("commands", []):
         lines.append(f"{rest}{'│ ' if inputs else '  '}{command}")
     for number, inner in enumerate(inputs, start=1):
         last = number == len(inputs)

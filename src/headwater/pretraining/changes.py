@@ -2,7 +2,7 @@
 
 `steps` may grow, or shrink to the updates that are done, with any schedule; a constant rate may begin to decay.
 The updates that are done keep the rates that they had: a cosine or linear schedule continues on the curve of the
-new length. The manifest records each change with the update at which it was made.
+new length. The manifest records each change with the update at which it was made and the command until then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> N
             repair=f"Continue its model in a new run: --from {shlex.quote(str(out))} --out NEW",
         )
     _require_possible(config, changed, done, out)
-    entry = {"at": done, **changed}
+    entry = {"at": done, "command": manifest.command, **changed}
     stage.config["changes"] = [*manifest.config.get("changes", []), entry]
     stage.reopen()
     words = ", ".join(f"{key} {old} → {stage.config[key]}" for key, old in changed.items())

@@ -189,8 +189,8 @@ def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, 
     origin = entry["path"] if is_url else str(Path(entry["path"]).resolve())
     names = [origin] if is_url else _names(origin, base)
     name = next(name for name in names if name not in steps or steps[name]["place"] == origin)
-    step = {"command": "", "seed": None, **entry, "name": name, "place": origin, "sources": sources}
-    step["command"] = shipped.origin_of(origin) or step["command"]
+    step = {"commands": [], "seed": None, **entry, "name": name, "place": origin, "sources": sources}
+    step["commands"] = [made] if (made := shipped.origin_of(origin)) else step["commands"]
     steps.setdefault(name, step)
     return name
 

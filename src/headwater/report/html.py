@@ -199,11 +199,11 @@ def _at(points: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def by_command(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """Group folders by the command that wrote them, in the order of the first one of each."""
+    """Group folders by the commands that wrote them, in the order of the first one of each."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for step in steps:
-        groups.setdefault(step["command"] or step["name"], []).append(step)
-    return [(entries[0]["command"], entries) for entries in groups.values()]
+        groups.setdefault("\n".join(step["commands"]) or step["name"], []).append(step)
+    return [("\n".join(entries[0]["commands"]), entries) for entries in groups.values()]
 
 
 def _rounded(score: ScoreRow) -> str:

@@ -49,9 +49,10 @@ def next_command(content: Content) -> str:
         return ""
     updates = int(content.runs[0].facts.get("updates", "0").replace(",", ""))
     is_better = ": better" in verdict(content) or not any(bar.is_model for bar in content.bars)
+    last = str(step["commands"][-1]) if step["commands"] else ""
     if not content.runs[0].complete:
-        return str(step["command"])
-    if not is_better and updates and str(step["command"]).startswith("headwater pretrain "):
-        command = re.sub(r" --set steps=\d+", "", str(step["command"]))
+        return last
+    if not is_better and updates and last.startswith("headwater pretrain "):
+        command = re.sub(r" --set steps=\d+", "", last)
         return f"{command} --set steps={2 * updates}"
     return f"headwater generate --model {shlex.quote(str(Path(step['place'])))}"

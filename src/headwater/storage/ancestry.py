@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.errors import DataError, HeadwaterError
 from headwater.reading import is_remote
-from headwater.storage.provenance import Input, has_manifest, identity_of, read_manifest
+from headwater.storage.provenance import Input, Manifest, has_manifest, identity_of, read_manifest
 from headwater.storage.remote import list_source
 
 
@@ -15,8 +15,9 @@ def lineage(folder: str | Path, *, remote: bool = False) -> dict[str, Any]:
     """Return the chain from a folder or URL back to its first inputs, as nested dictionaries.
 
     Keys: role, path, kind, identity, state ("complete", "incomplete", "changed", "gone", "source", "remote"),
-    command, seed, inputs. "changed" marks an input that is no longer what the folder was made from, "remote" a URL
-    that was not checked. `remote` checks the inputs at URLs; those of a URL are always checked.
+    command, commands (more than one for a run whose length was changed), seed, inputs. "changed" marks an input
+    that is no longer what the folder was made from, "remote" a URL that was not checked. `remote` checks the inputs
+    at URLs; those of a URL are always checked.
     """
     if is_remote(folder):
         return _lineage(list_source(folder).input, None, True, set())
@@ -51,9 +52,16 @@ def _lineage(entry: Input, path: Path | None, remote: bool, above: set[str]) -> 
     return node | {
         "state": state if identity == entry.identity else "changed",
         "command": manifest.command,
+        "commands": [*_earlier_commands(manifest), manifest.command],
         "seed": manifest.seed,
         "inputs": [_lineage(inner, _path(inner, path), remote, above | {name}) for inner in manifest.inputs],
     }
+
+
+def _earlier_commands(manifest: Manifest) -> list[str]:
+    """Return the commands before the last one that changed the length of a run, each with its end."""
+    changes = [change for change in manifest.config.get("changes", []) if "command" in change]
+    return [f"{change['command']}  # until update {change['at']:,}" for change in changes]
 
 
 def _path(entry: Input, folder: Path | None) -> Path | None:

@@ -85,6 +85,7 @@ class Stage:
         check_name(out)
         self.defaults, self.alternative = defaults or {}, alternative
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
+        self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
         self.inputs: list[Input] = []
@@ -195,8 +196,12 @@ class Stage:
         return out
 
     def begin(self) -> Manifest:
-        """Create or reopen `out` as a folder that grows; return its manifest, complete or not."""
+        """Create or reopen `out` as a folder that grows; return its manifest, complete or not.
+
+        A folder that exists keeps its command: one that only resumes it may name nothing but the folder.
+        """
         manifest = self.find()
+        self.command = manifest.command if manifest else self.command
         self._refuse_links()
         if manifest is None:
             with storage_errors(self.out):
@@ -240,7 +245,7 @@ class Stage:
             kind=self.kind,
             complete=complete,
             identity=content_identity({name: record.sha256 for name, record in files.items()}),
-            command=_command(),
+            command=self.command,
             seed=self.seed,
             config=self.config,
             inputs=self.inputs,
