@@ -16,8 +16,8 @@ def lineage(folder: str | Path, *, remote: bool = False) -> dict[str, Any]:
 
     Keys: role, path, kind, identity, state ("complete", "incomplete", "changed", "gone", "source", "remote"),
     command, commands (more than one for a run whose length was changed), seed, inputs. "changed" marks an input
-    that is no longer what the folder was made from, "remote" a URL that was not checked. `remote` checks the inputs
-    at URLs; those of a URL are always checked.
+    that is no longer what the folder was made from, "remote" a URL that was not checked. `remote` checks the
+    inputs at URLs; those of a URL are always checked.
     """
     if is_remote(folder):
         return _lineage(list_source(folder).input, None, True, set())
