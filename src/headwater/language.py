@@ -8,13 +8,18 @@ nothing in the library does.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 LANGUAGES = ("en", "ko")
 _CATALOGUES = Path(__file__).parent / "locale"
 _NAME = re.compile("[/'\"\\\\]")  # in a path or a quoted value, which stays as it is
+_QUOTED = re.compile(
+    r'<(?:code|style|footer)|<\w+ class="(?:prompt|t t\d|quoted|name)"'
+)  # tags of a page's own text
 _VALUE = re.compile(r"\\\{(n?)\\\}")  # as re.escape writes {} and {n}
 
 
@@ -40,12 +45,8 @@ class Catalogue:
         for pattern, translation in self._patterns:
             if matched := pattern.fullmatch(text):
                 values = [value if _NAME.search(value) else self.translate(value) for value in matched.groups()]
-                return re.sub(r"\{(\d*)n?\}", self._filled(values), translation)
+                return re.sub(r"\{(\d*)n?\}", _Filler(values), translation)
         return self._of_parts(text)
-
-    @staticmethod
-    def _filled(values: Sequence[str]) -> _Filler:
-        return _Filler(values)
 
     def _of_parts(self, text: str) -> str:
         """Translate `stage …`, `stage: summary (duration)`, and the parts of a list with commas."""
@@ -108,3 +109,19 @@ def translated_help(text: str) -> str:
     if _chosen is None:
         return text
     return "\n\n".join(_chosen.translate(" ".join(paragraph.split())) for paragraph in text.split("\n\n"))
+
+
+def translated_page(page: str) -> str:
+    """Return an HTML page in the chosen language: its text and labels; commands and quoted text stay."""
+    if (chosen := _chosen) is None:
+        return page
+
+    def in_language(found: re.Match[str]) -> str:
+        text = " ".join(html.unescape(found[2]).split())
+        translation = text if _QUOTED.match(found[1]) else chosen.translate(text)
+        return found[0] if translation == text else found[1] + escape(translation)
+
+    head, body, rest = page.partition("<body>")
+    rest = re.sub(r"(<[^<>]+>)([^<>]+)(?=<)", in_language, rest)
+    rest = re.sub(r'(aria-label=")([^"]+)', in_language, rest)
+    return head.replace('lang="en"', 'lang="ko"') + body + rest

@@ -45,6 +45,15 @@ def test_all_help_is_in_the_catalogue(name: str) -> None:
     assert missing == []
 
 
+def test_all_text_of_the_report_is_in_the_catalogue() -> None:
+    missing = []
+    for name in ("report.html.j2", "corpus.html.j2"):
+        text = (PACKAGE / "report" / name).read_text(encoding="utf-8").partition("</style>")[2]
+        nodes = re.findall(r">([^<>{}]*[A-Za-z][^<>{}]*)<", re.sub(r"<footer>.*?</footer>", "", text, flags=re.S))
+        missing += [one.strip() for one in nodes if one.strip() not in ENTRIES and one.strip() != "from"]
+    assert missing == []
+
+
 def test_a_translation_has_the_values_of_its_message() -> None:
     for english, korean in ENTRIES.items():
         assert english.count("{") == korean.count("{"), english

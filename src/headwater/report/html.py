@@ -17,6 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from headwater.errors import FolderError
+from headwater.language import translated_page
 from headwater.report.content import Content, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
@@ -60,7 +61,7 @@ def report(
         out_file.parent.mkdir(parents=True, exist_ok=True)
     corpora = [read_corpus(path, measure(path)) for path in content.corpora] if measure else ()
     page = render(content, title, corpora, section)
-    write_text(out_file, page)
+    write_text(out_file, translated_page(page))
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file
 

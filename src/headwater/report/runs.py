@@ -5,6 +5,7 @@ A run that continues from a checkpoint of another one begins where that one had 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -59,6 +60,10 @@ def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
         facts["context"] = f"{config['context']:,} tokens"
     if "vocabulary" in model:
         facts["vocabulary"] = f"{model['vocabulary']:,}"
+    if held_out := curves.get("validation_loss"):
+        facts["held-out loss"] = (
+            f"{held_out[-1][1]:.3f} nats a token{_bits_per_byte(path, manifest, held_out[-1][1])}"
+        )
     if last:
         facts["updates"] = f"{last['step']:,}"
         facts["tokens read"] = f"{last['tokens']:,}"
@@ -76,6 +81,15 @@ def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
         curves.get("gradient_norm", []),
         _flat(config),
     )
+
+
+def _bits_per_byte(run: Path, manifest: Manifest, loss: float) -> str:
+    """Return the held-out loss in bits a byte, by the bytes of the packed text; "" if the tokens are gone."""
+    tokens = next((entry.path_from(run) for entry in manifest.inputs if entry.role == "tokens"), None)
+    if tokens is None or not has_manifest(tokens):
+        return ""
+    counts = read_manifest(tokens).config.get("counts", {}).get("validation", {})
+    return f", {loss / math.log(2) * counts['tokens'] / counts['bytes']:.3f} bits a byte" if counts else ""
 
 
 def _journal(run: Path) -> list[dict[str, Any]]:
