@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from headwater import shipped
 from headwater.errors import DataError, FolderError
 from headwater.model.config import ModelConfig, build_model
-from headwater.model.io import bert, huggingface
+from headwater.model.io import huggingface
 from headwater.model.io.single import read_file, read_file_config
 from headwater.model.io.weights import (
     WEIGHTS,
@@ -137,7 +137,7 @@ def save_model(
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
     if head is not None:
-        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(bert.OUTPUT)}
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(huggingface.OUTPUT)}
         tensors |= {name: tensor.contiguous() for name, tensor in head.items()}
     write_tensors(tensors, folder / WEIGHTS)
     save_description(config, folder, tokenizer=tokenizer, dtype=dtype or model.tokens.weight.dtype, keys=keys)
@@ -195,9 +195,11 @@ def _read_config(folder: Path) -> tuple[str, ModelConfig]:
     content = read_json(folder / CONFIG)
     if not isinstance(content, dict):
         raise DataError(f"{folder / CONFIG} is a JSON {type(content).__name__}", expected="an object")
-    if content.get("model_type") == "bert" and not bert.architectures(content):
-        predicts = any(huggingface.plain_name(name).startswith(bert.OUTPUT) for name in find_tensors(folder))
-        content["architectures"] = [bert.CLASS if predicts else bert.ENCODER]
+    if content.get("model_type") == "bert" and not huggingface.architectures(content):
+        predicts = any(
+            huggingface.plain_name(name).startswith(huggingface.OUTPUT) for name in find_tensors(folder)
+        )
+        content["architectures"] = [huggingface.BERT if predicts else huggingface.ENCODER]
     return huggingface.read_config(content, str(folder / CONFIG))
 
 
@@ -299,8 +301,8 @@ def _read_weights(
     with ThreadPoolExecutor(_READERS) as pool:
         loaded = dict(pool.map(read, names))
     if config.tied and config.predicts_tokens:
-        pairs = {huggingface.HEAD: "tokens.weight", bert.HEAD: "tokens.weight"}
-        pairs |= {bert.HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
+        pairs = {huggingface.HEAD: "tokens.weight", huggingface.BERT_HEAD: "tokens.weight"}
+        pairs |= {huggingface.BERT_HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
         plain = {huggingface.plain_name(name): name for name in located}
         for copy, ours in ((plain.get(copy), ours) for copy, ours in pairs.items()):
             if copy in located and stored[ours] != (copy,):

@@ -1,9 +1,12 @@
 """Hugging Face's names for our models: `config.json` and tensors, in both directions.
 
 `gpt2` is the pre-norm Transformer with a final norm, `openai-gpt` the post-norm one without. Both store their
-linear maps as width-1 convolutions, (in, out), the transpose of ours; `bert` (module `bert`) does not. Settings
-that those formats lack are in a table "headwater" of `config.json`, which other programs ignore. A model that is
-none of them (the LSTM, a pre-norm model without a final norm) has its own model type and keeps our names.
+linear maps as width-1 convolutions, (in, out), the transpose of ours. `bert` (Devlin et al. 2019) is the post-norm
+Transformer with full attention; its files have queries, keys and values as three linear maps, ours as one. A
+pooler and a next-sentence head are ignored, and the original release calls a LayerNorm's gain and bias `gamma` and
+`beta`. Settings that those formats lack are in a table "headwater" of `config.json`, which other programs ignore.
+A model that is none of them (the LSTM, a pre-norm model without a final norm) has its own model type and keeps our
+names.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
 from headwater.model.config import ACTIVATIONS, OTHERS, OWN_TYPE, ModelConfig
-from headwater.model.io import bert
 
 TABLE = "headwater"
 _CLASSES = {"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel"}
@@ -35,6 +37,46 @@ _ALIASES = {
     "num_attention_heads": "n_head",
     "max_position_embeddings": "n_positions",
 }
+# The keys of `config.json` by our fields, with transformers' default of a key that may be missing.
+_GPT_KEYS: dict[str, tuple[str, Any]] = {
+    "vocabulary": ("vocab_size", ...),
+    "context": ("n_positions", ...),
+    "width": ("n_embd", ...),
+    "layers": ("n_layer", ...),
+    "heads": ("n_head", ...),
+    "norm_epsilon": ("layer_norm_epsilon", 1e-5),
+    "dropout": ("resid_pdrop", 0.1),
+    "input_dropout": ("embd_pdrop", 0.1),
+    "attention_dropout": ("attn_pdrop", 0.1),
+    "init_deviation": ("initializer_range", 0.02),
+}
+_GPT2_KEYS: dict[str, tuple[str, Any]] = {
+    "inner": ("n_inner", None),
+    "scale_attention": ("scale_attn_weights", True),
+    "scale_by_layer": ("scale_attn_by_inverse_layer_idx", False),
+}
+_BERT_KEYS: dict[str, tuple[str, Any]] = {
+    "vocabulary": ("vocab_size", ...),
+    "context": ("max_position_embeddings", ...),
+    "width": ("hidden_size", ...),
+    "inner": ("intermediate_size", 3_072),
+    "layers": ("num_hidden_layers", ...),
+    "heads": ("num_attention_heads", ...),
+    "segments": ("type_vocab_size", 2),
+    "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
+    "init_deviation": ("initializer_range", 0.02),
+    "norm_epsilon": ("layer_norm_eps", 1e-12),
+}
+_BERT_FIELDS = {
+    **{
+        "attention": "full",
+        "norm": "post",
+        "final_norm": False,
+        "residual_scaling": False,
+        "embedding_norm": True,
+    },
+}
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")
 
@@ -44,7 +86,7 @@ _REMOVED = ("next_sentence",)
 _BUFFERS = re.compile(r"(^|\.)(h\.\d+\.attn\.(bias|masked_bias)|position_ids)$")
 HEAD = "lm_head.weight"
 # Prefixes of tensors' names that a file may omit.
-PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": bert.PREFIX}
+PREFIXES = {"gpt2": "transformer.", "openai-gpt": "transformer.", "bert": "bert."}
 # Prefixes of torch.compile, DataParallel and trainers' modules, which are no part of a tensor's name.
 _WRAPPERS = re.compile(r"^(?:module\.|model\.)+")
 # Heads for tasks, which a language model does not need.
@@ -58,6 +100,30 @@ _BLOCK = {
     "mlp.expand": "mlp.c_fc",
     "mlp.contract": "mlp.c_proj",
 }
+BERT, ENCODER = "BertForMaskedLM", "BertModel"
+_PREDICTING = (BERT, "BertForPreTraining", "BertLMHeadModel")  # classes with a head that predicts tokens
+# The start of the names of a masked model's output tensors.
+OUTPUT = "cls.predictions."
+# Copies of the token embedding and of the output bias; matrices of their own in an untied model.
+BERT_HEAD, BERT_HEAD_BIAS = f"{OUTPUT}decoder.weight", f"{OUTPUT}decoder.bias"
+# Tensors of BERT's files that the model does not need: copies of tied ones, and heads for other uses.
+_UNUSED_BY_BERT = (OUTPUT, "bert.pooler.", "pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
+_BERT_EMBEDDINGS = {
+    "tokens.weight": "word_embeddings.weight",
+    "positions.weight": "position_embeddings.weight",
+    "segments.weight": "token_type_embeddings.weight",
+    "embedding_norm.weight": "LayerNorm.weight",
+    "embedding_norm.bias": "LayerNorm.bias",
+}
+_BERT_BLOCK = {
+    "attention.query_key_value": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    "attention.projection": ("attention.output.dense",),
+    "norm_1": ("attention.output.LayerNorm",),
+    "mlp.expand": ("intermediate.dense",),
+    "mlp.contract": ("output.dense",),
+    "norm_2": ("output.LayerNorm",),
+}
+_TRANSFORM = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
 _EMBEDDINGS = {"gpt2": ("wte", "wpe"), "openai-gpt": ("tokens_embed", "positions_embed")}
 
 
@@ -72,7 +138,7 @@ class Name(NamedTuple):
 def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Name]:
     """Yield the tensors of a file of this model type, in the order of our names."""
     if kind == "bert":
-        yield from (Name(name, theirs) for name, theirs in bert.tensor_names(config))
+        yield from (Name(name, theirs) for name, theirs in _names_of_bert(config))
         return
     if kind not in _CLASSES:
         yield from (Name(name, (name,)) for name in ours)
@@ -96,9 +162,31 @@ def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Na
             yield Name(f"final_norm.{part}", (f"transformer.ln_f.{part}",))
 
 
+def _names_of_bert(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (our name, the file's names); several are stacked along the first dimension."""
+    for ours, theirs in _BERT_EMBEDDINGS.items():
+        yield ours, (f"bert.embeddings.{theirs}",)
+    for layer in range(config.layers):
+        for mine, names in _BERT_BLOCK.items():
+            for part in ("weight", "bias"):
+                yield (
+                    f"blocks.{layer}.{mine}.{part}",
+                    tuple(f"bert.encoder.layer.{layer}.{name}.{part}" for name in names),
+                )
+    if not config.predicts_tokens:
+        return
+    if not config.tied:
+        yield "output.weight", (BERT_HEAD,)
+    for mine, name in _TRANSFORM.items():
+        for part in ("weight", "bias"):
+            yield f"output_transform.{mine}.{part}", (f"{OUTPUT}{name}.{part}",)
+    yield "output_transform.bias", (f"{OUTPUT}bias" if config.tied else BERT_HEAD_BIAS,)
+
+
 def plain_name(name: str) -> str:
     """Return a tensor's current name, without the prefixes of what its model was wrapped in."""
-    return bert.modern_name(_WRAPPERS.sub("", name.replace("_orig_mod.", "")))
+    name = _WRAPPERS.sub("", name.replace("_orig_mod.", ""))
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def is_unused(kind: str, name: str) -> bool:
@@ -108,46 +196,35 @@ def is_unused(kind: str, name: str) -> bool:
 
 def is_head(kind: str, name: str) -> bool:
     """Return True for a tensor of a head for a task, which a language model does not have."""
-    heads = _TASK_HEADS + (bert.UNUSED if kind == "bert" else ())
+    heads = _TASK_HEADS + (_UNUSED_BY_BERT if kind == "bert" else ())
     return name.startswith(heads) and _BUFFERS.search(name) is None
 
 
 def write_config(config: ModelConfig, dtype: str, special: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of `config.json`; dtype: torch's name without "torch."; special: ids of tokens by key."""
     kind = config.model_type
-    if kind == "bert":
-        more: dict[str, Any] = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
-        if special.get("pad_token_id"):  # else 0, transformers' default
-            more["pad_token_id"] = special["pad_token_id"]
-        table = {name: getattr(config, name) for name in _OURS_ONLY} | _transfer(config)
-        return bert.write_config(config, dtype) | more | {TABLE: table}
-    if kind not in _CLASSES:
+    if kind not in _ACTIVATION_KEYS:
         return {"model_type": kind, "dtype": dtype, TABLE: config.to_dict()}
-    content: dict[str, Any] = {
-        "model_type": kind,
-        "architectures": [_CLASSES[kind]],
-        "dtype": dtype,
-        "vocab_size": config.vocabulary,
-        "n_positions": config.context,
-        "n_embd": config.width,
-        "n_layer": config.layers,
-        "n_head": config.heads,
-        "layer_norm_epsilon": config.norm_epsilon,
-        "resid_pdrop": config.dropout,
-        "embd_pdrop": config.dropouts[0],
-        "attn_pdrop": config.dropouts[1],
-        "initializer_range": config.init_deviation,
-        **special,
-        "tie_word_embeddings": config.tied,
-        _ACTIVATION_KEYS[kind]: activation_name(kind, config.activation),
-    }
+    inputs, weights, _ = config.dropouts
+    values = {**config.to_dict(), "input_dropout": inputs, "attention_dropout": weights}
+    activation = {_ACTIVATION_KEYS[kind]: activation_name(kind, config.activation)}
+    tied = {"tie_word_embeddings": config.tied}
+
+    def written(keys: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+        return {theirs: values.get(ours, getattr(config, ours)) for ours, (theirs, _) in keys.items()}
+
+    content: dict[str, Any] = {"model_type": kind}
+    if kind == "bert":
+        values["inner"] = config.mlp_width
+        content |= {"architectures": [BERT if config.predicts_tokens else ENCODER], "dtype": dtype}
+        content |= written(_BERT_KEYS) | tied | activation
+        if special.get("pad_token_id"):  # else 0, transformers' default
+            content["pad_token_id"] = special["pad_token_id"]
+    else:
+        content |= {"architectures": [_CLASSES[kind]], "dtype": dtype}
+        content |= written(_GPT_KEYS) | dict(special) | tied | activation
     if kind == "gpt2":
-        content |= {
-            "n_ctx": config.context,  # llama.cpp's converter reads it
-            "n_inner": config.inner,
-            "scale_attn_weights": config.scale_attention,
-            "scale_attn_by_inverse_layer_idx": config.scale_by_layer,
-        }
+        content |= {"n_ctx": config.context} | written(_GPT2_KEYS)  # llama.cpp's converter reads n_ctx
     return content | {TABLE: {name: getattr(config, name) for name in _OURS_ONLY} | _transfer(config)}
 
 
@@ -172,44 +249,47 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
     try:
         if isinstance(kind, str) and kind.startswith(OWN_TYPE):
             return kind, ModelConfig.build(table, source=path)
-        if kind == "bert":
-            _refuse_others(content, path)
-            shape = bert.read_config(content, path) | {"activation": read_activation(kind, content, path)}
-            return kind, ModelConfig.build(shape, table, source=path)
-        if not isinstance(kind, str) or kind not in _CLASSES:
+        if kind not in _ACTIVATION_KEYS:
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "has no model_type"
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
-        _refuse_others(content, path)
-        content = {ours: content[alias] for alias, ours in _ALIASES.items() if alias in content} | dict(content)
-        fields = {
-            "vocabulary": content["vocab_size"],
-            "context": content.get("n_positions", content.get("n_ctx")),
-            "width": content["n_embd"],
-            "layers": content["n_layer"],
-            "heads": content["n_head"],
-            "norm_epsilon": content.get("layer_norm_epsilon", 1e-5),
-            **bert.dropouts(*(content.get(f"{part}_pdrop", 0.1) for part in ("resid", "attn", "embd"))),
-            "init_deviation": content.get("initializer_range", 0.02),
-            "norm": "pre" if kind == "gpt2" else "post",
-            "final_norm": kind == "gpt2",
-            "residual_scaling": kind == "gpt2",
-            "activation": read_activation(kind, content, path),
+        _refuse_others(kind, content, path)
+        classes, tied = architectures(content), bool(content.get("tie_word_embeddings", True))
+        fields: dict[str, Any] = {"activation": read_activation(kind, content, path)}
+        if kind == "bert":
+            predicts = any(name in _PREDICTING for name in classes or [BERT])
+            fields |= _read(_BERT_KEYS, content) | _BERT_FIELDS | {"tied": tied or not predicts}
+            fields |= {"output_transform": predicts, "predicts_tokens": predicts}
+        else:
+            aliases = {ours: content[alias] for alias, ours in _ALIASES.items() if alias in content}
+            content = {"n_positions": content.get("n_ctx")} | aliases | dict(content)
+            is_gpt2 = kind == "gpt2"
+            fields |= _read(_GPT_KEYS | (_GPT2_KEYS if is_gpt2 else {}), content)
+            fields |= {"norm": "pre" if is_gpt2 else "post", "final_norm": is_gpt2, "residual_scaling": is_gpt2}
             # A classifier has no output matrix, so its token embedding serves.
-            "tied": bool(content.get("tie_word_embeddings", True))
-            or _CLASSIFIERS[kind] in bert.architectures(content),
-        }
-        if kind == "gpt2":
-            fields |= {
-                "inner": content.get("n_inner"),
-                # `reorder_and_upcast_attn` changes the order of operations, not what they compute.
-                "scale_attention": bool(content.get("scale_attn_weights", True)),
-                "scale_by_layer": bool(content.get("scale_attn_by_inverse_layer_idx", False)),
-            }
+            fields["tied"] = tied or _CLASSIFIERS[kind] in classes
         return kind, ModelConfig.build(fields, table, source=path)
     except KeyError as error:
         raise DataError(f"{path} lacks the key {error.args[0]!r}", expected=f"a {kind} configuration") from None
     except UsageError as error:
         raise DataError(str(error)) from None
+
+
+def _read(keys: Mapping[str, tuple[str, Any]], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return our fields for these keys; a dropout that does not differ from the others is None."""
+    fields = {
+        ours: content[theirs] if default is ... else content.get(theirs, default)
+        for ours, (theirs, default) in keys.items()
+    }
+    for field in ("input_dropout", "attention_dropout"):
+        if fields.get(field) == fields["dropout"]:
+            fields[field] = None
+    return fields
+
+
+def architectures(content: Mapping[str, Any]) -> list[str]:
+    """Return the classes that a `config.json` names."""
+    named = content.get("architectures")
+    return [str(name) for name in named] if isinstance(named, list) else []
 
 
 def read_activation(kind: str, content: Mapping[str, Any], path: str) -> str:
@@ -230,8 +310,13 @@ def activation_name(kind: str, activation: str) -> str:
     return activation.replace("-", "_")
 
 
-def _refuse_others(content: Mapping[str, Any], path: str) -> None:
-    """Raise DataError for a decoder that attends to an encoder, and for quantized weights."""
+def _refuse_others(kind: str, content: Mapping[str, Any], path: str) -> None:
+    """Raise DataError for a decoder that attends to an encoder, another BERT, and for quantized weights."""
+    for name, value in (
+        {"position_embedding_type": "absolute", "is_decoder": False} if kind == "bert" else {}
+    ).items():
+        if content.get(name, value) != value:
+            raise DataError(f"{path} has {name} = {content[name]!r}", expected=f"{value!r}, as BERT")
     if content.get("add_cross_attention"):
         raise DataError(
             f"{path} has add_cross_attention = true: the model is the decoder of an encoder-decoder",
