@@ -43,7 +43,6 @@ from headwater.serve.schema import (
     ScoreRequest,
 )
 from headwater.serve.served import OpenRequest, Served, Server
-from headwater.serve.threads import Worker
 
 
 @contextmanager
@@ -625,34 +624,6 @@ def test_an_lstm_is_served_as_the_others_are(tmp_path: Path, base_folder: Path) 
 
 
 Maker = Callable[..., Any]
-
-
-def test_retry_after_is_the_time_until_there_is_room(base_folder: Path) -> None:
-    async def scenario() -> None:
-        lm = hw.load(base_folder, slots=2)
-        now = 0.0
-        worker = Worker(lm.engine, 8, "test", clock=lambda: now)
-        runs = []
-        requests = [(lm.request("the", max_tokens=2, seed=1), 2)] * 10
-        try:
-            worker._stopping = False
-            run = worker.open(requests)
-            # One of ten is done every 3 seconds, as the clock has it: 8 wait, then 7, and so on.
-            for number in range(7):
-                now += 3.0
-                run.running.discard(number)
-                worker.count_finished(run)
-            assert worker.waiting == 1
-            runs.append(worker.open(requests[:7]))
-            with pytest.raises(Problem) as full:
-                worker.open(requests[:2])
-            # Two continuations lack two places, and one is free every 3 seconds (the mean begins at 0.1).
-            assert 1 <= int(full.value.headers["Retry-After"]) <= 6
-            assert worker._between == pytest.approx(3.0 - 2.9 * 0.9**6)
-        finally:
-            await asyncio.to_thread(worker.stop)
-
-    asyncio.run(scenario())
 
 
 def test_short_texts_do_not_wait_for_long_ones(base_folder: Path) -> None:

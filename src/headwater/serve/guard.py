@@ -209,7 +209,7 @@ class Guard:
                 body = b""
                 if not is_open:
                     if self.metrics.open >= self.limits.requests:
-                        raise too_busy(1)
+                        raise too_busy()
                     holds = True
                     self.metrics.open += 1
                     body = await self._body(scope, receive)

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import logging
 import re
-import time
 from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,7 +18,6 @@ from headwater.errors import FolderError, HeadwaterError, UsageError
 from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)
-_JUST_NS = 1_000_000_000
 
 # A host name, an IPv4 address or an IPv6 address in brackets, and a port.
 HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
@@ -49,24 +47,23 @@ class Limits(Config):
 
 
 class Keys:
-    """The API keys of a server, stored as hashes; those in their file, which is read again when it changes."""
+    """The API keys of a server, stored as hashes; those in their file, which is read again for each request."""
 
-    def __init__(self, keys: list[str], path: Path | None = None, state: tuple[int, ...] | None = ()) -> None:
-        self._digests = _digests(keys)
-        self._path, self._state = path, state
+    def __init__(self, keys: list[str], path: Path | None = None) -> None:
+        self._digests, self._path = _digests(keys), path
+        self._read = "", ""  # the file's text, or why it cannot be read
 
     @classmethod
     def read(cls, path: Path) -> Keys:
         """Read one key per line. Empty lines and lines that begin with # are skipped."""
-        state = _state(path)
         if not path.is_file():
             raise FolderError(f"{path} is not a file", expected="a file with one API key per line")
-        keys, wrong = _lines(path)
+        keys, wrong = _keys(read_text(path))
         if not keys and not wrong:
             raise UsageError(f"{path} has no key", expected="one API key per line")
         if wrong:
             raise UsageError(f"{path} has a key with a space or a character beyond ASCII")
-        return cls(keys, path, state)
+        return cls(keys, path)
 
     def accept(self, headers: Mapping[bytes, str]) -> bool:
         """Return whether `Authorization: Bearer KEY` or `X-Api-Key: KEY` has one of the keys, in constant time."""
@@ -79,24 +76,29 @@ class Keys:
         return any(equal)
 
     def _refresh(self) -> None:
-        """Read the file again if it has changed: from then on only the keys that are in it now are accepted."""
-        if self._path is None or ((state := _state(self._path)) is not None and state == self._state):
+        """Read the file again: only the keys that are in it now are accepted."""
+        if self._path is None:
             return
-        keys: list[str] = []
-        wrong = 0
         try:
-            keys, wrong = _lines(self._path)
+            read = read_text(self._path), ""
         except (HeadwaterError, OSError) as error:
-            logger.error("no API key is accepted until the file can be read: %s", error)
+            read = "", f"no API key is accepted until the file can be read: {error}"
+        if read == self._read:
+            return
+        self._read = text, problem = read
+        keys, wrong = _keys(text)
+        if problem:
+            logger.error(problem)
         if wrong:
-            skipped = counted(wrong, "line")
-            logger.error("%s has %s that cannot be a key; its keys are accepted", self._path, skipped)
-        self._state, self._digests = state, _digests(keys)
+            logger.error(
+                "%s has %s that cannot be a key; its keys are accepted", self._path, counted(wrong, "line")
+            )
+        self._digests = _digests(keys)
 
 
-def _lines(path: Path) -> tuple[list[str], int]:
-    """Return the keys in a file, and how many lines have a space or a character beyond ASCII, which no key has."""
-    lines = [line.strip() for line in read_text(path).splitlines()]
+def _keys(text: str) -> tuple[list[str], int]:
+    """Return the keys in a text, and how many lines have a space or a character beyond ASCII, which no key has."""
+    lines = [line.strip() for line in text.splitlines()]
     given = [line for line in lines if line and not line.startswith("#")]
     keys = [line for line in given if line.isascii() and not any(character.isspace() for character in line)]
     return keys, len(given) - len(keys)
@@ -104,20 +106,6 @@ def _lines(path: Path) -> tuple[list[str], int]:
 
 def _digests(keys: list[str]) -> list[bytes]:
     return [hashlib.sha256(key.encode()).digest() for key in keys]
-
-
-def _state(path: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file is written or replaced; None if there is none, or it has just been written.
-
-    Two writes within one tick of the file system's clock may have the same time and size.
-    """
-    try:
-        about = path.stat()
-    except OSError:
-        return ()
-    if abs(time.time_ns() - about.st_mtime_ns) < _JUST_NS:
-        return None
-    return about.st_mtime_ns, about.st_ctime_ns, about.st_size, about.st_ino
 
 
 def is_loopback(host: str) -> bool:

@@ -78,14 +78,10 @@ def refused(error: HeadwaterError, param: str | None = None) -> Problem:
     return Problem(400, message + ".", param=error.param or param, code=code)
 
 
-def too_busy(seconds: int) -> Problem:
+def too_busy() -> Problem:
     """Return a 429: the queue is full."""
-    return Problem(
-        429,
-        f"The server is busy and its queue is full. Try again in {seconds} s.",
-        code="queue_full",
-        headers={"Retry-After": str(seconds)},
-    )
+    message = "The server is busy and its queue is full. Try again in 1 s."
+    return Problem(429, message, code="queue_full", headers={"Retry-After": "1"})
 
 
 def invalid(errors: Sequence[Any]) -> Problem:

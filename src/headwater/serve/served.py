@@ -57,7 +57,7 @@ class Served:
         """Run a job in the second thread and return its result. Raises Problem 429 if too many wait."""
         if self.jobs >= self._most_jobs:
             self.rejected += 1
-            raise too_busy(1)
+            raise too_busy()
         self.jobs += 1
         future = asyncio.wrap_future(self._thread.submit(job))
         future.add_done_callback(self._done)

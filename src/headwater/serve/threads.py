@@ -15,10 +15,8 @@ import asyncio
 import atexit
 import contextlib
 import logging
-import math
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from headwater import native
@@ -71,9 +69,7 @@ class GenerationGroup:
 class Worker:
     """The thread that drives one engine. The event loop calls the public methods."""
 
-    def __init__(
-        self, engine: Engine, queue_length: int, name: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, engine: Engine, queue_length: int, name: str) -> None:
         self.slots = engine.runner.slots
         self.capacity = self.slots + queue_length
         self.held = 0  # continuations accepted and not finished
@@ -84,10 +80,6 @@ class Worker:
         self._outbox: list[tuple[GenerationGroup, int, Event | Problem]] = []
         self._open: set[GenerationGroup] = set()
         self._stopping = False
-        self._clock = clock
-        # Running mean of the seconds between two slots becoming free while continuations wait, and the last time.
-        self._between = 0.1
-        self._freed: float | None = None
         self._thread = threading.Thread(target=self._drive, name=f"engine {name}", daemon=True)
         # A thread that is inside torch when the interpreter ends can abort the process.
         atexit.register(self.stop)
@@ -104,8 +96,7 @@ class Worker:
             raise Problem(503, "The server is stopping.", code="stopping")
         if self.held + count > self.capacity:
             self.rejected += 1
-            lacking = self.held + count - self.capacity
-            raise too_busy(max(1, min(60, math.ceil(self._between * lacking))))
+            raise too_busy()
         group = GenerationGroup(self, count)
         self.held += count
         self._open.add(group)
@@ -131,10 +122,6 @@ class Worker:
 
     def count_finished(self, group: GenerationGroup) -> None:
         """Count one continuation of a group as finished."""
-        now = self._clock()
-        if self._freed is not None and self.waiting:
-            self._between += 0.1 * (now - self._freed - self._between)
-        self._freed = now if self.waiting else None
         self.held -= 1
         if not group.running:
             self._open.discard(group)

@@ -22,6 +22,8 @@ import numpy.typing as npt
 from headwater import native
 from headwater.storage import SILENT, Progress
 
+_STEP = 256
+_FIRST_LETTER = 0x10000  # in place of alphabet id 0; code points from here on have no gap
 _POINTER = ctypes.c_void_p
 _LONG = ctypes.c_int64
 _INT = ctypes.c_int32
@@ -75,8 +77,6 @@ class CompiledCounter:
         self, ids: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the words as ids of their bytes in one array, the border of each, and the count of each."""
-        if ids.dtype != np.int32 or ids.shape != (256,) or not ids.flags.c_contiguous:
-            raise ValueError(f"ids is {ids.dtype} of shape {ids.shape}, expected int32 of shape (256,)")
         words = self._library.counter_words(self._handle)
         symbols = np.empty(self._library.counter_bytes(self._handle), np.int32)
         borders, counts = np.empty(words + 1, np.int64), np.empty(words, np.int64)
@@ -88,62 +88,6 @@ class CompiledCounter:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._library.counter_free(self._handle)
-
-
-def learn(
-    symbols: npt.NDArray[np.int32],
-    borders: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
-    alphabet_size: int,
-    new_tokens: int,
-    step: int,
-) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield merges, (made, 3): left, right, merged; `step` at a time, fewer at the end. Overwrites `symbols`.
-
-    `merges.learn_merges` explains the arguments.
-    """
-    _check_words(symbols, borders, counts, alphabet_size)
-    library = load()
-    addresses = [array.ctypes.data for array in (symbols, borders, counts)]
-    learner = library.learner_new(*addresses, len(counts), alphabet_size, new_tokens)
-    if not learner:
-        raise MemoryError
-    try:
-        made = step
-        while made == step:
-            merges = np.empty((step, 3), np.int32)
-            made = native.check(library.learner_run(learner, step, merges.ctypes.data))
-            yield merges[:made]
-    finally:
-        library.learner_free(learner)
-
-
-def _check_words(
-    symbols: npt.NDArray[np.int32],
-    borders: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
-    alphabet_size: int,
-) -> None:
-    """Raise ValueError unless the arrays describe words over the alphabet: the C code trusts them."""
-    arrays: dict[str, tuple[npt.NDArray[Any], str]] = {
-        "symbols": (symbols, "int32"),
-        "borders": (borders, "int64"),
-        "counts": (counts, "int64"),
-    }
-    for name, (array, dtype) in arrays.items():
-        if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
-            raise ValueError(
-                f"{name} is {array.dtype} of shape {array.shape}, expected one contiguous row of {dtype}"
-            )
-    whole = len(borders) == len(counts) + 1 and borders[0] == 0 and borders[-1] == len(symbols)
-    if not whole or (np.diff(borders) < 0).any():
-        raise ValueError("borders do not divide the symbols into one word for each count")
-    if len(symbols) and not 0 <= symbols.min() <= symbols.max() < alphabet_size:
-        raise ValueError(f"symbols are in [{symbols.min()}, {symbols.max()}], expected [0, {alphabet_size})")
-
-
-_STEP = 256
-_FIRST_LETTER = 0x10000  # in place of alphabet id 0; code points from here on have no gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +123,24 @@ def learn_merges(
     """
     # An upper bound, because each merge shortens a word; memory is allocated for it.
     new_tokens = min(new_tokens, len(words.symbols))
-    if load() is None:
+    library = load()
+    if library is None:
         return learn_with_library(words, alphabet_size, new_tokens, progress)
+    addresses = [array.ctypes.data for array in (words.symbols, words.borders, words.counts)]
+    learner = library.learner_new(*addresses, len(words), alphabet_size, new_tokens)
+    if not learner:
+        raise MemoryError
     merges: list[npt.NDArray[np.int32]] = []
-    known = alphabet_size
-    for made in learn(words.symbols, words.borders, words.counts, alphabet_size, new_tokens, _STEP):
-        merges.append(made)
-        known = int(made[:, 2].max(initial=known - 1)) + 1
-        progress.advance(known - alphabet_size)
+    made, known = _STEP, alphabet_size
+    try:
+        while made == _STEP:
+            step = np.empty((_STEP, 3), np.int32)
+            made = native.check(library.learner_run(learner, _STEP, step.ctypes.data))
+            merges.append(step[:made])
+            known = int(merges[-1][:, 2].max(initial=known - 1)) + 1
+            progress.advance(known - alphabet_size)
+    finally:
+        library.learner_free(learner)
     return np.concatenate(merges)
 
 
