@@ -14,8 +14,6 @@ import headwater as hw
 from headwater.cli.main import main
 from headwater.errors import DataError, HeadwaterError, MismatchError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, finetune
-from headwater.finetuning.results.explanation import Piece
-from headwater.finetuning.results.page import around
 from headwater.report import report
 
 FAST = ["--set=batch_size=8", "--set=precision=fp32", "--set=checkpoint_every=2", "--set=learning_rate=1e-3"]
@@ -175,13 +173,3 @@ def test_a_loaded_estimator_explains(week: tuple[Path, Path], sentences: Any) ->
     assert fitted.compare()["count"] > 0
     with pytest.raises(UsageError, match="without the rows to compare on"):
         loaded.compare()
-
-
-def test_a_long_text_is_shortened_around_what_mattered() -> None:
-    pieces = [Piece(0, f" word{n:03}", 0.9 if n == 70 else 0.0) for n in range(100)]
-    shown = [piece.text for piece in around(pieces, 60)]
-    assert shown[0] == shown[-1] == " … "
-    assert " word070" in shown
-    assert " word071" in shown
-    assert sum(map(len, shown)) < 80
-    assert around(pieces, 10_000) == pieces

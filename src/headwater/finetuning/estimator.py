@@ -29,7 +29,7 @@ from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.continued import check_start
 from headwater.finetuning.learning.prepare import load_tokenizer, prepare
 from headwater.finetuning.model.fine_tuned import FineTuned, fingerprint, parse_part
-from headwater.finetuning.results.baseline import ClassWeight, compare_held_out
+from headwater.finetuning.results.baseline import ClassWeight, compare
 from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import pearson
@@ -148,18 +148,11 @@ class Estimator(Conventions):
         train, held = (
             ([row.segments for row in parts.rows[part]], parts.targets[part]) for part in ("train", "validation")
         )
-        self._comparison = partial(
-            compare_held_out,
-            self.task,
-            outcome.fine_tuned.labels,
-            outcome.metric,
-            outcome.best_entry()[outcome.metric],
-            train,
-            held,
-            seed=self.seed,
-            class_weight=self.class_weight,
-            fold=parts.fold if parts.cross_validated else None,
-        )
+        measure = partial(compare, self.task, outcome.fine_tuned.labels, outcome.metric, train, {"held": held})
+        options: dict[str, Any] = {"seed": self.seed, "class_weight": self.class_weight}
+        options["fold"] = parts.fold if parts.cross_validated else None
+        figures = outcome.best_entry()[outcome.metric]
+        self._comparison = outcome.metric, figures, len(held[1]), partial(measure, **options)
         self.n_without_text_ = parts.train.empty
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
@@ -185,7 +178,10 @@ class Estimator(Conventions):
                 f"this {type(self).__name__} was loaded, without the rows to compare on",
                 repair="Call compare() after fit(X, y); metrics.json has the comparison of headwater finetune",
             )
-        return self._comparison()
+        metric, model, count, measure = self._comparison
+        found = measure()["held"]
+        beaten = model["value"] > found["value"]
+        return {"metric": metric, "model": model, "baseline": found, "count": count, "beaten": beaten}
 
     def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
         """Return for each row which words changed its prediction, as the server's /classify with `explain`.

@@ -75,21 +75,6 @@ def compare(
     return measured
 
 
-def compare_held_out(
-    task: TaskName,
-    labels: Labels,
-    metric: MetricName,
-    model: Mapping[str, Any],
-    train: tuple[Segments, Floats],
-    held: tuple[Segments, Floats],
-    **options: Any,
-) -> dict[str, Any]:
-    """Return what `Estimator.compare` returns. model: its figures on the rows `held`; options: of `compare`."""
-    measured = compare(task, labels, metric, train, {"held": held}, **options)["held"]
-    beaten = model["value"] > measured["value"]
-    return {"metric": metric, "model": model, "baseline": measured, "count": len(held[1]), "beaten": beaten}
-
-
 class Baseline:
     """Fit on rows with known targets, then `decide` as a fine-tuned model.
 
@@ -158,7 +143,8 @@ class Baseline:
     def fitted_features(self, segments: Segments) -> Any:
         """Return (rows or answers, features) of rows after learning their n-grams."""
         texts = [_cut(text) for row in segments for text in row]
-        self._vectors = [vectors for vectors in self._vectors if _fitted(vectors, texts)]
+        for vectors in self._vectors:
+            vectors.fit(texts)
         return self._features(segments)
 
     def _features(self, segments: Segments) -> Any:
@@ -168,26 +154,16 @@ class Baseline:
             pairs = [(f"{row[0]} {row[1]}", answer) for row in segments for answer in row[2:]]
         else:
             pairs = [(row[0], row[-1]) for row in segments]
-        blocks: list[Any] = [csr_matrix((len(pairs), 1), dtype=np.float32)]  # for texts without n-grams
         sides = zip(*pairs, strict=True) if self.task != "classify" else [[first for first, _ in pairs]]
         one, *two = [
             [vectors.transform(map(_cut, texts)) for vectors in self._vectors] for texts in map(list, sides)
         ]
-        blocks += one if self.task != "choice" else []
+        blocks: list[Any] = one if self.task != "choice" else []
         if two:
             # TF-IDF vectors have length 1, so their product is the cosine.
             cosines = [csr_matrix(a.multiply(b).sum(axis=1)) for a, b in zip(one, two[0], strict=True)]
-            blocks += [*two[0], *cosines, csr_matrix(_shared_words(pairs))]
+            blocks = [*blocks, *two[0], *cosines, csr_matrix(_shared_words(pairs))]
         return hstack(blocks).tocsr()
-
-
-def _fitted(vectors: Any, texts: Sequence[str]) -> bool:
-    """Fit TF-IDF vectors to texts; return False if they contain no n-gram."""
-    try:
-        vectors.fit(texts)
-    except ValueError:
-        return False
-    return True
 
 
 def _shared_words(pairs: Sequence[tuple[str, str]]) -> Floats:

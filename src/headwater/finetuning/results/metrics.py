@@ -10,6 +10,7 @@ GPT-1 (Radford et al. 2018), table 4: Matthews for CoLA, F1 for MRPC and QQP, Pe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -241,9 +242,5 @@ def by_class(truth: npt.NDArray[Any], chosen: npt.NDArray[Any], names: Sequence[
 def confused_pairs(truth: Integers, chosen: Integers, names: Sequence[str], most: int) -> list[dict[str, Any]]:
     """Return the pairs of a true and another predicted class with most rows: {"label", "predicted", "count"}."""
     wrong = truth != chosen
-    pairs, counts = np.unique(truth[wrong] * len(names) + chosen[wrong], return_counts=True)
-    order = np.argsort(-counts, kind="stable")[:most]
-    return [
-        {"label": names[pair // len(names)], "predicted": names[pair % len(names)], "count": int(count)}
-        for pair, count in zip(pairs[order].tolist(), counts[order].tolist(), strict=True)
-    ]
+    pairs = Counter(zip(truth[wrong].tolist(), chosen[wrong].tolist(), strict=True)).most_common(most)
+    return [{"label": names[a], "predicted": names[b], "count": count} for (a, b), count in pairs]

@@ -17,16 +17,14 @@ from markupsafe import Markup
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import ADVICE
-from headwater.finetuning.results.explanation import Piece, explain
+from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import confusion_matrix
 from headwater.finetuning.rows.row import Raw
 from headwater.report import Series, line_chart, template
 
 # Wrong predictions shown, and the most classes of a printed confusion matrix.
 _MISTAKES, _MOST_CLASSES = 12, 24
-# Characters of a text that the page and the terminal show, and what is in place of the others.
-_CHARACTERS, _SHORT, _LEFT_OUT = 800, 120, " … "
-_IN_TERMINAL = 3  # mistakes
+_IN_TERMINAL, _SHORT = 3, 120  # mistakes, and characters of each
 
 
 def page(
@@ -38,7 +36,7 @@ def page(
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return the page, about the validation rows and their predicted probabilities, and the first few mistakes.
 
-    Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened to what changed the answer most.
+    Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened.
     """
     labels, curve, name = fine_tuned.labels, metrics["curve"], metrics["metric"]
     losses = [
@@ -57,14 +55,7 @@ def page(
         task=fine_tuned.task,
         metrics=metrics,
         baseline=_of_baseline(metrics),
-        coverage=next(
-            (
-                one["calibration"]["coverage"]
-                for one in [*metrics["tests"].values(), metrics]
-                if "coverage" in (one.get("calibration") or {})
-            ),
-            [],
-        ),
+        coverage=_calibration(metrics)[1].get("coverage", []),
         calibration=_of_probabilities(metrics),
         losses=losses,
         loss_chart=Markup(line_chart(losses, "updates", "loss")),
@@ -74,13 +65,15 @@ def page(
         is_score=labels.target == "score",
         wrong=cases,
     )
-    return written, [_mistake(case) for case in cases[:_IN_TERMINAL]]
+    return written, [
+        {key: case[key] for key in ("row", "label", "predicted")} | {"text": _shortened(rows[n])}
+        for n, case in zip(wrong[:_IN_TERMINAL], cases, strict=False)
+    ]
 
 
-def _mistake(case: Mapping[str, Any]) -> dict[str, Any]:
-    pieces = [Piece(0, piece["text"], piece["change"]) for piece in case["pieces"]]
-    text = " ".join("".join(piece.text for piece in around(pieces, _SHORT)).split())
-    return {key: case[key] for key in ("row", "label", "predicted")} | {"text": text}
+def _shortened(row: Raw) -> str:
+    text = " ".join(" ".join(row.segments).split())
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]} …"
 
 
 def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
@@ -118,6 +111,14 @@ def result_lines(metrics: Mapping[str, Any]) -> list[str]:
     return [_of_baseline(metrics), *_of_probabilities(metrics)]
 
 
+def _calibration(metrics: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the rows that the probabilities are measured on, those of a test if there is one, and the figures."""
+    for name, test in metrics["tests"].items():
+        if "calibration" in test:
+            return f"{name} rows", test["calibration"]
+    return "validation rows, which chose the temperature", metrics.get("calibration") or {}
+
+
 def _of_probabilities(metrics: Mapping[str, Any]) -> list[str]:
     """Return what the model's probabilities are worth, on test rows if there are any."""
     if (fitted := metrics.get("calibration")) is None:
@@ -127,10 +128,7 @@ def _of_probabilities(metrics: Mapping[str, Any]) -> list[str]:
             f"Scores: spread by the factor {fitted['slope']:.3g}, by {fitted['rows']:,} validation rows; they can "
             "lie beyond those of the training rows."
         ]
-    measured, where = fitted, "validation rows, which chose the temperature"
-    for name, test in metrics["tests"].items():
-        if "calibration" in test:
-            measured, where = test["calibration"], f"{name} rows"
+    where, measured = _calibration(metrics)
     sure = next(one for one in measured["coverage"] if one["share"] == 0.8)
     return [
         f"Probabilities: off by {measured['ece']:.3f} on average (ECE, {where}) with the temperature "
@@ -149,12 +147,10 @@ def _of_baseline(metrics: Mapping[str, Any]) -> str:
     """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
     if (baseline := metrics.get("baseline")) is None:
         return "No baseline was measured."
-    low, high = baseline["interval"]
-    shown = f"Baseline ({baseline['name']}): {metrics['metric']} {baseline['value']:.3f} [{low:.3f}, {high:.3f}]"
+    shown = f"Baseline ({baseline['name']}): {metrics['metric']} {_with_interval(baseline)}"
     recipes = metrics.get("recipes", {})
     if "probe" in recipes:
-        low, high = recipes["probe"]["interval"]
-        shown += f"; a regression on the base's features: {recipes['probe']['value']:.3f} [{low:.3f}, {high:.3f}]"
+        shown += f"; a regression on the base's features: {_with_interval(recipes['probe'])}"
     if metrics["value"] > baseline["value"]:
         return f"{shown}."
     if metrics["value"] == baseline["value"] == 1:
@@ -182,7 +178,7 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> di
     is_score = labels.target == "score"
     largest = max(labels.levels) - min(labels.levels) if is_score else 1.0
     pieces, segment = [], 0
-    for piece in around(explain(fine_tuned, row.segments, output)):
+    for piece in explain(fine_tuned, row.segments, output):
         pieces.append(
             {
                 "text": piece.text,
@@ -199,29 +195,6 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> di
 def _named(label: Any) -> Any:
     """Return a label as it is shown: several are joined."""
     return (", ".join(label) or "none") if isinstance(label, list | tuple) else label
-
-
-def around(pieces: Sequence[Piece], most: int = _CHARACTERS) -> list[Piece]:
-    """Return the pieces that changed the answer most and their neighbours, in order, with … for what is left out.
-
-    They have about `most` characters; all pieces are returned if they have fewer.
-    """
-    if sum(len(piece.text) for piece in pieces) <= most:
-        return list(pieces)
-    top = max(range(len(pieces)), key=lambda n: abs(pieces[n].change))
-    kept: set[int] = set()
-    for number in sorted(range(len(pieces)), key=lambda n: (-abs(pieces[n].change), abs(n - top))):
-        near = {n for n in (number - 1, number, number + 1) if 0 <= n < len(pieces)} | kept
-        if kept and sum(len(pieces[n].text) for n in near) > most:
-            break
-        kept = near
-    shown: list[Piece] = []
-    for number, piece in enumerate(pieces):
-        if number in kept:
-            shown.append(piece)
-        elif not shown or shown[-1].text != _LEFT_OUT:
-            shown.append(Piece(piece.segment, _LEFT_OUT, 0.0))
-    return shown
 
 
 def _tint(change: float) -> str:

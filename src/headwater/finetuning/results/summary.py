@@ -89,11 +89,9 @@ def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progres
     if parts.labels.target != "class" or parts.labels.outputs > MOST_COMPARED:
         return []
     rows, targets = parts.train.rows, parts.targets["train"]
-    if parts.split_off:
-        known = {row.row for row in rows}
-        held = [place for place, row in enumerate(parts.validation.rows) if row.row not in known]
-        rows = [*rows, *(parts.validation.rows[place] for place in held)]
-        targets = np.concatenate([targets, parts.targets["validation"][held]])
+    if parts.split_off and not parts.cross_validated:
+        rows = [*rows, *parts.validation.rows]
+        targets = np.concatenate([targets, parts.targets["validation"]])
     every = -(-len(rows) // BASELINE_ROWS)
     rows, targets = rows[::every], targets[::every]
     segments = [row.segments for row in rows]
@@ -104,8 +102,8 @@ def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progres
     for features in list((prepared.encoded["train"].features or {}).values())[:1]:  # of the unchanged base
         features = features[::every]
         features = (features - features.mean(axis=0)) / (features.std(axis=0) + _LEAST_DEVIATION)
-        count = len(features)
-        by_base = judge(features, targets[:count], first and first[:count], dense=True)
+        count = len(features)  # their lengths are about 1, as those of TF-IDF
+        by_base = judge(features / features.shape[1] ** 0.5, targets[:count], first and first[:count])
         if shares is not None and by_base is not None:
             shares[:count] = (shares[:count] + by_base) / 2
     doubtful = [] if shares is None else suspects(rows, targets, shares, parts.labels)

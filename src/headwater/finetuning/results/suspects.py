@@ -16,23 +16,16 @@ import numpy.typing as npt
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import Raw
 
-FOLDS, _STRENGTHS, _STEPS = 5, (3.0, 0.01), 300
+FOLDS, _STRENGTH, _STEPS = 5, 3.0, 300
 SUSPECTS_FILE = "suspect-labels.jsonl"
 
 
 def held_out_shares(
-    features: Any,
-    targets: npt.NDArray[np.float64],
-    groups: Sequence[str] | None,
-    *,
-    outputs: int,
-    seed: int,
-    dense: bool = False,
+    features: Any, targets: npt.NDArray[np.float64], groups: Sequence[str] | None, *, outputs: int, seed: int
 ) -> npt.NDArray[np.float64] | None:
     """Return (rows, classes): the probabilities of logistic regression on the features of the other folds' rows.
 
-    groups: rows of the same group are in one fold. dense: whether the features are a base's, of variance 1, in
-    place of TF-IDF. None if a fold leaves one class to learn from.
+    groups: rows of the same group are in one fold. None if a fold leaves one class to learn from.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross_val_predict
@@ -46,7 +39,7 @@ def held_out_shares(
         folds = list(divide.split(features, given, groups))
         if any(len(np.unique(given[others])) < 2 for others, _ in folds):
             return None
-        model = LogisticRegression(C=_STRENGTHS[dense], max_iter=_STEPS)
+        model = LogisticRegression(C=_STRENGTH, max_iter=_STEPS)
         found = cross_val_predict(model, features, given, cv=folds, method="predict_proba")
     shares = np.zeros((len(given), outputs))
     shares[:, np.unique(given)] = found
