@@ -81,6 +81,7 @@ def run(laboratory: Laboratory) -> Findings:
     said = {key: float((margin > 0).mean()) for key, margin in margins.items()}
     words = {key: f"{key[0]}{'' if key[1] else ', without 매우'}" for key in margins}
     very, plain = right[_CHOSEN, VERY], right[_CHOSEN, NOTHING]
+    balanced_gain = differences(balanced[_CHOSEN, VERY], balanced[_CHOSEN, NOTHING])
     return Findings(
         rows=[
             *(
@@ -104,6 +105,8 @@ def run(laboratory: Laboratory) -> Findings:
             ),
         ],
         notes=[
+            "With the median as the threshold, which makes half of the answers positive, 매우 adds "
+            f"{over_seeds(balanced_gain).text(1, 100)} points: it helps mostly by balancing the two words.",
             "The model has read the text of these reviews, without their ratings.",
             "Nothing is trained: the model is the same for every seed, and an interval is over the reviews.",
             "The words 매우, 최고 and 최악 were chosen on 600 reviews of other films.",
