@@ -23,6 +23,7 @@ from headwater.corpus.building.parts import altered_parts, run_tasks, start_work
 from headwater.corpus.building.plan import BUILT_IN, PLAN, BuildPlan, BuildSource, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.sources import python_docs
+from headwater.corpus.sources.text import lines_note
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, read_json
@@ -63,6 +64,8 @@ def build_corpus(
         if skipped := source.skipped:
             names = ", ".join(skipped[:NAMED]) + (", …" if len(skipped) > NAMED else "")
             progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')} of other kinds: {names}")
+        if note := lines_note(Path(source.path)):
+            progress.note(note)
     with _new_parents(stage.out):
         plan = _plan(opened, stage, config)
         with folder_lock(plan.folder):
