@@ -22,13 +22,14 @@ from typing import Any
 from pydantic import Field
 
 from headwater.config import Config
+from headwater.corpus.folder import rank
 from headwater.corpus.sources.pages import PAGE_BYTES
 from headwater.corpus.web.crawl_log import JOURNAL, CrawlLog
 from headwater.corpus.web.links import read_links
 from headwater.corpus.web.queues import HostLinks, HostQueues
 from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.corpus.web.visit import Refused, Visitor, require_packages
-from headwater.errors import DataError, FolderError, resumable
+from headwater.errors import DataError, FolderError, UsageError, resumable
 from headwater.storage import SILENT, Destination, Progress, Stage, folder_lock, storage_errors, write_json
 
 FUNNEL = "funnel.json"
@@ -59,6 +60,8 @@ class FetchConfig(Config):
     """Longest Retry-After to wait for; a link with a longer one is given up."""
     failures: int = Field(default=3, ge=1)
     """Number of consecutive links without an answer after which a host is given up."""
+    shard: str = Field(default="1/1", pattern=r"^[1-9]\d{0,3}/[1-9]\d{0,3}$")
+    """Which share of the hosts to visit, as 2/4: divide a crawl over machines, each with an --out of its own."""
     contact: str = Field(default="", pattern=r"^[\x20-\x7e]*$")
     """Contact for the hosts' operators, an address or page, in the user agent."""
     allow_private: bool = False
@@ -75,6 +78,8 @@ def fetch_links(
     bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
     """
     config = config or FetchConfig()
+    if int(config.shard.partition("/")[0]) > int(config.shard.partition("/")[2]):
+        raise UsageError(f"shard is {config.shard}", expected="I/N with I from 1 to N")
     require_packages()
     # Settings of speed and contact may change between two runs of one fetch.
     free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
@@ -82,7 +87,15 @@ def fetch_links(
     destination = Destination(out)
     inputs = {"links": links}
     moves = bool(destination.url)
-    stage = Stage(destination.folder, kind="pages", config=decisive, inputs=inputs, moves=moves, grows=True)
+    stage = Stage(
+        destination.folder,
+        kind="pages",
+        config=decisive,
+        inputs=inputs,
+        moves=moves,
+        grows=True,
+        defaults=FetchConfig.defaults(),
+    )
     if stage.inputs[0].kind != "links":
         raise FolderError(
             f"{links} is not a links folder ({stage.inputs[0].kind})",
@@ -98,7 +111,7 @@ def fetch_links(
         log = CrawlLog(out)
         try:
             progress.start("fetch", unit="links")
-            queues = HostQueues(out, _waiting(links, log))
+            queues = HostQueues(out, _waiting(links, log, config.shard))
             try:
                 asyncio.run(_Fetch(config, log, queues, progress).run())
             finally:
@@ -106,7 +119,8 @@ def fetch_links(
         finally:
             log.close()
         if not log.links:
-            raise DataError(f"{links} contains no links", repair="Gather more with: headwater corpus links")
+            share = "" if config.shard == "1/1" else f" for shard {config.shard}"
+            raise DataError(f"{links} contains no links{share}", repair="Gather more with: headwater corpus links")
         result = log.result()
         write_json(out / FUNNEL, result)
         stage.finish()  # may take hours; killed here, the fetch still has its journal
@@ -116,13 +130,20 @@ def fetch_links(
     return result
 
 
-def _waiting(links: str | Path, log: CrawlLog) -> Iterator[tuple[str, str]]:
-    """Yield (host, link) of each link that is not in the journal; record those that cannot be visited."""
+def _waiting(links: str | Path, log: CrawlLog, shard: str) -> Iterator[tuple[str, str]]:
+    """Yield (host, link) of each link of a shard that is not in the journal; record those that cannot be visited.
+
+    A host belongs to one shard, so that it is visited by one machine.
+    """
+    number, _, count = shard.partition("/")
     for link in read_links(links):
-        if url := canonical_url(link["url"]):
-            if not log.has(url):
-                yield host_of(url), url
-        elif not log.has(link["url"]):
+        url = canonical_url(link["url"])
+        host = host_of(url)
+        if rank(host.partition(":")[0]) % int(count) != int(number) - 1:
+            continue
+        if url and not log.has(url):
+            yield host, url
+        elif not url and not log.has(link["url"]):
             log.refuse(link["url"], "no http(s) URL")
 
 
