@@ -108,6 +108,7 @@ _LABELS = (
     "[내 라벨](docs/tutorials/ten-minutes.ko.md): 클래스마다 {rows}행으로 학습한 {name}의 정확도",
 )
 _SETS = {"sst2": ("SST-2", "SST-2"), "korean": ("Korean reviews", "한국어 후기")}
+_PER_CLASS = (8, 64)
 _EXACT = "docs/guarantees.md#3-resume-is-exact"
 _KILLED = (
     f"| [A killed run]({_EXACT}), resumed by the same command | the same weights, bit for bit | – |",
@@ -130,24 +131,27 @@ def front(language: int, results: Path = RESULTS) -> str:
         lines.append(f"| {_SHAKESPEARE[language].format(seconds=seconds)} | {here} | {peer} |")
     if (path := results / "few_labels.json").is_file():
         found = json.loads(path.read_text("utf-8"))["results"]
-        for name, words in _SETS.items():
-            of_set = [one for one in found if one["set"] == name]
-            if not of_set:
+        for name, rows in sorted({(one["set"], one["per_class"]) for one in found}, key=lambda one: one[1]):
+            if name not in _SETS or rows not in _PER_CLASS:
                 continue
-            rows = min(one["per_class"] for one in of_set)
             means = {
-                method: _mean(of_set, "value", method=method, per_class=rows)
+                method: statistics.mean(values)
                 for method in ("default", "tfidf", "setfit")
-                if any(one["method"] == method and one["per_class"] == rows for one in of_set)
+                if (values := _values(found, set=name, per_class=rows, method=method))
             }
             peers = ", ".join(
                 f"{means[method]:.3f} ({shown})"
                 for method, shown in (("tfidf", "TF-IDF"), ("setfit", "SetFit"))
                 if method in means
             )
-            what = _LABELS[language].format(name=words[language], rows=rows)
+            what = _LABELS[language].format(name=_SETS[name][language], rows=rows)
             lines.append(f"| {what} | {means['default']:.3f} | {peers} |")
     return "\n".join([*lines, _KILLED[language]])
+
+
+def _values(results: list[dict[str, Any]], **given: Any) -> list[float]:
+    """Return the values of the results that have all these, without those that took too long."""
+    return [one["value"] for one in results if given.items() <= one.items() and one["value"] is not None]
 
 
 def _mean(results: list[dict[str, Any]], key: str, **values: Any) -> float:
