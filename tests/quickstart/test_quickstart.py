@@ -25,7 +25,6 @@ from headwater.quickstart.flow import (
     BYTES_A_TOKEN,
     SCORED,
     TEXT_BYTES,
-    choose_folder,
     choose_prompts,
     choose_recipe,
     choose_shipped,
@@ -210,24 +209,6 @@ def test_other_text_into_the_same_folder_is_refused(flow: Path, tmp_path: Path) 
         quickstart(flow, minutes=0.03, text=[tmp_path / "other.txt"])
 
 
-def test_another_budget_writes_another_folder_with_a_note(flow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes: list[str] = []
-
-    class Notes(Progress):
-        def note(self, text: str) -> None:
-            notes.append(text)
-
-    assert choose_folder(flow, 0.03, 1, Notes()) == flow
-    assert not notes
-    other = choose_folder(flow, 20, 1, Notes())
-    assert other == flow.parent / "out-20-minutes"
-    assert notes == [f"{flow} has a quickstart of 0.03 minutes: this one is written to {other}"]
-    monkeypatch.chdir(flow)
-    assert choose_folder(Path(), 20, 1, Notes()) == other.resolve()
-    with pytest.raises(FolderError, match="seed 1, not 2"):
-        choose_folder(flow, 0.03, 2, Notes())
-
-
 def test_the_whole_time_is_printed_before_the_first_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
 
@@ -243,9 +224,14 @@ def test_the_whole_time_is_printed_before_the_first_stage(tmp_path: Path, monkey
         headwater.quickstart.flow.quickstart(tmp_path / "out", minutes=4, progress=Notes())
 
 
-def test_a_folder_that_was_named_is_written_or_refused(flow: Path) -> None:
+def test_another_budget_or_seed_is_refused(flow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FolderError, match=r"0\.03 minutes, not 20\. .*--out .*out-20-minutes"):
         quickstart(flow, minutes=20)
+    monkeypatch.chdir(flow)
+    with pytest.raises(FolderError, match=r"--out .*out-20-minutes"):
+        quickstart(Path(), minutes=20)
+    with pytest.raises(FolderError, match="seed 1, not 2"):
+        quickstart(flow, minutes=0.03, seed=2)
 
 
 def test_other_languages_are_not_compared_with_shipped_models(flow: Path, tmp_path: Path) -> None:

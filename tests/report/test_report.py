@@ -395,7 +395,7 @@ def test_a_model_of_the_hub_or_behind_a_link_keeps_its_name(tmp_path: Path) -> N
 def test_tokens_are_tinted_by_probability(world: Path) -> None:
     assert [Token("", p).step for p in (1, 0.5, 0.49, 0.2, 0.1, 0.04, 0.009)] == [0, 0, 1, 1, 2, 3, 4]
     (sample,) = read_content([world]).samples
-    assert sample.tokens[-1].text == "\n\n↵↵"
+    assert sample.tokens[-1].text == "\n\n\n\n"
 
 
 def test_the_same_folders_give_the_same_bytes(world: Path) -> None:

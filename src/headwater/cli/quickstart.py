@@ -17,7 +17,7 @@ def quickstart(
         list[Path] | None, typer.Argument(metavar="[FILE]…", help="Your own text: the same as --text.")
     ] = None,
     minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 4.0,
-    out: Annotated[Path | None, typer.Option(help="Folder for everything.", show_default="quickstart")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for everything.")] = Path("quickstart"),
     text: Annotated[
         list[Path] | None,
         typer.Option(help="Your own files or folders, in the formats of `corpus build`. Repeatable."),
@@ -39,8 +39,7 @@ def quickstart(
     from headwater.quickstart import quickstart as run
 
     result = run(
-        out or Path("quickstart"),
-        exact=out is not None,
+        out,
         minutes=minutes,
         text=text,
         text_field=text_field,

@@ -92,24 +92,22 @@ def quickstart(
     encoding: str = "",
     seed: int = 1,
     device: str = "auto",
-    exact: bool = True,
     progress: Progress = SILENT,
 ) -> Quickstart:
     """Run all stages in `out`; `minutes` is the time of pre-training.
 
     text: the user's own files. text_field: the field of their rows with the text. encoding: theirs, if it is not
     clear. device: of every stage with a model, as in `headwater.load`. The minutes also limit what the other
-    stages read (TEXT_BYTES, SCORED); very little text does not need them (`little`). If `out` has a quickstart of
-    other minutes and not `exact`, a folder next to it is written, named by the minutes.
+    stages read (TEXT_BYTES, SCORED); very little text does not need them (`little`).
 
     Raises UsageError if minutes are not positive and finite or the device cannot be used, DataError for text that
-    cannot be used, FolderError if `out` has a quickstart of another seed or text or, if `exact`, of other minutes.
+    cannot be used, FolderError if `out` has a quickstart of another seed, text or number of minutes.
     """
     choose_device(device)  # its error comes first
     if not 0 < minutes <= MINUTES:
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
-    out = choose_folder(out, minutes, seed, progress, exact=exact)
+    _require_own(out, minutes, seed)
     is_new = not (out / ASKED).exists()
     whole = WHOLE[0] * minutes + WHOLE[1]
     forecast = (
@@ -204,29 +202,22 @@ def quickstart(
     return Quickstart(out, model, page, prompts[0], figures, compared.model if compared else None)
 
 
-def choose_folder(out: Path, minutes: float, seed: int, progress: Progress, *, exact: bool = False) -> Path:
-    """Return `out`, or a folder next to it if `out` has a quickstart of other minutes and not `exact`.
-
-    Raises FolderError if it has one of another seed or, if `exact`, of other minutes.
-    """
+def _require_own(out: Path, minutes: float, seed: int) -> None:
+    """Raise FolderError if `out` has a quickstart of other minutes or of another seed."""
     if not (out / ASKED).exists():
-        return out
+        return
     asked = read_json(out / ASKED)
     if asked["minutes"] != minutes:
         named = out if out.name else out.resolve()  # "." has no name
-        other = named.with_name(f"{named.name}-{minutes:g}-minutes")
-        if exact:
-            raise FolderError(
-                f"{out} has a quickstart of {_time(asked['minutes'])}, not {minutes:g}",
-                repair=f"Choose another folder: --out {shlex.quote(str(other))}",
-            )
-        progress.note(f"{out} has a quickstart of {_time(asked['minutes'])}: this one is written to {other}")
-        return choose_folder(other, minutes, seed, progress)
+        other = shlex.quote(str(named.with_name(f"{named.name}-{minutes:g}-minutes")))
+        raise FolderError(
+            f"{out} has a quickstart of {_time(asked['minutes'])}, not {minutes:g}",
+            repair=f"Choose another folder: --out {other}",
+        )
     if asked["seed"] != seed:
         raise FolderError(
             f"{out} has a quickstart of seed {asked['seed']}, not {seed}", repair="Choose another --out"
         )
-    return out
 
 
 def _time(minutes: float) -> str:

@@ -4,11 +4,9 @@
 has enough. Each is a question with the continuations of all four as answers, so that the answers alone reveal
 nothing. `context + answers[label]` is a piece of the text.
 
-`source`: predict the source of a passage: its package in `python-docs`, else its file, or its document if one file
-has several long ones. For a text
-with neither, predict whether the words of a passage are shuffled. Half of the passages are; each is used once, and
-white space is normalised in all, so that only the order of words tells them apart and a bag of words stays at
-chance.
+`source`: predict the source of a passage: its package in `python-docs`, else its file. For a text with one source, predict
+whether the words of a passage are shuffled. Half of the passages are; each is used once, and white space is
+normalised in all, so that only the order of words tells them apart and a bag of words stays at chance.
 
 Passages do not overlap. Those of the training part are examples for training, those of the held-out part for
 validation. Of a long text the passages with the lowest hash of (seed, id, place) are used, to bound memory.
@@ -39,8 +37,7 @@ PASSAGE_CHARACTERS = 360
 # How many characters before the exact place a cut may be at white space; scripts without spaces are cut anywhere.
 _REACH = 40
 AS_WRITTEN, SHUFFLED = "as written", "words shuffled"
-_TITLE_CHARACTERS = 40
-# Candidates for classes; a corpus with more sources or long documents uses the first of them.
+# Candidates for classes; a corpus with more sources uses the first of them.
 _CANDIDATES = 1000
 
 
@@ -75,11 +72,9 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Labe
 
 
 def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
-    """Return {"text", "label"} rows: by package or file, by document, or as written against shuffled."""
+    """Return {"text", "label"} rows: by package or file, or as written against shuffled."""
     by_source: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
-    by_document: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
     everything: dict[Part, list[_Piece]] = {"train": [], "validation": []}
-    titles: dict[str, str] = {}
     for part, document in parts:
         pieces = [
             _Piece(rank(seed, document.id, str(index)), document.id, document.text[start:end])
@@ -87,19 +82,12 @@ def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRo
         ]
         most = CLASS_EXAMPLES[part][1]
         source = document.labels.get("package") or document.source
-        if len(pieces) >= CLASS_EXAMPLES[part][0] and len(titles) < _CANDIDATES:
-            titles.setdefault(document.id, _title(document.text, len(titles) + 1))
         for piece in pieces:
             _keep(everything[part], piece, CLASSES * most)
             if source in by_source[part] or len(by_source[part]) < _CANDIDATES:
                 _keep(by_source[part].setdefault(source, []), piece, most)
-            if document.id in titles:
-                _keep(by_document[part].setdefault(titles[document.id], []), piece, most)
-    for grouped in (by_source, by_document):
-        rows = _grouped(grouped, seed)
-        if rows["train"]:
-            return rows
-    return _shuffled(everything, seed)
+    rows = _grouped(by_source, seed)
+    return rows if rows["train"] else _shuffled(everything, seed)
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int, int]]:
@@ -213,12 +201,6 @@ def _rows_in_order(chosen: list[tuple[_Piece, str]], seed: int, seen: set[str]) 
             seen.add(text)
             rows.append({"text": text, "label": label})
     return rows
-
-
-def _title(text: str, number: int) -> str:
-    """Return a name for a document: its number and its first words."""
-    first = " ".join(text[: 4 * _TITLE_CHARACTERS].split())
-    return f"{number}: {first[:_TITLE_CHARACTERS]}".rstrip()
 
 
 def _keep(kept: list[_Piece], piece: _Piece, most: int) -> None:

@@ -21,7 +21,6 @@ from headwater.shipped import hub_name
 from headwater.storage import Manifest, has_manifest, lineage, open_folder, read_manifest
 
 SHOWN = ("run", "results", "samples", "model")  # kinds that a report shows
-_BREAKS_IN_A_ROW = 2
 _NEWEST_SAMPLES = 3
 
 
@@ -159,7 +158,7 @@ def _read_samples(path: Path) -> Iterator[Sample]:
         names = {"temperature": "temperature", "top_k": "top-k", "top_p": "top-p", "seed": "seed"}
         settings = [f"{name} {entry[key]}" for key, name in names.items() if entry.get(key) is not None]
         tokens = [Token(str(token["text"]), float(token["probability"])) for token in entry["tokens"]]
-        yield Sample(str(entry["prompt"]), _shorten_breaks(str(entry["prompt"]), tokens), ", ".join(settings))
+        yield Sample(str(entry["prompt"]), tokens, ", ".join(settings))
 
 
 def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:
@@ -167,19 +166,6 @@ def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:
     file = path / "samples.jsonl"
     for line in list(intact_json_lines(file) if file.exists() else ())[-_NEWEST_SAMPLES:]:
         yield Sample(str(line["prompt"]), [Token(str(line["text"]), None)], f"{name}, update {line['step']:,}")
-
-
-def _shorten_breaks(before: str, tokens: Sequence[Token]) -> list[Token]:
-    """Replace each line break after two consecutive ones by `↵`, to save space."""
-    shown = []
-    breaks = len(before) - len(before.rstrip("\n"))
-    for token in tokens:
-        text = ""
-        for character in token.text:
-            breaks = breaks + 1 if character == "\n" else 0
-            text += character if breaks <= _BREAKS_IN_A_ROW else "↵"
-        shown.append(Token(text, token.probability))
-    return shown
 
 
 def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, Any]]) -> str:
