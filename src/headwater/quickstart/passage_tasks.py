@@ -4,9 +4,9 @@
 has enough. Each is a question with the continuations of all four as answers, so that the answers alone reveal
 nothing. `context + answers[label]` is a piece of the text.
 
-`source`: predict the source of a passage: its package in `python-docs`, else its file. For a text with one source, predict
-whether the words of a passage are shuffled. Half of the passages are; each is used once, and white space is
-normalised in all, so that only the order of words tells them apart and a bag of words stays at chance.
+`source`: predict the source of a passage: its package in `python-docs`, else its file. For a text with one source,
+predict whether the words of a passage are shuffled. Half of the passages are; each is used once, and white space
+is normalised in all, so that only the order of words tells them apart and a bag of words stays at chance.
 
 Passages do not overlap. Those of the training part are examples for training, those of the held-out part for
 validation. Of a long text the passages with the lowest hash of (seed, id, place) are used, to bound memory.
