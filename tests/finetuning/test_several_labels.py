@@ -204,7 +204,9 @@ def test_a_separator_splits_the_labels_of_a_cell(
         str(table),
         "--out",
         str(tmp_path / "o"),
-        "--dry-run",
+        "--set",
+        "steps=1",
+        "--no-baseline",
     ]
     assert main([*arguments, "--task", "classify", "--set", "columns.separator=;"]) == 0
     assert (

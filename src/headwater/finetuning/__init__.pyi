@@ -1,5 +1,4 @@
 from .estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from .forecast import forecast
 from .learning.config import FinetuneConfig
 from .learning.parts import arrange_parts
 from .learning.train import build_trainer, measure_probabilities
@@ -42,7 +41,6 @@ __all__ = [
     "explain",
     "export_classifier",
     "finetune",
-    "forecast",
     "matthews",
     "measure_probabilities",
     "predict_file",
