@@ -223,6 +223,7 @@ def _planted_model(laboratory: Laboratory) -> tuple[str, str]:
     shape = recipe.architecture
     return (
         f"model {_MODEL}",
+        f"{f'{recipe.init_from}, continued with its own tokenizer; ' if recipe.init_from else ''}"
         f"{shape.layers} layers of {shape.width}, {shape.heads} heads, context {recipe.window}; one pass, about "
         f"{recipe.steps:,} updates of {recipe.batch_size} sequences, rate {recipe.learning_rate:g}; seeds "
         f"{', '.join(map(str, laboratory.scale.seeds))}",
