@@ -15,10 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.convert import convert
-from headwater.convert.openai_gpt1 import _BLOCK
-from headwater.convert.openai_gpt1 import read_release as read_gpt1
-from headwater.convert.openai_gpt2 import _release_name
-from headwater.convert.openai_gpt2 import read_release as read_gpt2
+from headwater.convert.openai import _BLOCK, _release_name, read_gpt1, read_gpt2
 from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError
 from headwater.model import Transformer, build_model, load_model, preset

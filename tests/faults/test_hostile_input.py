@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headwater.convert.openai_gpt1 import read_release as read_gpt1
+from headwater.convert.openai import read_gpt1
 from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.corpus import read_pages
 from headwater.corpus.sources import pages

@@ -294,9 +294,9 @@ def strangers(world: Path, root: Path) -> dict[str, tuple[Path, Use, bool]]:
 
 
 def _gpt1(folder: Path) -> Any:
-    from headwater.convert.openai_gpt1 import read_release
+    from headwater.convert.openai import read_gpt1
 
-    return {n: w.numpy().tobytes() for n, w in read_release(folder, heads=2).state_dict().items()}
+    return {n: w.numpy().tobytes() for n, w in read_gpt1(folder, heads=2).state_dict().items()}
 
 
 def _recipe(path: Path) -> Any:

@@ -70,14 +70,14 @@ def checkpoint_index(data: bytes) -> None:
 
 def release_arrays(data: bytes) -> None:
     """GPT-1's release: `params_shapes.json` and `params_0.npy`."""
-    from headwater.convert.openai_gpt1 import SHAPES, read_release
+    from headwater.convert.openai import SHAPES, read_gpt1
 
     shapes, array = parts(data, 2)
     with folder() as place:
         (place / SHAPES).write_bytes(shapes)
         (place / "params_0.npy").write_bytes(array)
         with suppress(HeadwaterError):
-            read_release(place, heads=1)
+            read_gpt1(place, heads=1)
 
 
 def model_folder(data: bytes) -> None:

@@ -64,11 +64,11 @@ assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory)
 
 import torch
 from headwater import native
-from headwater.native.matrix import PackedMatrix, TorchMatrix
+from headwater.native.matrix import PackedMatrix
 
 weight, x = torch.randn(70, 100), torch.randn(3, 100)
 packed = PackedMatrix(native.kernels(), weight, None, "bf16")
-torch.testing.assert_close(packed(x), TorchMatrix(weight, None, "bf16")(x))
+torch.testing.assert_close(packed(x), x.bfloat16().float() @ weight.bfloat16().float().t())
 print(native.chosen(), *native.limits())
 """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import torch
 
 from headwater import shipped
-from headwater.convert import openai_gpt1, openai_gpt2
+from headwater.convert import openai
 from headwater.errors import FolderError, ResourceError, UsageError
 from headwater.model import Faithful, load_model, save_model
 from headwater.reading import read_object
@@ -123,16 +123,16 @@ def convert(
 
 def _recognise(source: Path) -> tuple[str, Path]:
     """Return the kind of the source, and the folder of its weights."""
-    if source.is_file() and source.suffix == openai_gpt2.INDEX:
-        if (source.parent / openai_gpt2.HPARAMS).is_file():
+    if source.is_file() and source.suffix == openai.INDEX:
+        if (source.parent / openai.HPARAMS).is_file():
             return "openai-gpt2", source.parent
-        raise FolderError(f"{source.parent} has no {openai_gpt2.HPARAMS}", repair="Copy the whole release")
+        raise FolderError(f"{source.parent} has no {openai.HPARAMS}", repair="Copy the whole release")
     if (single := shipped.model_file(source)) is not None:
         return ("gguf" if single.suffix == ".gguf" else "nanogpt"), single
     for folder in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
-        if (folder / openai_gpt1.SHAPES).is_file():
+        if (folder / openai.SHAPES).is_file():
             return "openai-gpt1", folder
-        if (folder / openai_gpt2.HPARAMS).is_file():
+        if (folder / openai.HPARAMS).is_file():
             return "openai-gpt2", folder
     classes = read_object(source / "config.json").get("architectures")
     if (source / "task.json").is_file() or "ForSequenceClassification" in str(classes):
@@ -145,7 +145,7 @@ def _recognise(source: Path) -> tuple[str, Path]:
         return "huggingface", source
     raise FolderError(
         f"{source} is not a model that Headwater can read",
-        expected=f"a folder with {openai_gpt1.SHAPES}, {openai_gpt2.HPARAMS}, config.json or nanoGPT's ckpt.pt; "
+        expected=f"a folder with {openai.SHAPES}, {openai.HPARAMS}, config.json or nanoGPT's ckpt.pt; "
         "or a GGUF file",
     )
 
@@ -154,9 +154,9 @@ def _read(
     kind: str, source: Path, folder: Path, heads: int | None, faithful: Faithful, unused: list[str]
 ) -> Model:
     if kind == "openai-gpt1":
-        return openai_gpt1.read_release(folder, heads, faithful)
+        return openai.read_gpt1(folder, heads, faithful)
     if kind == "openai-gpt2":
-        return openai_gpt2.read_release(folder, source.with_suffix("") if source.is_file() else None)
+        return openai.read_gpt2(folder, source.with_suffix("") if source.is_file() else None)
     return load_model(folder, unused=unused)
 
 

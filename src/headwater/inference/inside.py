@@ -57,7 +57,7 @@ class Inside(NamedTuple):
     attention: Floats  # (layer, head, time): from the position to each token
     recent: Floats  # (layer, head, window, window): among the last tokens; rows attend to columns
     token: Floats  # (width,): the row of the token embedding
-    place: Floats  # (width,): the row of the position embedding
+    position: Floats  # (width,): the row of the position embedding
     norms: Floats  # (layer + 1,): length of each state
     writes: Floats  # (layer, 2): length of the vectors that attention and the MLP of each block add
     logits: Floats  # (layer + 1, vocabulary): of each state, as if it were the last (the logit lens)
@@ -99,7 +99,7 @@ def look_inside(
         attention=_array(torch.stack([rows[:, -1] for rows in weights])),
         recent=_array(torch.stack([rows[:, :, -window:] if window else rows[:, :0, :0] for rows in weights])),
         token=_array(layered.tokens[ids[-1]]),
-        place=_array(layered.positions[len(ids) - 1]),
+        position=_array(layered.positions[len(ids) - 1]),
         norms=_array(stream.norm(dim=-1)),
         writes=_array(torch.stack(added).norm(dim=-1)),
         logits=_array(layered.logits(layered.normed(stream))[:, :vocabulary]),

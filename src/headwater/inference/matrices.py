@@ -29,7 +29,7 @@ def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consum
         kernels = native.kernels()
         if kernels is not None:
             return PackedMatrix(kernels, weight, bias, precision)
-        return TorchMatrix(weight, bias, precision)
+        return TorchMatrix(weight, bias)
     return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, consume=consume)
 
 

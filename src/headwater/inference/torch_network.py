@@ -298,7 +298,7 @@ class TorchRunner:
 
     def _decode(self, part: slice) -> Tensor:
         """Decode one position of some slots, all sizes fixed: (slots, vocabulary) float32."""
-        tokens, positions, places, _ = self._given[:, part]
+        tokens, positions, columns, _ = self._given[:, part]
         rows = torch.arange(len(tokens), device=tokens.device)
         visible = torch.arange(self.keys[0].shape[2], device=tokens.device) <= positions[:, None]
         on_cpu = tokens.device.type == "cpu"
@@ -306,7 +306,7 @@ class TorchRunner:
 
         def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             keys, values = self.keys[layer][part], self.values[layer][part]
-            keys[rows, :, places], values[rows, :, places] = key, value
+            keys[rows, :, columns], values[rows, :, columns] = key, value
             query = query[:, :, None]
             if not on_cpu:
                 return attend(query, keys, values, visible[:, None, None])[:, :, 0]

@@ -45,8 +45,8 @@ def token_rows(model: Transformer | Recurrent, ids: Tensor, embeddings: Embeddin
     drops = model.training and model.config.embedding_dropout == "matrix"
     if embeddings is not None or not drops or ids.device.type != "cpu":  # a device would wait for `unique`
         return functional.embedding(ids, (embeddings or model.embeddings()).tokens)
-    used, places = ids.unique(return_inverse=True)
-    return functional.embedding(places, model.embedding_dropout(functional.embedding(used, model.tokens.weight)))
+    used, indices = ids.unique(return_inverse=True)
+    return functional.embedding(indices, model.embedding_dropout(functional.embedding(used, model.tokens.weight)))
 
 
 class Embedding(nn.Embedding):

@@ -163,32 +163,17 @@ class PackedMatrix:
 
 
 class TorchMatrix:
-    """`PackedMatrix` in torch: weights and inputs are rounded as `kind` says, and multiplied in float32."""
+    """`PackedMatrix` of kind int8 in torch: weights and inputs are rounded alike, and multiplied in float32."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, kind: MatrixKind) -> None:
-        self._weight, self._kind = rounded_weight(weight.detach(), kind), kind
-        self._bias = None if bias is None else bias.detach().float().clone()
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        values, scale = to_int8(weight.detach().float())
+        self._weight, self._bias = values * scale, None if bias is None else bias.detach().float().clone()
 
     def __call__(self, x: Tensor) -> Tensor:
         """(rows, in) -> (rows, out) float32."""
-        x = x.float()
-        if self._kind == "bf16":
-            x = x.bfloat16().float()
-        elif self._kind != "fp32":
-            groups = pad(x, padded_size(x.shape[1])).view(len(x), -1, PANEL)
-            values, scale = to_int8(groups)
-            x = (values * scale).flatten(1)[:, : x.shape[1]]
-        return functional.linear(x, self._weight, self._bias)
-
-
-def rounded_weight(weight: Tensor, kind: MatrixKind) -> Tensor:
-    """Return the float32 weights that a packed matrix of this kind has."""
-    if kind == "fp32":
-        return weight.float()
-    if kind == "bf16":
-        return weight.bfloat16().float()
-    values, scale = to_int8(weight.float())
-    return values * scale
+        groups = pad(x.float(), padded_size(x.shape[1])).view(len(x), -1, PANEL)
+        values, scale = to_int8(groups)
+        return functional.linear((values * scale).flatten(1)[:, : x.shape[1]], self._weight, self._bias)
 
 
 def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:

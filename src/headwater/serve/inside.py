@@ -97,9 +97,9 @@ def _checked(served: Served, heads: list[list[int]], name: str) -> list[tuple[in
 
 
 def _described(
-    served: Served, body: InspectRequest, ids: list[int], found: Inside, target: int | None
+    served: Served, body: InspectRequest, ids: list[int], inside: Inside, target: int | None
 ) -> dict[str, Any]:
-    logits = found.logits.astype(np.float64)
+    logits = inside.logits.astype(np.float64)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities = weights / weights.sum(axis=1, keepdims=True)
     # Equal logits keep the order of their ids, as in sampling.
@@ -108,7 +108,7 @@ def _described(
 
     name = served.token_name
     return {
-        "attention": _rounded(found.attention, 5),
+        "attention": _rounded(inside.attention, 5),
         "layers": [
             [
                 {"token": int(token), "text": name(int(token)), "probability": round(float(row[token]), 6)}
@@ -122,15 +122,15 @@ def _described(
             "ranks": [int(1 + (row > row[followed]).sum()) for row in logits],
             "probabilities": [round(float(row[followed]), 6) for row in probabilities],
         },
-        "norms": _rounded(found.norms, 4),
-        "writes": _rounded(found.writes, 4),
-        "recent": _recent(ids, found.recent) if body.window else None,
-        "embeddings": {"token": _rounded(found.token, 4), "position": _rounded(found.place, 4)}
+        "norms": _rounded(inside.norms, 4),
+        "writes": _rounded(inside.writes, 4),
+        "recent": _recent(ids, inside.recent) if body.window else None,
+        "embeddings": {"token": _rounded(inside.token, 4), "position": _rounded(inside.position, 4)}
         if body.details
         else None,
-        "logits": base64.b64encode(found.logits[-1].astype("<f4").tobytes()).decode() if body.details else None,
-        "head": _head(body.head, found.head) if body.head and found.head else None,
-        "mlp": _mlp(served, body.head[0], found.units, followed, name) if body.head and found.units else None,
+        "logits": base64.b64encode(inside.logits[-1].astype("<f4").tobytes()).decode() if body.details else None,
+        "head": _head(body.head, inside.head) if body.head and inside.head else None,
+        "mlp": _mlp(served, body.head[0], inside.units, followed, name) if body.head and inside.units else None,
         "continuation": None,
     }
 
@@ -145,14 +145,14 @@ def _head(number: list[int], steps: HeadSteps) -> dict[str, Any]:
         "query": _rounded(steps.query, 4),
         "attended": [
             {
-                "position": place,
-                "key": _rounded(steps.keys[place], 4),
-                "value": _rounded(steps.values[place], 4),
-                "product": round(float(steps.products[place]), 4),
-                "scaled": round(float(steps.products[place]) / len(steps.query) ** 0.5, 4),
-                "weight": round(float(steps.weights[place]), 6),
+                "position": position,
+                "key": _rounded(steps.keys[position], 4),
+                "value": _rounded(steps.values[position], 4),
+                "product": round(float(steps.products[position]), 4),
+                "scaled": round(float(steps.products[position]) / len(steps.query) ** 0.5, 4),
+                "weight": round(float(steps.weights[position]), 6),
             }
-            for place in shown
+            for position in shown
         ],
         "others": round(max(0.0, 1 - float(steps.weights[shown].sum())), 6),
         "output": _rounded(steps.output, 4),
@@ -164,12 +164,12 @@ def _mlp(served: Served, layer: int, units: Units, target: int, name: Callable[[
         order = np.argsort(-row, kind="stable")[:_TOKENS]
         return [{"token": int(one), "text": name(int(one)), "logit": float(row[one])} for one in order]
 
-    def described(place: int) -> dict[str, Any]:
-        row = units.logits[place].astype(np.float64).round(4)
+    def described(index: int) -> dict[str, Any]:
+        row = units.logits[index].astype(np.float64).round(4)
         values = {"input": units.inputs, "activation": units.activations, "length": units.lengths}
         return {
-            "unit": int(units.numbers[place]),
-            **{key: round(float(value[place]), 4) for key, value in values.items()},
+            "unit": int(units.numbers[index]),
+            **{key: round(float(value[index]), 4) for key, value in values.items()},
             "target": float(row[target]),
             "raised": tokens(row),
             "lowered": [{**one, "logit": -one["logit"]} for one in tokens(-row)],
@@ -179,7 +179,7 @@ def _mlp(served: Served, layer: int, units: Units, target: int, name: Callable[[
         "layer": layer,
         "hidden": units.hidden,
         "pre_norm": served.lm.config.norm == "pre",
-        "units": [described(place) for place in range(len(units.numbers))],
+        "units": [described(index) for index in range(len(units.numbers))],
     }
 
 

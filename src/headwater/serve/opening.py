@@ -126,13 +126,13 @@ def language_of(folder: Path, tokenizer: Tokenizer) -> str | None:
 def _open(name: str, source: str, options: dict[str, Any]) -> Served:
     """Open one model; options: those of `headwater.load`."""
     # A link is followed once, so that all files are of one folder, also if the link is replaced meanwhile.
-    place = str(Path(source).resolve()) if Path(source).exists() else source
-    folder, run = shipped.resolve(place), run_of(place)
+    resolved = str(Path(source).resolve()) if Path(source).exists() else source
+    folder, run = shipped.resolve(resolved), run_of(resolved)
     version = version_of(folder)  # before its files are read
     if FineTuned.is_in(folder):
         served = Served(name, *_fine_tuned(folder, options))
     else:
-        served = Served(name, load(place, **options), run_folder=run)
+        served = Served(name, load(resolved, **options), run_folder=run)
     served.language = language_of(folder, served.lm.tokenizer)
     served.folder, served.version = shipped.resolve(source), version
     served.reopen = partial(_open, name, source, options)

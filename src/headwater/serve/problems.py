@@ -100,8 +100,8 @@ def invalid(errors: Sequence[Any]) -> Problem:
         error for error in errors if [str(part) for part in error["loc"] if part != "body"][:1] == location[:1]
     ]
     # Of several types that were tried, the one that fits most elements is meant.
-    places = [tuple(part for part in error["loc"] if isinstance(part, int)) for error in same]
-    furthest = [error for error, place in zip(same, places, strict=True) if place == max(places)]
+    indices = [tuple(part for part in error["loc"] if isinstance(part, int)) for error in same]
+    furthest = [error for error, at in zip(same, indices, strict=True) if at == max(indices)]
     reasons = "; ".join(sorted({error["msg"].removeprefix("Value error, ") for error in furthest}))
-    where = param + "".join(f"[{index}]" for index in max(places))
+    where = param + "".join(f"[{index}]" for index in max(indices))
     return Problem(400, f"{where}: {reasons}.", param=param, code="invalid_value")
