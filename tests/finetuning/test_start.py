@@ -251,6 +251,8 @@ def test_more_rows_compare_the_recipes_on_the_validation_rows(
     with pytest.raises(Stop):
         finetune(config, tmp_path / "stopped", model=encoder, train=table, progress=StopAfter(3))
     assert finetune(config, tmp_path / "stopped", model=encoder, train=table) == found
+    monkeypatch.setattr(config_module, "MANY_ROWS", 10)  # lp-ft would double the time
+    assert [*finetune(config, tmp_path / "many", model=encoder, train=table)["recipes"]] == ["probe", "gpt1"]
 
 
 @pytest.mark.parametrize(
