@@ -119,12 +119,13 @@ class WorkerPool:
         while self._idle:
             self._idle.pop().stop()
 
-    def replies(self, requests: Sequence[Any]) -> Iterator[Any]:
-        """Yield the replies in the order of completion; raise what a request raised, or WorkerDied.
+    def replies(self, requests: Sequence[Any], input_of: Callable[[Any], str]) -> Iterator[Any]:
+        """Yield the replies in the order of completion; raise what a request raised.
 
+        A request whose worker dies ATTEMPTS times raises StorageError, which names what `input_of` returns for it.
         The other requests are answered first, unless storage or the program failed.
         """
-        failed: HeadwaterError | WorkerDied | None = None
+        failed: HeadwaterError | None = None
         with ThreadPoolExecutor(max(1, min(self.count, len(requests)))) as threads:
             futures = [threads.submit(self._ask, request) for request in requests]
             try:
@@ -133,8 +134,14 @@ class WorkerPool:
                         reply = future.result()
                     except StorageError:
                         raise
-                    except (HeadwaterError, WorkerDied) as error:
+                    except HeadwaterError as error:
                         failed = failed or error
+                    except WorkerDied as died:
+                        failed = failed or StorageError(
+                            f"the worker that read {input_of(died.request)} died {ATTEMPTS} times",
+                            repair="See whether memory ran out: with fewer --workers each has more; "
+                            "what is complete is kept",
+                        )
                     else:
                         yield reply
             except BaseException as error:

@@ -28,8 +28,7 @@ from headwater.corpus.extract.charset import decode
 from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, tidy
 from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
-from headwater.corpus.http_body import BodyDecoder
-from headwater.corpus.sources.pages import PAGE_BYTES, holds_pages
+from headwater.corpus.sources.pages import PAGE_BYTES, BodyDecoder, holds_pages
 from headwater.errors import DataError
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6

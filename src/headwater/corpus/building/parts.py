@@ -24,7 +24,7 @@ from headwater.corpus.dedup.keys import FINGERPRINT_BYTES, ArrayFile, text_finge
 from headwater.corpus.dedup.near import BANDS, MinHash, write_shingles
 from headwater.corpus.folder import COLUMNS, GROUP_BYTES, GROUP_DOCUMENTS, Document
 from headwater.corpus.steps import Funnel, run_steps
-from headwater.corpus.workers import ATTEMPTS, WorkerDied, WorkerPool
+from headwater.corpus.workers import WorkerPool
 from headwater.errors import HeadwaterError, StorageError
 from headwater.reading import sha256_of
 from headwater.storage import atomic_path, storage_errors
@@ -178,8 +178,7 @@ def start_workers(plan: BuildPlan, count: int) -> WorkerPool:
 def run_tasks(plan: BuildPlan, workers: WorkerPool, on_funnel: OnFunnel) -> None:
     """Do all missing tasks; call `on_funnel` with the funnel of what is done so far.
 
-    Raises what a task raised, StorageError for a task whose worker died ATTEMPTS times, both after the other tasks
-    are done; a failure of storage at once.
+    Raises what a task raised after the other tasks are done, but a failure of storage at once.
     """
     missing = plan.missing()
     total = Funnel()
@@ -215,14 +214,8 @@ def write_wanted(plan: BuildPlan, numbers: list[int], workers: WorkerPool) -> No
 
 
 def _replies(plan: BuildPlan, workers: WorkerPool, job: str, numbers: list[int]) -> Iterator[Any]:
-    try:
-        yield from workers.replies([(job, number) for number in numbers])
-    except WorkerDied as died:
-        files = ", ".join(plan.tasks[died.request[1]].files[:3])
-        raise StorageError(
-            f"the worker that read {files} died {ATTEMPTS} times",
-            repair="See whether memory ran out: with fewer --workers each has more; what is complete is kept",
-        ) from None
+    requests = [(job, number) for number in numbers]
+    return workers.replies(requests, lambda request: ", ".join(plan.tasks[request[1]].files[:3]))
 
 
 def _task_handler(folder: str) -> Callable[[tuple[str, int]], Funnel | None]:

@@ -98,9 +98,9 @@ def partitions(
 ) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]]:
     """Split the rows of files by key: yield, for each range of the 64-bit key space, the rows with a key in it.
 
-    The first of `columns` has the keys. Each part is the values of `columns`, (rows, columns), and the numbers of
-    the rows, (rows,), counted through all files. It has about PARTITION_ROWS rows if the keys are uniform. At
-    most PARTITIONS parts are made, because each costs one more pass over the files.
+    The first of `columns` has the keys. A partition is the values of `columns`, (rows, columns), and the numbers
+    of the rows, (rows,), counted through all files. It has about PARTITION_ROWS rows if the keys are uniform.
+    There are at most PARTITIONS, because each costs one more pass over the files.
     """
     starts = np.cumsum([0, *row_counts(paths)], dtype=np.int64).tolist()
     if starts[-1] > MOST_ROWS:
@@ -110,16 +110,16 @@ def partitions(
             repair="Build several corpora of fewer documents",
         )
     count = min(PARTITIONS, -(-starts[-1] // PARTITION_ROWS)) or 1
-    for low, high in pairwise(2**64 * part // count for part in range(count + 1)):
-        yield _part(paths, starts, columns, low, high - 1)
+    for low, high in pairwise(2**64 * number // count for number in range(count + 1)):
+        yield _partition(paths, starts, columns, low, high - 1)
 
 
-def _part(
+def _partition(
     paths: Sequence[Path], starts: Sequence[int], columns: Sequence[int], least: int, most: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
     values, numbers = [], []
     for path, start in zip(paths, starts[:-1], strict=True):
-        # Opened for each part: the pages of a mapped file count as memory until it is closed.
+        # Opened for each partition: the pages of a mapped file count as memory until it is closed.
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
         keys = rows[:, columns[0]]
         chosen = np.flatnonzero((keys >= np.uint64(least)) & (keys <= np.uint64(most)))

@@ -18,7 +18,6 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from headwater.corpus.http_body import BodyDecoder
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.corpus.steps import Tally
 from headwater.display import counted
@@ -56,6 +55,8 @@ _RECORD_END = b"\r\n\r\n"
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 _ENCRYPTION = "META-INF/encryption.xml"
 CHAPTER = b"\x00\x00chapter\x00\x00"
+_GZIP = b"\x1f\x8b"  # the beginning of a gzip member
+_BODY_BYTES = 1 << 14  # of a body unpacked at a time: what follows each of many small members is copied
 
 
 def holds_pages(path: AnyFile | PurePath) -> bool:
@@ -184,6 +185,40 @@ def _unpacked(data: bytes) -> bytes:
         with suppress(zlib.error):
             return BodyDecoder(window).decompress(data, PAGE_BYTES + 1)
     return data
+
+
+class BodyDecoder:
+    """Unpacks the body of an HTTP response: gzip members one after the other, zlib, or deflate without a frame.
+
+    Bytes after the end that are not another gzip member are dropped.
+    """
+
+    def __init__(self, window: int = zlib.MAX_WBITS | 32) -> None:
+        """`window` is that of `zlib.decompressobj`; by default gzip or zlib."""
+        self._decoder = zlib.decompressobj(window)
+        self._after = b""  # the first bytes after the members so far
+
+    @property
+    def eof(self) -> bool:
+        """Whether the last member is complete."""
+        return self._decoder.eof
+
+    def decompress(self, packed: bytes, most: int) -> bytes:
+        """Return the next unpacked bytes, at most `most`, and drop those beyond; raises zlib.error."""
+        pieces: list[bytes] = []
+        for start in range(0, len(packed), _BODY_BYTES):
+            block = packed[start : start + _BODY_BYTES]
+            while block and most > 0:
+                if self._decoder.eof:
+                    block = self._after + block
+                    self._after = block[: len(_GZIP)]
+                    if self._after != _GZIP:
+                        break
+                    self._decoder, self._after = zlib.decompressobj(zlib.MAX_WBITS | 16), b""
+                pieces.append(self._decoder.decompress(block, most))
+                most -= len(pieces[-1])
+                block = self._decoder.unused_data
+        return b"".join(pieces)
 
 
 def _ends_whole(path: AnyFile, position: int) -> bool:

@@ -29,8 +29,8 @@ from headwater.config import Config
 from headwater.corpus.folder import rank
 from headwater.corpus.steps import Tally
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
-from headwater.corpus.workers import ATTEMPTS, WorkerDied, WorkerPool
-from headwater.errors import DataError, HeadwaterError, StorageError, resumable
+from headwater.corpus.workers import WorkerPool
+from headwater.errors import DataError, HeadwaterError, resumable
 from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json
 from headwater.storage import (
     SILENT,
@@ -241,15 +241,9 @@ def _sort_dumps(files: Mapping[Path, AnyFile], config: LinksConfig, workers: int
             total += handle(request)
         return
     with WorkerPool(workers, "headwater.corpus.web.links:_dump_handler", json.dumps(config.to_dict())) as pool:
-        try:
-            for count in pool.replies(missing):
-                total += count
-                progress.advance(total)
-        except WorkerDied as died:
-            raise StorageError(
-                f"the worker that read {died.request[1]} died {ATTEMPTS} times",
-                repair="See whether memory ran out; what is complete is kept",
-            ) from None
+        for count in pool.replies(missing, lambda request: str(request[1])):
+            total += count
+            progress.advance(total)
 
 
 def _dump_handler(

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
-from headwater.corpus.http_body import BodyDecoder
+from headwater.corpus.sources.pages import BodyDecoder
 from headwater.corpus.web.addresses import PrivateAddress, is_public, make_resolver
 from headwater.corpus.web.queues import HostQueues, RobotsFile
 from headwater.corpus.web.urls import PORTS, canonical_url, host_of
