@@ -1,7 +1,6 @@
 from .errors import HeadwaterError
 from .finetuning.estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from .inference.language_model import LanguageModel
-from .inference.opening import load
+from .inference.language_model import LanguageModel, load
 from .tokenizer.tokenizer import Tokenizer
 
 __version__: str

@@ -1,12 +1,12 @@
 from .beams import Beam, BeamSearch
 from .engine import Engine, Generation
 from .inside import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
-from .language_model import LanguageModel, Options, fresh_seed
+from .language_model import LanguageModel, fresh_seed, load
 from .masked import evaluated, fill, framed
-from .opening import load
 from .request import (
     DEFAULT_TOKENS,
     Event,
+    Options,
     Request,
     TextStream,
     encode_prompts,

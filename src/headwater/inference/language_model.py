@@ -1,6 +1,6 @@
-"""The object that `hw.load` returns: a model with its tokenizer, to generate and score text.
+"""`hw.load`, and the object that it returns: a model with its tokenizer, to generate and score text.
 
-The computation is in `inference`; this module has the defaults, and `opening` chooses folder and precision.
+The computation is in `inference`; this module has the defaults.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
+from headwater import shipped
 from headwater.display import counted
 from headwater.errors import FolderError, UsageError
 from headwater.inference import masked
@@ -21,6 +23,8 @@ from headwater.inference.embedding import MEAN, EmbeddingRule, encode_texts, fra
 from headwater.inference.engine import Engine, Generation, text_pieces
 from headwater.inference.network import Network, Precision
 from headwater.inference.request import (
+    GenerateOptions,
+    Options,
     Request,
     check_pairs,
     check_prompts,
@@ -29,7 +33,7 @@ from headwater.inference.request import (
     require_ids,
 )
 from headwater.inference.scorer import Scorer, logits_of
-from headwater.model import save_model
+from headwater.model import load_config, model_reader, save_model
 from headwater.reading import compose
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer, missing_tokenizer
@@ -45,32 +49,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-class GenerateOptions(TypedDict, total=False):
-    """The keyword arguments of `generate`."""
-
-    max_tokens: int | None
-    min_tokens: int
-    temperature: float
-    top_k: int
-    top_p: float
-    repetition_penalty: float
-    filters: Literal["usual", "original"]
-    stop: str | Sequence[str]
-    seed: int | None
-    sample: int
-    beyond_context: Literal["refuse", "shift"]
-
-
 _DEFAULTS: GenerateOptions = {"temperature": 0.8, "top_k": 40, "seed": None}  # of `generate` and `stream`
-
-
-class Options(GenerateOptions, total=False):
-    """The keyword arguments of `LanguageModel.submit` and `request`: length, sampling, stops and penalties."""
-
-    presence_penalty: float
-    frequency_penalty: float
-    bias: Mapping[int, float]
-    alternatives: int | None
 
 
 def fresh_seed() -> int:
@@ -368,3 +347,46 @@ class LanguageModel:
             f"LanguageModel({config.layers} layers × {config.width}, vocabulary {config.vocabulary:,}, "
             f"context {config.context:,}, {self.precision})"
         )
+
+
+def load(
+    model: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    precision: Precision | str = "fp32",
+    device: str = "auto",
+    slots: int = 8,
+    download: bool = False,
+    compose: bool = True,
+) -> LanguageModel:
+    """Open a model folder, Headwater's or Hugging Face's, a shipped model, or a hub name.
+
+    tokenizer: a folder, "gpt2" or "gpt1", for a model folder without a tokenizer. Without one, only `logits`
+    works; calls with text raise MismatchError.
+    precision: "fp32", "bf16", "int8" (only weights) or "auto"; see `inference.backends`.
+    device: "auto" (a GPU if available), "cpu", "cuda", "cuda:1" or "mps".
+    slots: the number of continuations at the same time; each has a context of keys and values.
+    download: download a hub name or a tokenizer that is not on this machine.
+    compose: bring every text into Unicode's composed form (NFC): both forms of 각 or é give the same answers.
+
+    Raises FolderError or DataError for a folder that is not a model, ResourceError for a hub name that is not
+    available, MismatchError for a tokenizer that does not fit the model.
+    """
+    import torch
+
+    from headwater.device import choose_device
+
+    folder = shipped.resolve(model, download=download)
+    chosen_device = choose_device(device, training=False)
+    config = load_config(folder)
+    precision = choose_precision(precision, config, chosen_device)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    read = model_reader(folder, dtype=dtype, device=chosen_device)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(Tokenizer.of_model, folder, config.vocabulary, tokenizer, download=download)
+        opened = read()
+    tokens = opening.result()
+    rule = EmbeddingRule.read(folder)
+    return LanguageModel(
+        opened, tokens, precision=precision, slots=slots, read=read, compose=compose, embedding=rule
+    )

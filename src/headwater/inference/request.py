@@ -9,8 +9,8 @@ as when all tokens are decoded together.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from pydantic import Field
 
@@ -82,6 +82,31 @@ class Request(Sampling):
                 param="min_tokens",
             )
         return wanted
+
+
+class GenerateOptions(TypedDict, total=False):
+    """The keyword arguments of `generate`."""
+
+    max_tokens: int | None
+    min_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    filters: Literal["usual", "original"]
+    stop: str | Sequence[str]
+    seed: int | None
+    sample: int
+    beyond_context: Literal["refuse", "shift"]
+
+
+class Options(GenerateOptions, total=False):
+    """The keyword arguments of `LanguageModel.submit` and `request`: length, sampling, stops and penalties."""
+
+    presence_penalty: float
+    frequency_penalty: float
+    bias: Mapping[int, float]
+    alternatives: int | None
 
 
 class Event(NamedTuple):
