@@ -288,7 +288,7 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
         lines.append(f"Fewest training rows: {rare}")
     if (doubtful := metrics.get("suspects", {})).get("count"):
         lines.append(
-            f"Labels that look wrong: {doubtful['count']:,} of {doubtful['rows']:,} training rows, the first "
+            f"Labels to check: {doubtful['count']:,} of {doubtful['rows']:,} training rows, first "
             + ", ".join(
                 f"row {one['row']:,} ({one['label']}, rather {one['suggested']})" for one in doubtful["first"][:3]
             )
