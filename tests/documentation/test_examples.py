@@ -109,7 +109,6 @@ JOURNEYS = {
             **SHORT,
             'run/model").fit': 'run/model", batch_size=64).fit',
             " --set epochs=10": "",
-            " --epochs 6": "",
             "--from reviews": "--from reviews --set steps=3",
             "all-reviews.csv": "reviews.csv",
         },
