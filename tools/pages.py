@@ -32,14 +32,23 @@ NAVIGATION = {
     "Begin": ("install",),
     "Tutorials": tuple(
         f"tutorials/{name}"
-        for name in ("ten-minutes", "own-text", "own-labels", "papers", "serve", "cluster", "gpt2-small")
+        for name in (
+            "ten-minutes",
+            "own-text",
+            "own-labels",
+            "thresholds",
+            "papers",
+            "serve",
+            "cluster",
+            "gpt2-small",
+        )
     ),
     "The papers in code": (
         *(f"reading/{name}" for name in ("questions", "basics", "gpt1", "gpt2", "relatives", "slips", "pencil")),
         "published",
     ),
     "한국어": (
-        *("tutorials/own-text.ko", "tutorials/korean", "tutorials/own-labels.ko"),
+        *("tutorials/own-text.ko", "tutorials/korean", "tutorials/own-labels.ko", "tutorials/thresholds.ko"),
         *("tutorials/ten-minutes.ko", "tutorials/serve.ko"),
         *("reading/questions.ko", "reading/basics.ko", "reading/gpt1.ko", "reading/gpt2.ko"),
         *("reading/relatives.ko", "reading/slips.ko", "reading/pencil.ko", "your-model.ko", "install.ko"),
