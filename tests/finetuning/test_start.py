@@ -16,6 +16,7 @@ from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, export_classifier, finetune
 from headwater.finetuning.learning import config as config_module
 from headwater.finetuning.learning.start import _fit, choose_probe, fit_probe
+from headwater.finetuning.learning.train import _Judge
 from headwater.finetuning.model.fine_tuned import build_task_model
 from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.model.pooled import PooledModel, sequences_of
@@ -253,6 +254,14 @@ def test_more_rows_compare_the_recipes_on_the_validation_rows(
     assert finetune(config, tmp_path / "stopped", model=encoder, train=table) == found
     monkeypatch.setattr(config_module, "MANY_ROWS", 10)  # lp-ft would double the time
     assert [*finetune(config, tmp_path / "many", model=encoder, train=table)["recipes"]] == ["probe", "gpt1"]
+
+
+def test_tuning_has_to_gain_a_standard_error() -> None:
+    judge = _Judge(FineTuned, range(400), "accuracy", True)  # type: ignore[arg-type]
+    start = {"accuracy": {"value": 0.90, "interval": [0.86, 0.94]}, "validation_loss": 0.3}
+    assert [judge.keeps(start, [value, -0.2]) for value in (0.89, 0.91, 0.925)] == [True, True, False]
+    few = _Judge(FineTuned, range(40), "accuracy", True)  # type: ignore[arg-type]
+    assert [few.keeps(start, [-loss, 0.9]) for loss in (0.31, 0.29)] == [True, False]  # by the loss
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,8 @@ def learn(
         others = [f"{name} {one['value']:.3f}" for name, one in learned.recipes.items() if name != learned.recipe]
         value = learned.recipes[learned.recipe]["value"]
         progress.note(f"{learned.recipe} is used: {metric} {value:.3f} on {where}; {', '.join(others)}")
+        if learned.recipe == "probe" and value < max(one["value"] for one in learned.recipes.values()):
+            progress.note("the gain of tuning all weights is within the error of these rows, so the probe is kept")
     if learned.outcome.start is not None:
         progress.note(f"the probe is {learned.outcome.start.named(prepared.parts.labels)}")
     return learned
@@ -89,8 +91,9 @@ def _by_validation(
         if outcome.start is not None:
             best.recipes["probe"] = _figures(outcome, outcome.curve[0])
         if tuned := [entry for entry in outcome.curve if entry["step"]]:
-            shown = outcome.best_entry() if outcome.best_step else tuned[-1]
-            best.recipes[learned.prepared.config.recipe] = _figures(outcome, shown)
+            entry = max(tuned, key=lambda one: float(one[best.outcome.metric]["value"]))
+            entry = outcome.best_entry() if outcome.best_step else entry
+            best.recipes[learned.prepared.config.recipe] = _figures(outcome, entry)
     if out is not None and len(tried) > 1:
         journal = out / RATES / best.prepared.config.recipe / JOURNAL
         if journal.is_file():

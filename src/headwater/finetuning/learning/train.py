@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def train_task(
     run.restore_best()
     assert run.best is not None
     best_step = int(run.best["step"])
-    if start is not None and not keep_last and judge.rank_of(untuned[0]) >= tuple(run.best["rank"]):
+    if start is not None and not keep_last and judge.keeps(untuned[0], run.best["rank"]):
         best_step, start = 0, replace(start, kept=True)
         with torch.no_grad():
             torch._foreach_copy_(masters, start_weights)
@@ -143,8 +143,18 @@ class _Judge:
     def rank_of(self, entry: Mapping[str, Any]) -> tuple[float, ...]:
         """Return what orders states; of few rows the loss, because their metric is mostly chance."""
         value, loss = entry[self.metric]["value"], entry["validation_loss"]
-        by_loss = self.begun and len(self.validation) < FEW_TO_VALIDATE
-        return (-loss, value) if by_loss else (value, -loss)
+        return (-loss, value) if self._is_by_loss else (value, -loss)
+
+    @property
+    def _is_by_loss(self) -> bool:
+        return self.begun and len(self.validation) < FEW_TO_VALIDATE
+
+    def keeps(self, untuned: Mapping[str, Any], rank: Sequence[float]) -> bool:
+        """Return whether the start is kept: a better metric has to gain a standard error (Breiman et al. 1984)."""
+        if self.rank_of(untuned) >= tuple(rank) or self._is_by_loss:
+            return self.rank_of(untuned) >= tuple(rank)
+        low, high = untuned[self.metric]["interval"]
+        return bool(untuned[self.metric]["value"] >= rank[0] - (high - low) / 4)
 
     def entry(self, step: int, training_loss: float, *, intervals: bool = False) -> dict[str, Any]:
         """Return the curve's entry of the present state."""
