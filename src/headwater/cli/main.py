@@ -45,6 +45,7 @@ COMMANDS = {
     "embed": "Write one vector for each text.",
     "serve": "Serve a model: an OpenAI-compatible API and a page.",
     "evaluate": "Score a model zero-shot.",
+    "fetch": "Download an encoder that has a name: minilm.",
     "finetune": "Fine-tune a model on labelled data.",
     "predict": "Label new rows with a fine-tuned model.",
     "convert": "Convert between OpenAI's, Hugging Face's and other model files.",

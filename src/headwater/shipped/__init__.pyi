@@ -13,7 +13,7 @@ from .catalogue import (
     resolve,
     split_name,
 )
-from .encoders import ENCODERS
+from .encoders import ENCODERS, fetch_encoder
 from .hub import hub_name
 from .model_files import gguf_value, is_gguf, model_file, open_gguf, refuse_pointer
 from .runs import find_checkpoint, list_checkpoints, step_of
@@ -23,6 +23,7 @@ __all__ = [
     "ENCODERS",
     "STARTS",
     "TRAINED_ON",
+    "fetch_encoder",
     "find",
     "find_checkpoint",
     "folder_of",

