@@ -204,9 +204,7 @@ def test_a_separator_splits_the_labels_of_a_cell(
         str(table),
         "--out",
         str(tmp_path / "o"),
-        "--set",
-        "steps=1",
-        "--no-baseline",
+        "--dry-run",
     ]
     assert main([*arguments, "--task", "classify", "--set", "columns.separator=;"]) == 0
     assert (

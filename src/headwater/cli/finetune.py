@@ -105,6 +105,9 @@ def finetune(
     show: Annotated[
         int | None, typer.Option(help="Print N examples as the model sees them, and exit.", min=1, max=MOST_ROWS)
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the training would cost, and exit.")
+    ] = False,
     limit: Limit = None,
     encoding: Encoding = "",
     settings: Settings = None,
@@ -131,12 +134,12 @@ def finetune(
         "device": device,
     }
     files = {"train": train, "validation": validation, "test": test}
-    own: dict[str, Any] = {"task": task, "from": init_from, **files, "show": show}
+    own: dict[str, Any] = {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None}
     own |= {"text": text, "label": label, "column": column}
     _check_exclusive_options(task_set, own, {"data": data})
     if init_from is not None and model is not None:
         raise UsageError("--from and --model both name the model to start from", repair="Leave one out")
-    if out is None and show is None:
+    if out is None and show is None and not dry_run:
         raise UsageError("--out is missing", expected="the folder to write")
     if task_set is not None and not plugins(TASK_SETS):
         raise not_installed("--task-set")
@@ -153,6 +156,23 @@ def finetune(
         assert train is not None
         shown = show_examples(config, model=model, train=train, tokenizer=tokenizer, count=show)
         emit({"examples": shown}, as_json=as_json, text=_examples_text(shown))
+        return
+    if dry_run:
+        from dataclasses import asdict
+
+        from headwater.finetuning import forecast
+
+        assert train is not None
+        cost = forecast(
+            config,
+            model=model,
+            train=train,
+            validation=validation,
+            test=test,
+            tokenizer=tokenizer,
+            progress=terminal_progress(),
+        )
+        emit(asdict(cost), as_json=as_json, text=cost.as_text())
         return
     assert out is not None
     common: dict[str, Any] = {"model": model, "tokenizer": tokenizer, "progress": terminal_progress()}

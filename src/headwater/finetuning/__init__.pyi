@@ -1,4 +1,5 @@
 from .estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
+from .forecast import forecast
 from .learning.config import FinetuneConfig
 from .learning.parts import arrange_parts
 from .learning.train import build_trainer, measure_probabilities
@@ -41,6 +42,7 @@ __all__ = [
     "explain",
     "export_classifier",
     "finetune",
+    "forecast",
     "matthews",
     "measure_probabilities",
     "predict_file",

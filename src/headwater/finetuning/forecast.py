@@ -1,0 +1,144 @@
+"""Forecast a fine-tuning: what `finetune --dry-run` prints. Nothing is written, and no update is kept.
+
+The time follows from a few micro-batches of the real rows, the optimizer's step, and all tokens of the training.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwater import shipped
+from headwater.device import choose_device
+from headwater.display import duration
+from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.learning.parts import read_tables
+from headwater.finetuning.learning.prepare import prepare_folder
+from headwater.finetuning.learning.search import FACTORS
+from headwater.finetuning.learning.train import build_trainer
+from headwater.finetuning.model.features import FrozenTaskModel
+from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.rows.split import FOLDS
+from headwater.storage import SILENT, Progress
+from headwater.training import resolve_precision
+
+_BUDGET = 15.0  # seconds of timed updates, after the first
+_FEWEST, _MOST = 3, 30  # micro-batches
+_FROZEN_ROWS = 64  # whose outputs are timed
+
+
+@dataclass(frozen=True, slots=True)
+class TuningForecast:
+    """The cost of a fine-tuning; seconds without those of the linear baseline.
+
+    rows: by part. epochs, updates, tokens: of each of the `trainings`, one for each learning rate that is tried.
+    """
+
+    parameters: int
+    rows: dict[str, int]
+    trainings: int
+    epochs: float
+    updates: int
+    tokens: int
+    tokens_per_second: float
+    seconds: float
+
+    def as_text(self) -> str:
+        """Return a table to print."""
+        times = f"{self.trainings} times " if self.trainings > 1 else ""
+        rows = [
+            ("model", f"{self.parameters:,} parameters"),
+            ("rows", ", ".join(f"{count:,} for {part}" for part, count in self.rows.items())),
+            ("training", f"{times}{self.updates:,} updates, {self.epochs:g} epochs, {self.tokens:,} tokens"),
+            ("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"),
+            ("time", f"{duration(self.seconds)}, without the linear baseline"),
+        ]
+        return "\n".join(f"{name:14}{value}" for name, value in rows)
+
+
+def forecast(
+    config: FinetuneConfig,
+    *,
+    model: Path,
+    train: Path,
+    validation: Path | None = None,
+    test: Path | None = None,
+    tokenizer: str | Path | None = None,
+    progress: Progress = SILENT,
+) -> TuningForecast:
+    """Return the cost of `finetune` with these arguments; of a search of the learning rate, of its first rates.
+
+    Raises what `finetune` raises before it trains.
+    """
+    progress.start("reading the rows")
+    model = shipped.resolve(model)
+    trained = FineTuned.columns_of(model) if config.keep_head else None
+    files = {"train": train, "validation": validation, "test": test}
+    _, tables = read_tables(config, files, trained=trained, progress=progress)
+    device = choose_device(config.training.device)
+    training = resolve_precision(config.training, None, device)
+    prepared = prepare_folder(
+        config.model_copy(update={"training": training}), tables, model, tokenizer, device, progress
+    )
+    labels = prepared.parts.labels
+    progress.finish(f"{len(prepared.encoded['train']):,} to train on")
+    progress.start("measuring speed", unit="s")
+    if len(prepared.recipes) > 1:
+        prepared = prepared.for_recipe("gpt1")  # the one that takes longest
+    encoded = prepared.encoded
+    tokens = {part: len(one.ids) for part, one in encoded.items()}
+    task_model, once, timed = prepared.task_model(), 0.0, encoded["train"]
+    frozen = isinstance(task_model, FrozenTaskModel)
+    if isinstance(task_model, FrozenTaskModel):
+        timed = timed.take(np.arange(min(_FROZEN_ROWS, len(timed))))
+        started = time.perf_counter()
+        timed = task_model.with_outputs(timed)
+        once = (time.perf_counter() - started) * (tokens["train"] + tokens["validation"]) / len(timed.ids)
+    trainer, source = build_trainer(prepared.config, task_model, timed, labels)
+    per_token, step = _time(trainer, source, progress)
+    trainings = len(FACTORS) if config.learning_rate == "search" else len(prepared.recipes)
+    if prepared.parts.cross_validated:
+        trainings = FOLDS  # FOLDS folds of FOLDS - 1 parts of the rows each, then all rows
+    updates = prepared.config.training.steps
+    epochs = updates / math.ceil(len(encoded["train"]) / prepared.config.training.batch_size)
+    measured = max(3.0, epochs) * tokens["validation"]  # at least three measurements
+    each = updates * step + per_token * (tokens["train"] * epochs + (0.0 if frozen else measured / 3))
+    tests = per_token / 3 * sum(tokens[part] for part in prepared.parts.tests)
+    progress.finish(f"{1 / per_token:,.0f} tokens/s")
+    return TuningForecast(
+        parameters=prepared.base.config.parameter_count,
+        rows={part: len(one) for part, one in encoded.items()},
+        trainings=trainings,
+        epochs=round(epochs, 2),
+        updates=updates,
+        tokens=round(tokens["train"] * epochs),
+        tokens_per_second=1 / per_token,
+        seconds=once + trainings * each + tests,
+    )
+
+
+def _clock(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _time(trainer: Any, source: Any, progress: Progress) -> tuple[float, float]:
+    """Return the seconds per token of a micro-batch, without padding, and of a step of the optimizer."""
+    spent, tokens, step, number = 0.0, 0, 0.0, 0
+    while number <= _MOST and (number == 0 or spent < _BUDGET) and (number <= _FEWEST or spent < _BUDGET / 5):
+        batch = source.micro_batches(number)[0].to(trainer.ranks.device)
+        seconds = _clock(lambda batch=batch: trainer.update([batch]))  # type: ignore[misc]
+        step = _clock(lambda: trainer.optimizer.step(0.0))
+        if number or seconds > _BUDGET:  # the first one also chooses kernels
+            spent += max(0.0, seconds - step)
+            tokens += int((batch.extract + 1).sum())
+            progress.advance(spent)
+        number += 1
+    return spent / max(1, tokens), step
