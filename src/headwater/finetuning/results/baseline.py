@@ -21,7 +21,10 @@ from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MetricName, TaskName, class_name
 
-ADVICE = "for English take the encoder minilm (headwater fetch minilm; --model minilm), label more rows, or use the baseline"
+ADVICE = (
+    "for English take the encoder minilm (headwater fetch minilm; --model minilm), label more rows, or use the "
+    "baseline"
+)
 # With more characters a text, rows or n-grams the baseline would take minutes.
 CHARACTERS, BASELINE_ROWS, FEATURES = 2_000, 20_000, 50_000
 # Inverse strengths of the regularisation, and the folds that choose one. With more rows or classes it is fixed;
