@@ -25,6 +25,8 @@ from headwater.finetuning.rows.split import FOLDS
 
 # Inverse strengths of the regularisation, divided by the share of features that a width of 384 has.
 STRENGTHS, WIDTH = (0.003, 0.03, 0.3, 3.0), 384
+# By which the logits of a probe are multiplied: strong regularisation ranks well and is not sure enough.
+SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Steps of the regression: it is a start without convergence too, so its work is bounded.
 _STEPS, _FEWEST_STEPS, _WORK = 300, 20, 2e10
 _ABSENT = -10.0  # logit of an output that no training row has
@@ -34,11 +36,15 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Start:
-    """The probe that training began with, for metrics.json. loss: by cross-validation, of the training rows."""
+    """The probe that training began with, for metrics.json.
+
+    loss: by cross-validation, of the training rows. scale: by which its logits are multiplied for that loss.
+    """
 
     pooled: Pooled
     strength: float
     loss: float
+    scale: float = 1.0
     kept: bool = False  # whether no epoch improved on it
 
     def named(self, labels: Labels) -> str:
@@ -54,9 +60,12 @@ class _Linear(NamedTuple):
     weight: Floats
     bias: Floats
 
-    def loss(self, features: Floats, targets: Floats) -> float:
-        """Return the mean of −Σ p log P over rows, as `head.class_loss`."""
-        logits = torch.from_numpy(features @ self.weight.T + self.bias)
+    def scaled(self, scale: float) -> _Linear:
+        return _Linear(self.weight * np.float32(scale), self.bias * np.float32(scale))
+
+    def loss(self, features: Floats, targets: Floats, scale: float = 1.0) -> float:
+        """Return the mean of −Σ p log P over rows, as `head.class_loss`, of the logits times the scale."""
+        logits = torch.from_numpy(features @ self.weight.T + self.bias) * scale
         if targets.shape[1] == 2 * logits.shape[1]:
             logarithms = torch.nn.functional.logsigmoid(torch.cat([logits, -logits], dim=1))
         else:
@@ -65,32 +74,35 @@ class _Linear(NamedTuple):
 
 
 def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDArray[np.int64] | None) -> Start:
-    """Return the pooling and the strength with the lowest loss in a cross-validation.
+    """Return the pooling, the strength and the scale with the lowest loss in a cross-validation.
 
     train: with features. weights: (examples,) of each row in the loss. fold: (examples,) the fold of each, -1 for
     a row that is left out; None for too few rows to hold any back: the first pooling and the second strength.
     """
     assert train.features is not None
     targets, several = labels.probabilities(train), labels.target == "labels"
-    tried: list[tuple[float, str, float]] = []
+    # As Platt (1999) does, so that few rows that are told apart do not make the probe certain.
+    doubt = 1 / (len(targets) / labels.outputs + 2)
+    smoothed = (1 - doubt) * targets + doubt / (2 if several else targets.shape[1])
+    tried: list[tuple[float, str, float, float]] = []
     for pooled, features in train.features.items():
         before = np.inf
         for strength in (one * WIDTH / features.shape[1] for one in STRENGTHS):
             if fold is None:
-                tried.append((0.0, pooled, strength))
+                tried.append((0.0, pooled, strength, 1.0))
                 continue
             losses = []
             for number in range(FOLDS):
                 held, left = fold == number, (fold >= 0) & (fold != number)
                 found = _fit(features[left], targets[left], weights[left], strength, several)
-                losses.append(found.loss(features[held], targets[held]))
-            loss = float(np.mean(losses))
-            tried.append((loss, pooled, strength))
+                losses.append([found.loss(features[held], smoothed[held], scale) for scale in SCALES])
+            loss, scale = min(zip(np.mean(losses, axis=0).tolist(), SCALES, strict=True))
+            tried.append((loss, pooled, strength, scale))
             if loss > before:  # more freedom would cost more, and take the longest to fit
                 break
             before = loss
-    loss, pooled, strength = tried[1] if fold is None else min(tried)
-    return Start("mean" if pooled == "mean" else "last", float(f"{strength:.2g}"), loss)
+    loss, pooled, strength, scale = tried[1] if fold is None else min(tried)
+    return Start("mean" if pooled == "mean" else "last", float(f"{strength:.2g}"), loss, scale)
 
 
 def fit_probe(model: PooledModel, train: Encoded, labels: Labels, weights: Floats, start: Start) -> float:
@@ -98,7 +110,7 @@ def fit_probe(model: PooledModel, train: Encoded, labels: Labels, weights: Float
     assert train.features is not None
     model.pooled = start.pooled
     features, targets = train.features[start.pooled], labels.probabilities(train)
-    found = _fit(features, targets, weights, start.strength, labels.target == "labels")
+    found = _fit(features, targets, weights, start.strength, labels.target == "labels").scaled(start.scale)
     with torch.no_grad():
         model.head.weight.copy_(torch.from_numpy(found.weight))
         model.head.bias.copy_(torch.from_numpy(found.bias))
