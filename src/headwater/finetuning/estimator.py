@@ -68,12 +68,13 @@ class Estimator(Conventions):
     """What the five estimators have in common. Use one of them.
 
     base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned. recipe:
-    "gpt1", the paper's; "lp-ft", which begins with logistic regression on the base's features; or "auto",
-    which is lp-ft for few rows of a class, see `recipe_`. The other parameters are those of `headwater
-    finetune`, with the recipe's defaults for None. learning_rate: None is
-    the base's own; "search" tries a series on the held-out rows, see `learning_rates_`; what was used, and
-    why, is in `learning_rate_` and `learning_rate_reason_`. validation_share: the share of the rows that
-    choose the best epoch. freeze: keep the base unchanged, and learn a head over a mixture of its layers.
+    "gpt1", the paper's; "probe", logistic regression on the base's features; "lp-ft", which begins with the
+    probe and tunes all weights; or "auto", the best of those that suit the number of rows, see `recipe_`. The
+    other parameters are those of `headwater finetune`, with the recipe's defaults for None. learning_rate:
+    None is the recipe's or the base's own; "search" tries a series on the held-out rows, see
+    `learning_rates_`; what was used, and why, is in `learning_rate_` and `learning_rate_reason_`.
+    validation_share: the share of the rows that choose the best state; at the default, "auto" trains on all of
+    few rows and cross-validates. freeze: keep the base unchanged, and learn a head over a mixture of its layers.
     task_model: what reads that mixture: "pooling" or, with headwater-papers, "lstm"; it needs `freeze`.
     class_weight: "balanced", or weights by class. compose: bring texts and labels into Unicode's composed
     form, so that both forms of 각 or é are the same. warm_start: `fit` continues from a fitted or loaded model
@@ -167,6 +168,8 @@ class Estimator(Conventions):
 
     def compare(self) -> dict[str, Any]:
         """Compare the model with a baseline, TF-IDF with a linear model, on the held-out rows of `fit`.
+
+        If `fit` trained on all rows, both are cross-validated on them.
 
         Returns {"metric", "model": {"value", "interval"}, "baseline": {"name", "value", "interval", "rows"},
         "count", "beaten"}; `beaten` is False if the model is not better. Raises UsageError for a loaded estimator:

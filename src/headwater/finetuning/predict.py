@@ -29,7 +29,7 @@ from headwater.storage import SILENT, OutputFile, Progress
 # The name of standard input and output.
 STREAM = Path("-")
 
-# What Excel and its like take for a formula; numbers are none.
+# What spreadsheets take for a formula; numbers with a sign are not formulas.
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.,]+$)")
 
 
@@ -57,8 +57,8 @@ def predict_file(
     its name. `columns` names those of `file` that differ from the training file's. `encoding`: of `file`, if it is
     not UTF-8. `bom`: begin .csv and .tsv with a byte-order mark, by which Excel knows UTF-8.
 
-    Path("-") is standard input, whose format is told by its first bytes, or standard output, which is CSV for CSV
-    and else JSON Lines.
+    Path("-") is standard input, whose format is detected from its first bytes, or standard output, which is CSV
+    for CSV and else JSON Lines.
 
     threshold: a row whose most probable class or answer is less probable gets an empty prediction. top: write only
     the probabilities of so many classes, as one object, the most probable first.

@@ -1,8 +1,9 @@
 """`headwater finetune` as a stage: from a model folder and labelled files to a fine-tuned model folder.
 
 The folder also has `metrics.json` (every metric with its interval, chance and the majority class), `config.toml`
-(resolved), `metrics.jsonl` (a line an update) and `report.html`. During training it has `checkpoints/`: the same
-command, run again, resumes from the newest one; they are removed at the end.
+(resolved), `metrics.jsonl` (a line per update), `report.html`, `README.md` (the card), `predictions-PART.jsonl`
+and, if labels look wrong, `suspect-labels.jsonl`. During training it has `checkpoints/`: the same command, run
+again, resumes from the newest one; they are removed at the end.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)
 
-# A host name, an IPv4 address or an IPv6 address in brackets, and a port.
+# A host name, an IPv4 address, or an IPv6 address in brackets.
 HOST_NAME = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
 
 

@@ -135,8 +135,8 @@ def split_words(text: str) -> list[Any]:
 class GramIndex:
     """The distinct n-grams of texts; tells which n-grams of other texts are among them.
 
-    Exact but for two n-grams with one 64-bit hash. A table of the first bits of the hashes rejects nearly all
-    others at one memory access each; it takes up to 32 bytes an n-gram, and these take 8.
+    Exact, unless two n-grams have the same 64-bit hash. A table of the first bits of the hashes rejects nearly all
+    others with one memory access each. It takes up to 32 bytes per n-gram, the hashes 8.
     """
 
     def __init__(self, hashes: Iterable[Hashes]) -> None:
@@ -152,7 +152,7 @@ class GramIndex:
         return self.hashes.nbytes + self._possible.nbytes
 
     def places(self, hashes: Hashes) -> NDArray[np.int64]:
-        """Return where in the index those n-grams are that it has, each as often as it comes."""
+        """Return the positions in the index of those n-grams that it has, in order, with repetitions."""
         candidates = hashes[self._possible[hashes >> self._shift]]
         places = np.minimum(np.searchsorted(self.hashes, candidates), max(0, len(self.hashes) - 1))
         return places[self.hashes[places] == candidates] if len(candidates) else places

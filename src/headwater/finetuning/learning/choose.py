@@ -43,7 +43,7 @@ class Learned:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the state that is kept: a start that no epoch improved on is a probe."""
+        """The recipe of the state that is kept: the probe if tuning did not improve on it enough."""
         start = self.outcome.start
         return "probe" if start is not None and start.kept else self.prepared.config.recipe
 
@@ -128,7 +128,7 @@ def _by_cross_validation(
 def _held_out(
     prepared: Prepared, probe: Start, progress: Progress, done: int
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
-    """Return the curve's entry of a recipe, and (rows, outputs): what models without a row's fold say of it."""
+    """Return the curve's entry of a recipe, and (rows, outputs): each by a model trained without its fold."""
     assert prepared.fold is not None
     outcomes = []
     for number in range(FOLDS):

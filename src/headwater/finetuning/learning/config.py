@@ -98,7 +98,7 @@ class FinetuneConfig(Config):
     validation_share: float = Field(default=_VALIDATION_SHARE, gt=0, lt=1)
     """Share of the training rows to validate on without a file; at the default all of few rows are trained on."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop after N measurements without a better one."""
+    """Stop after N measurements without a better one; by default never, and after 2 with the recipe auto."""
     baseline: bool = True
     """Measure a linear baseline on the same rows, after the model is written."""
     limit: int | None = Field(default=None, ge=1, le=MOST_ROWS)
@@ -241,7 +241,7 @@ class FinetuneConfig(Config):
         return self.learning_rate if isinstance(self.learning_rate, float) else self.default_rate(base)
 
     def default_rate(self, base: ModelConfig) -> float:
-        """Return FROZEN_RATE for a frozen base, else the base's own rate, else that of its width."""
+        """Return LP_FT_RATE for lp-ft, FROZEN_RATE for a frozen base, else the base's rate, else its width's."""
         if self.recipe == "lp-ft":
             return LP_FT_RATE
         return FROZEN_RATE if self.freeze else (base.transfer_rate or transfer_rate(base.width))

@@ -3,8 +3,8 @@
 A head with random weights first distorts what the base has learned. The probe is logistic regression on the base's
 features, each brought to variance 1; the scaling is part of the head's weights afterwards. Cross-validation on the
 training rows chooses the strength of its regularisation and, for a causal model, between the mean over the tokens
-and the last one. The measurement of the probe on the validation rows is kept: if no epoch improves on it, the
-probe is the model.
+and the last one. The probe is measured on the validation rows before tuning: if tuning does not improve on it
+enough (`train._Judge.keeps`), the probe is the model.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Start:
     strength: float
     loss: float
     scale: float = 1.0
-    kept: bool = False  # whether no epoch improved on it
+    kept: bool = False  # whether it is the model, because tuning did not improve on it enough
 
     def named(self, labels: Labels) -> str:
         """Return what the probe is, in words."""

@@ -71,7 +71,7 @@ def train_task(
     """Fine-tune what `prepare` returned, and keep the best state, or with `keep_last` the last one.
 
     With `out`, the run writes its journal and checkpoints there, and resumes from the newest one; `outputs` is the
-    folder of a frozen base's outputs, by default `out`. probe: that to begin with, if it is chosen already.
+    folder of a frozen base's outputs, by default `out`. probe: the one to begin with, if it was chosen before.
     on_update: called after every update with its line of metrics.jsonl. Raises what `Run.train` raises.
     """
     config, labels = prepared.config, prepared.parts.labels

@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: one temperature for all logits, fitted on held-out rows.
+"""Calibrate probabilities: divide all logits by one temperature, fitted on held-out rows.
 
 Temperature scaling (Guo et al. 2017): P = softmax(z / T), with the T of the lowest loss on rows that were not
 trained on. Every prediction stays the same. The head's weights are divided by T, so whatever reads the model has

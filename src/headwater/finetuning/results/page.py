@@ -1,7 +1,7 @@
 """`report.html` of a fine-tuning: curves, confusion matrix, the most confident mistakes and their explanations.
 
-The template, `report.html.j2`, is one file without scripts or external resources, which follows the reader's light
-or dark mode. It escapes all text from the data.
+The page, rendered from `report.html.j2`, is one file without scripts or external resources and follows the
+reader's light or dark mode. The template escapes all text from the data.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
 
 
 def result_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Return what a user should know of the result: the baseline's, and what the probabilities are worth."""
+    """Return sentences on the baseline and on the calibration of the probabilities."""
     return [_of_baseline(metrics), *_of_probabilities(metrics)]
 
 
@@ -120,7 +120,7 @@ def _calibration(metrics: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 
 def _of_probabilities(metrics: Mapping[str, Any]) -> list[str]:
-    """Return what the model's probabilities are worth, on test rows if there are any."""
+    """Return sentences on the calibration of the probabilities, on test rows if there are any."""
     if (fitted := metrics.get("calibration")) is None:
         return []
     if "slope" in fitted:

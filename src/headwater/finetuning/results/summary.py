@@ -84,7 +84,10 @@ def add_baselines(
 
 
 def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progress) -> list[dict[str, Any]]:
-    """Return the training rows of classes whose label looks wrong, and add the first ten to the metrics."""
+    """Return the rows whose label looks wrong, and add the first ten to the metrics; classes only.
+
+    Validation rows that were split off the training rows are searched too.
+    """
     parts, config = prepared.parts, prepared.config
     if parts.labels.target != "class" or parts.labels.outputs > MOST_COMPARED:
         return []

@@ -1,7 +1,7 @@
-"""Training rows whose label looks wrong: those to which models of the other rows give another label.
+"""Find rows whose label looks wrong: models that are trained on other rows predict another label.
 
-Each row is judged by a linear model of the other folds, as in confident learning (Northcutt et al. 2021). A row is
-suspect if another class is more probable than its label; the larger the difference, the earlier it comes.
+Each row is predicted by a linear model of the other folds, as in confident learning (Northcutt et al. 2021). A
+row is suspect if another class is more probable than its label; the larger the difference, the earlier it comes.
 """
 
 from __future__ import annotations
