@@ -110,7 +110,7 @@ class _Findings:
         self.funnel.add(funnel)
 
     def refuse_empty(self, config: BuildConfig) -> None:
-        """Raise DataError if no source gave text; note those that gave none beside others that did."""
+        """Raise DataError if no source gave text; note those that gave none if others did."""
         some = any(entry["documents"] for entry in self._of_source)
         for number, entry in enumerate(self._of_source):
             if entry["documents"]:

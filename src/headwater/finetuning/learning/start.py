@@ -4,7 +4,7 @@ A head with random weights first distorts what the base has learned. The probe i
 features, each brought to variance 1; the scaling is part of the head's weights afterwards. Cross-validation on the
 training rows chooses the strength of its regularisation and, for a causal model, between the mean over the tokens
 and the last one. The probe is measured on the validation rows before tuning: if tuning does not improve on it
-enough (`train._Judge.keeps`), the probe is the model.
+enough (see `train`), the probe is the model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headwater.finetuning.rows.split import FOLDS
 
 # Inverse strengths of the regularisation, divided by the share of features that a width of 384 has.
 STRENGTHS, WIDTH = (0.003, 0.03, 0.3, 3.0), 384
-# By which the logits of a probe are multiplied: strong regularisation ranks well and is not sure enough.
+# Factors for a probe's logits: under strong regularisation it ranks well, but its probabilities are too even.
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Steps of the regression: it is a start without convergence too, so its work is bounded.
 _STEPS, _FEWEST_STEPS, _WORK = 300, 20, 2e10
@@ -38,7 +38,7 @@ Floats = npt.NDArray[np.float32]
 class Start:
     """The probe that training began with, for metrics.json.
 
-    loss: by cross-validation, of the training rows. scale: by which its logits are multiplied for that loss.
+    loss: of the training rows, by cross-validation, with the logits multiplied by `scale`.
     """
 
     pooled: Pooled
@@ -81,7 +81,7 @@ def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDAr
     """
     assert train.features is not None
     targets, several = labels.probabilities(train), labels.target == "labels"
-    # As Platt (1999) does, so that few rows that are told apart do not make the probe certain.
+    # Smoothed as by Platt (1999): few rows that are separated do not make the probe certain.
     doubt = 1 / (len(targets) / labels.outputs + 2)
     smoothed = (1 - doubt) * targets + doubt / (2 if several else targets.shape[1])
     tried: list[tuple[float, str, float, float]] = []

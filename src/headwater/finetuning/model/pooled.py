@@ -1,4 +1,4 @@
-"""A head over one vector a text: the mean over its tokens, or the last one. Two texts are read apart.
+"""A head over one vector per text: the mean over its tokens, or the last one. Two texts are read separately.
 
 The vector of two texts u and v, of length 1 each, is [u, v, |u − v|, u · v] (InferSent, Conneau et al. 2017).
 Where their order means nothing, as in similarity, it is [u + v, |u − v|, u · v]. The texts have no task tokens
@@ -29,7 +29,7 @@ POOLED_RECIPES = ("probe", "lp-ft")  # whose head reads one vector of each text
 
 
 def text_template(tokenizer: Tokenizer, config: ModelConfig) -> Template:
-    """Return what stands around a text that a model reads alone."""
+    """Return the tokens before and after a text that a model reads alone."""
     before, after = tokenizer.frame if config.is_masked else ([], [])
     return Template(tuple(before), (), tuple(after))
 
