@@ -57,7 +57,8 @@ def finetune(
     ] = None,
     task: Annotated[str | None, typer.Option(help="classify, regress, entail, similarity or choice.")] = None,
     validation: Annotated[
-        Path | None, typer.Option(help="Rows to measure on; by default a tenth of --train.")
+        Path | None,
+        typer.Option(help="Rows to measure on; by default a tenth of --train, and cross-validation of few rows."),
     ] = None,
     test: Annotated[Path | None, typer.Option(help="Rows to measure on once, at the end.")] = None,
     tokenizer: ModelTokenizer = None,
@@ -75,7 +76,7 @@ def finetune(
         float | None,
         _training(
             "--learning-rate",
-            "Peak learning rate; by default 1e-4 for few rows (lp-ft), else the model's own.",
+            "Peak learning rate; by default 1e-4 with the recipe lp-ft, else the model's own.",
         ),
     ] = None,
     find_lr: Annotated[
@@ -85,7 +86,7 @@ def finetune(
         bool, _training("--freeze", "Freeze the model; train a head over a mixture of its layers.")
     ] = False,
     no_baseline: Annotated[
-        bool, _training("--no-baseline", "Do not compare the model with a linear baseline.")
+        bool, _training("--no-baseline", "Do not measure a linear baseline, nor look for wrong labels.")
     ] = False,
     device: Device = "auto",
     seed: Seed = 1,

@@ -100,7 +100,7 @@ class FinetuneConfig(Config):
     patience: int | None = Field(default=None, ge=1)
     """Stop after N measurements without a better one; by default never, and after 2 with the recipe auto."""
     baseline: bool = True
-    """Measure a linear baseline on the same rows, after the model is written."""
+    """Measure a linear baseline on the same rows, and look for wrong labels, after the model is written."""
     limit: int | None = Field(default=None, ge=1, le=MOST_ROWS)
     """Use only the first N rows of each file."""
     encoding: str = ""
