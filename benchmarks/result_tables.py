@@ -109,6 +109,7 @@ _LABELS = (
 )
 _SETS = {"sst2": ("SST-2", "SST-2"), "korean": ("Korean reviews", "한국어 후기")}
 _PER_CLASS = (8, 64)
+_PEERS = {"tfidf": ("TF-IDF", "TF-IDF"), "probe": ("a probe", "탐침"), "setfit": ("SetFit", "SetFit")}
 _EXACT = "docs/guarantees.md#3-resume-is-exact"
 _KILLED = (
     f"| [A killed run]({_EXACT}), resumed by the same command | the same weights, bit for bit | – |",
@@ -131,17 +132,17 @@ def front(language: int, results: Path = RESULTS) -> str:
         lines.append(f"| {_SHAKESPEARE[language].format(seconds=seconds)} | {here} | {peer} |")
     if (path := results / "few_labels.json").is_file():
         found = json.loads(path.read_text("utf-8"))["results"]
-        for name, rows in sorted({(one["set"], one["per_class"]) for one in found}, key=lambda one: one[1]):
+        for name, rows in sorted({(one["set"], one["per_class"]) for one in found}, key=lambda one: one[::-1]):
             if name not in _SETS or rows not in _PER_CLASS:
                 continue
-            means = {
-                method: statistics.mean(values)
-                for method in ("default", "tfidf", "setfit")
-                if (values := _values(found, set=name, per_class=rows, method=method))
+            values = {
+                method: _values(found, set=name, per_class=rows, method=method) for method in ("default", *_PEERS)
             }
+            draws = set.intersection(*(set(one) for one in values.values() if one))  # that all of them have
+            means = {method: statistics.mean(one[seed] for seed in draws) for method, one in values.items() if one}
             peers = ", ".join(
                 f"{means[method]:.3f} ({shown})"
-                for method, shown in (("tfidf", "TF-IDF"), ("setfit", "SetFit"))
+                for method, shown in ((one, names[language]) for one, names in _PEERS.items())
                 if method in means
             )
             what = _LABELS[language].format(name=_SETS[name][language], rows=rows)
@@ -149,9 +150,23 @@ def front(language: int, results: Path = RESULTS) -> str:
     return "\n".join([*lines, _KILLED[language]])
 
 
-def _values(results: list[dict[str, Any]], **given: Any) -> list[float]:
-    """Return the values of the results that have all these, without those that took too long."""
-    return [one["value"] for one in results if given.items() <= one.items() and one["value"] is not None]
+def few_labels(results: Path = RESULTS) -> str:
+    """Return the table of few_labels.py: means over seeds, and how many seeds each is of."""
+    found = json.loads((results / "few_labels.json").read_text("utf-8"))["results"]
+    methods = {"tfidf": "TF-IDF", "probe": "probe", "default": "default", "setfit": "SetFit"}
+    lines = [f"| set | rows per class | {' | '.join(methods.values())} |", "|---|---|" + "---|" * len(methods)]
+    for name, rows in sorted({(one["set"], one["per_class"]) for one in found}):
+        values = [_values(found, set=name, per_class=rows, method=method) for method in methods]
+        cells = [f"{statistics.mean(one.values()):.3f} ({len(one)})" if one else "–" for one in values]
+        lines.append(f"| {name} | {rows} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _values(results: list[dict[str, Any]], **given: Any) -> dict[int, float]:
+    """Return by seed the values of the results that have all these, without those that took too long."""
+    return {
+        one["seed"]: one["value"] for one in results if given.items() <= one.items() and one["value"] is not None
+    }
 
 
 def _mean(results: list[dict[str, Any]], key: str, **values: Any) -> float:
@@ -252,7 +267,7 @@ def _digits(value: float) -> int:
 PAGES = {
     ROOT / "README.md": {"front": lambda: front(0), "speed": lambda: summary(0)},
     ROOT / "README.ko.md": {"front": lambda: front(1), "speed": lambda: summary(1)},
-    ROOT / "benchmarks" / "README.md": {"results": details},
+    ROOT / "benchmarks" / "README.md": {"results": details, "few-labels": few_labels},
 }
 
 

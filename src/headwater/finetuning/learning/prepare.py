@@ -218,7 +218,7 @@ def _recipe_notes(
     if len(recipes) > 1:
         return [f"recipes {' and '.join(recipes)} are compared on the validation rows (--set recipe=NAME for one)"]
     if parts.cross_validated:
-        why = "if cross-validation prefers it to the probe that it begins with; all rows are trained on"
+        why = "unless cross-validation prefers the probe that it begins with; all rows are trained on"
     else:
         few = first.recipe == "lp-ft"
         why = "for few rows per class" if few else "for many rows per class, or keys of gpt1 alone"
