@@ -297,3 +297,20 @@ def test_the_order_of_a_similar_pair_means_nothing(encoder: Path) -> None:
     assert model.recipe_ in ("probe", "lp-ft")
     swapped = model.predict([(second, first) for first, second in pairs])
     np.testing.assert_allclose(model.predict(pairs), swapped, atol=1e-4)
+
+
+def test_a_long_row_among_few_is_shortened(encoder: Path, tmp_path: Path) -> None:
+    """All rows are trained on, so there are no validation rows to speak of."""
+    table = tmp_path / "long.csv"
+    rows = [(f"{'film ' * 3_000}{ROWS[0][0]}", "yes"), *ROWS[1:]]
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
+    notes = Notes()
+    config = FinetuneConfig.build({"recipe": "auto", "epochs": 2})
+    found = finetune(config, tmp_path / "m", model=encoder, train=table, progress=notes)
+    assert found["cross_validated"]
+    assert "training: 1 of" in notes.text
+    assert "validation: " not in notes.text
+    if found["recipe"] == "lp-ft":
+        journal = (tmp_path / "m" / "metrics.jsonl").read_text(encoding="utf-8")
+        assert "training_rows_accuracy" in journal
+        assert "validation_" not in journal

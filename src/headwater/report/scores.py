@@ -165,7 +165,7 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
         # The metrics of a regression have the task classify, whose input it shares, but no majority class.
         task = "regress" if metrics["task"] == "classify" and "majority" not in metrics else str(metrics["task"])
         metric = str(metrics["metric"])
-        measured, identity = _validation_rows(path, manifest)
+        measured, identity = _validation_rows(path, manifest, metrics)
         group = (train.identity if train else str(path), task, metric, identity)
         titles.setdefault(group, f"{_task_title(path, train, task)}: {metric} on {measured}")
         scratch = manifest.config.get("from_scratch")
@@ -201,14 +201,15 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
     ]
 
 
-def _validation_rows(path: Path, manifest: Manifest) -> tuple[str, str]:
+def _validation_rows(path: Path, manifest: Manifest, metrics: Mapping[str, Any]) -> tuple[str, str]:
     """Return which rows measured a fine-tuned model, in words and as an identity: a file, or a split by seed."""
     given = next((entry for entry in manifest.inputs if entry.role == "validation"), None)
     if given is not None:
         return given.path_from(path).name, given.identity
     share = manifest.config.get("validation_share")
     seed = "" if manifest.seed is None else f" by seed {manifest.seed}"
-    return f"rows split off{seed}", f"{share} {manifest.seed}"
+    words = "all rows by cross-validation" if metrics.get("cross_validated") else "rows split off"
+    return f"{words}{seed}", f"{words} {share} {manifest.seed}"
 
 
 def _task_title(path: Path, train: Input | None, task: str) -> str:

@@ -234,9 +234,11 @@ class Run:
             step % config.validate_every == 0 if self.measured_after is None else step in self.measured_after
         ):
             measured = self.validate()
-            loss = measured.figures["validation_loss"]
-            if not math.isfinite(loss):
-                raise TrainingError(f"the validation loss is {loss} after update {step}", repair=SUSPECTS)
+            for name, figure in measured.figures.items():
+                if name.endswith("_loss") and not math.isfinite(figure):
+                    raise TrainingError(
+                        f"the {name.replace('_', ' ')} is {figure} after update {step}", repair=SUSPECTS
+                    )
             line |= measured.figures
             due = self.state.measure(measured) or due or self._is_over()
         if self.follow is not None:

@@ -10,7 +10,7 @@ from typing import Any
 class Measurement:
     """The result of one validation.
 
-    figures: for the journal, including `validation_loss`. rank: the best state has the largest. details: JSON
+    figures: for the journal, such as `validation_loss`. rank: the best state has the largest. details: JSON
     values for the run's curve.
     """
 

@@ -85,6 +85,11 @@ class Prepared:
         part.weights = None if self.weights is None else self.weights[~held]
         return part.with_keys()
 
+    @property
+    def learns_from_all(self) -> bool:
+        """Whether the rows that it is measured on are those that it learns from: after a cross-validation."""
+        return self.parts.cross_validated and len(self.encoded["validation"]) == len(self.parts.train.rows)
+
     def task_model(self) -> TaskModel:
         """Return the base with the head that training begins with: an untrained one, or that of `start`."""
         config = self.config
@@ -168,7 +173,8 @@ def prepare(
         parts.train, validation, balance(parts.train.rows, parts.targets["train"], parts.labels)
     )
     notes += truncation("training", parts.train.rows, encoded["train"])
-    notes += truncation("validation", validation.rows, encoded["validation"])
+    if not parts.cross_validated:
+        notes += truncation("validation", parts.validation.rows, encoded["validation"])
     for name in parts.tests:
         if lacking := int((~encoded[name].known).sum()):
             notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")

@@ -82,7 +82,13 @@ def train_task(
     start, training_loss = None, 0.0
     if isinstance(model, PooledModel) and prepared.start is None:
         start, training_loss = begin_head(prepared, model, probe, progress)
-    judge = _Judge(fine_tuned, prepared.encoded["validation"], config.checked_metric(labels), start is not None)
+    judge = _Judge(
+        fine_tuned,
+        prepared.encoded["validation"],
+        config.checked_metric(labels),
+        start is not None,
+        "training_rows" if prepared.learns_from_all else "validation",
+    )
     untuned = [] if start is None else [judge.entry(0, training_loss, intervals=not keep_last)]
     if config.recipe == "probe":
         return judge.outcome(config, 0, untuned, start and replace(start, kept=True))
@@ -133,12 +139,16 @@ def begin_head(
 
 @dataclass
 class _Judge:
-    """Measures states on the validation rows, and ranks them. begun: whether the head began with a probe."""
+    """Measures states on the validation rows, and ranks them.
+
+    begun: whether the head began with a probe. rows: what the figures of metrics.jsonl are named after.
+    """
 
     fine_tuned: FineTuned
     validation: Encoded
     metric: MetricName
     begun: bool
+    rows: str = "validation"
 
     def rank_of(self, entry: Mapping[str, Any]) -> tuple[float, ...]:
         """Return what orders states; of few rows the loss, because their metric is mostly chance."""
@@ -167,7 +177,7 @@ class _Judge:
         entry = self.entry(step, 0.0)
         loss, value = entry["validation_loss"], entry[self.metric]["value"]
         progress.note(f"update {step}: {self.metric} {value:.3f}, validation loss {loss:.4f}")
-        shown = {"validation_loss": loss, f"validation_{self.metric}": value}
+        shown = {f"{self.rows}_loss": loss, f"{self.rows}_{self.metric}": value}
         figures = {name: figure for name, figure in entry.items() if isinstance(figure, dict)}
         return Measurement(shown, self.rank_of(entry), figures)
 

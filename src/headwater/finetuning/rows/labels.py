@@ -7,6 +7,7 @@ after Tai et al. 2015, section 4.2).
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -296,6 +297,15 @@ def _several(row: Raw, where: str) -> DataError:
     )
 
 
+def _number_repair(text: str) -> str:
+    """Return how to write a score that is not a number as it stands."""
+    if re.search(r"\d,\d{3}(?!\d)", text):
+        return "Leave the commas and the unit out, as in 10000"
+    if "," in text:
+        return "Write a decimal point instead of the comma"
+    return "Leave the unit out" if re.match(r"\s*-?\d", text) else ""
+
+
 def _levels(rows: Sequence[Raw], name: str) -> list[float]:
     scores = []
     for row in rows:
@@ -304,7 +314,7 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
             raise DataError(
                 f"{name} row {row.row:,} has the score {str(row.label)[:40]!r}",
                 expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
-                repair="Write a decimal point instead of the comma" if "," in str(row.label) else "",
+                repair=_number_repair(str(row.label)),
             )
         scores.append(score)
     if len(set(scores)) == 1:
