@@ -17,7 +17,7 @@ from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.rows.row import Usable, usable
-from headwater.finetuning.rows.split import balance, describe, split
+from headwater.finetuning.rows.split import also_trained_on, balance, describe, split
 from headwater.reading import open_table
 from headwater.storage import PlainProgress
 
@@ -193,6 +193,9 @@ def test_notes_before_training_count_the_rows() -> None:
     assert figures["duplicates_with_validation"] == 1
     assert figures["duplicates_within_training"] == 1
     assert any("row 1" in note and "also in training" in note for note in notes)
+    assert also_trained_on("test", validation, {("d",)}) == [
+        "1 of 2 test rows are also in training (the first is row 2): metrics on them are too good"
+    ]
     assert any("1 row without text, 1 without a label" in note for note in notes)
     assert any("only one training row: 'x'" in note for note in notes)
     for none, message in (([], "t has no row;"), (train[1:2], "t has no usable row: 1 without text")):

@@ -26,7 +26,7 @@ from headwater.finetuning.model.inputs import Encoded, encode, truncation
 from headwater.finetuning.model.pooled import POOLED_RECIPES, sequences_of
 from headwater.finetuning.rows.row import TaskName, Usable
 from headwater.finetuning.rows.seen import Seen
-from headwater.finetuning.rows.split import balance, describe
+from headwater.finetuning.rows.split import also_trained_on, balance, describe
 from headwater.model import build_model, load_config, load_model
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer, missing_tokenizer
@@ -175,7 +175,9 @@ def prepare(
     notes += truncation("training", parts.train.rows, encoded["train"])
     if not parts.cross_validated:
         notes += truncation("validation", parts.validation.rows, encoded["validation"])
-    for name in parts.tests:
+    texts = {row.segments for row in parts.train.rows}
+    for name, tested in parts.tests.items():
+        notes += also_trained_on(name, tested, texts)
         if lacking := int((~encoded[name].known).sum()):
             notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
     if config.recipe == "auto":

@@ -8,7 +8,7 @@ one side.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,17 @@ def _held(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, *,
     return held
 
 
+def also_trained_on(part: str, rows: Sequence[Raw], texts: Set[tuple[str, ...]]) -> list[str]:
+    """Return what to say of the rows of a part whose texts are those of training rows."""
+    repeated = [row.row for row in rows if row.segments in texts]
+    if not repeated:
+        return []
+    return [
+        f"{len(repeated):,} of {len(rows):,} {part} rows are also in training (the first is row {repeated[0]:,}): "
+        "metrics on them are too good"
+    ]
+
+
 def describe(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
     """Return what to tell the user before training: figures for metrics.json, and sentences."""
     texts = {row.segments for row in train.rows}
@@ -134,11 +145,7 @@ def describe(train: Usable, validation: Usable, classes: Mapping[str, int]) -> t
     total = max(1, sum(classes.values()))
     shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
     notes = [f"{len(train.rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
-    if repeated:
-        notes.append(
-            f"{len(repeated):,} of {len(validation.rows):,} validation rows are also in training (the first is "
-            f"row {repeated[0]:,}): metrics on them are too good"
-        )
+    notes += also_trained_on("validation", validation.rows, texts)
     if within:
         notes.append(f"{within:,} training rows repeat the text of another")
     cases = Counter(name.casefold() for name in classes)
