@@ -130,24 +130,11 @@ def test_a_run_folder_means_the_model_in_it(tmp_path: Path, folder: str) -> None
     assert run(str(tmp_path / "run"), "the", "--max-tokens", "2") == 0
 
 
-def test_color_tints_the_same_text(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import re
-
-    options = ["--prompt", "the", "--max-tokens", "8", "--top-k", "5", "--seed", "2"]
-    assert run(folder, *options) == 0
-    plain = capsys.readouterr().out
-    assert run(folder, *options, "--color") == 0
-    tinted = capsys.readouterr().out
-    assert tinted != plain
-    assert re.sub(r"\x1b\[(38;5;\d+|0)m", "", tinted) == plain
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
         (["--prompt", "the", "--temperature", "-1"], 2, "temperature"),
         (["the", "--prompt", "a"], 2, "given twice"),
-        (["--prompt", "the", "--color", "--json"], 2, "--color"),
         (["--prompt", "the", "--precision", "fp8"], 2, "fp8"),
     ],
 )

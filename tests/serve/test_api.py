@@ -133,19 +133,6 @@ def test_without_best_of_every_continuation_is_returned(client: openai.OpenAI, b
     assert [choice.index for choice in answer.choices] == [0, 1]
 
 
-def test_only_the_best_of_many_is_returned(client: openai.OpenAI) -> None:
-    options: dict[str, Any] = {"model": "base", "prompt": "the", "max_tokens": 5, "seed": 1, "logprobs": 0}
-    all_four = client.completions.create(**options, n=4)
-    answer = client.completions.create(**options, n=1, best_of=4)
-    assert answer.usage == all_four.usage, "tokens that are discarded count too"
-    every, best = all_four.choices, answer.choices
-
-    def mean(choice: Any) -> float:
-        return sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
-
-    assert [c.text for c in best] == [max(every, key=mean).text]
-
-
 def test_bias_and_penalties_change_the_text(client: openai.OpenAI, lm: LanguageModel) -> None:
     options: dict[str, Any] = {"model": "base", "prompt": "the river", "max_tokens": 12, "temperature": 0}
     token = lm.tokenizer.encode(" sea")[0]
@@ -488,7 +475,6 @@ BAD: list[tuple[str, Any]] = [
     ("top_p", {"top_p": -0.1}),
     ("n", {"n": 0}),
     ("best_of", {"n": 3, "best_of": 2}),
-    ("best_of", {"n": 1, "best_of": 2, "stream": True}),
     ("stop", {"stop": ""}),
     ("suffix", {"suffix": "end"}),
     ("logit_bias", {"logit_bias": {"100000": 1}}),

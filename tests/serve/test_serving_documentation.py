@@ -124,7 +124,6 @@ def test_every_documented_field_has_its_effect(
 @pytest.mark.parametrize(
     ("field", "most", "beyond"),
     [
-        ("best_of", 20, 21),
         ("logit_bias", {str(token): 0.0 for token in range(1_024)}, {str(token): 0.0 for token in range(1_025)}),
         ("logprobs", 20, 21),
         ("stop", ["a"] * 16, ["a"] * 17),

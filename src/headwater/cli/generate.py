@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,14 +19,12 @@ from headwater.cli.console import (
     warn_if_shadowed,
 )
 from headwater.display import counted, printable
+from headwater.errors import UsageError
 from headwater.shipped import DEFAULT
 from headwater.storage import say
 
 if TYPE_CHECKING:
-    from headwater.inference import Event, Generation, LanguageModel, Options
-
-# Least to most likely, as colours of the usual 256: dark red, orange, yellow, green.
-_TINTS = (124, 166, 172, 178, 148, 112, 71)
+    from headwater.inference import Generation, LanguageModel, Options
 
 _UNREAD = 1.3  # tokens per character of a language that a tokenizer has not read
 _MOST_SAMPLES = 100_000  # they wait in memory, about 3 kB each
@@ -70,31 +67,14 @@ def generate(
         int,
         typer.Option("--num-samples", "--samples", help="Number of continuations.", min=1, max=_MOST_SAMPLES),
     ] = 1,
-    beams: Annotated[
-        int,
-        typer.Option(
-            help="Above 1: beam search for the most probable continuation as a whole, without sampling.", min=1
-        ),
-    ] = 1,
     compose: Compose = True,
     precision: ComputePrecision = "auto",
     device: Device = "auto",
-    color: Annotated[
-        bool,
-        typer.Option(
-            "--color", help="Colour each token by its probability, from red (unlikely) to green (likely)."
-        ),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print a prompt and its continuation. The same prompt, seed and options give the same text."""
-    _check_exclusive_options(
-        as_json=as_json,
-        color=color,
-        num_samples=num_samples,
-        beams=beams,
-        prompts=(words, prompt),
-    )
+    if None not in (words, prompt):
+        raise UsageError("the prompt was given twice, as an argument and with --prompt", repair="Give only one")
     prompt = _prompt(words if prompt is None else prompt)
     warn_if_shadowed(model)
     import headwater
@@ -116,13 +96,10 @@ def generate(
         "stop": tuple(stop or ()),
         "seed": seed,
         "beyond_context": "shift",
-        "alternatives": 0 if color or as_json else None,
+        "alternatives": 0 if as_json else None,
     }
     if max_tokens is None:
         options["max_tokens"] = _default_length(lm, prompt)
-    if beams > 1:
-        _print_beams(lm, model, prompt, options, beams, num_samples, as_json)
-        return
     running = [lm.submit(prompt, **(options | {"sample": sample})) for sample in range(num_samples)]
     say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
@@ -133,28 +110,7 @@ def generate(
         asked["prompt_tokens"] = len(running[0].request.prompt)
         emit(asked | {"samples": [_sample(generation) for generation in running]}, as_json=True, text="")
     else:
-        _print_samples(running, prompt, color)
-
-
-def _check_exclusive_options(
-    *,
-    as_json: bool,
-    color: bool,
-    num_samples: int,
-    beams: int,
-    prompts: tuple[str | None, str | None],
-) -> None:
-    """Raise UsageError for options that exclude each other."""
-    from headwater.errors import UsageError
-
-    if None not in prompts:
-        raise UsageError("the prompt was given twice, as an argument and with --prompt", repair="Give only one")
-    if beams > 1 and color:
-        raise UsageError("--beams cannot be combined with --color", repair="Leave one of them out")
-    if 1 < beams < num_samples:
-        raise UsageError(f"{counted(num_samples, 'sample')} of {beams} beams", expected=f"at most {beams}")
-    if as_json and color:
-        raise UsageError("--color cannot be combined with --json", repair="Leave one of them out")
+        _print_samples(running, prompt)
 
 
 def _prompt(given: str | None) -> str:
@@ -207,36 +163,7 @@ def _warn_beyond_context(generation: Generation, context: int) -> None:
         )
 
 
-def _print_beams(
-    lm: LanguageModel, model: str, prompt: str, options: Options, beams: int, samples: int, as_json: bool
-) -> None:
-    """Search, and print the prompt with each of the best continuations."""
-    from headwater.inference import BeamSearch
-
-    request = lm.request(prompt, **(options | {"beyond_context": "refuse", "alternatives": None}))
-    runner = lm.network.runner(beams)
-    say(f"{model}: {lm!r}, {runner.name}, {beams} beams")
-    search = BeamSearch(runner, lm.tokenizer, request, beams)
-    while search.step():
-        pass
-    best = search.best[:samples]
-    if as_json:
-        asked = {"model": model, "precision": lm.precision, "prompt": prompt, "beams": beams}
-        asked["prompt_tokens"] = len(request.prompt)
-        described = [
-            {"sample": rank, "text": search.text(beam), **beam._asdict() | {"score": round(beam.score, 6)}}
-            for rank, beam in enumerate(best)
-        ]
-        emit(asked | {"samples": described}, as_json=True, text="")
-        return
-    for rank, beam in enumerate(best, start=1):
-        if samples > 1:
-            before = "\n" if rank > 1 else ""
-            say(f"{before}beam {rank} of {beams}:")
-        print(_printable(prompt + search.text(beam)))
-
-
-def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
+def _print_samples(running: list[Generation], prompt: str) -> None:
     """Print the prompt and each continuation in turn; all are computed at the same time."""
     for number, generation in enumerate(running, start=1):
         if len(running) > 1:
@@ -244,33 +171,17 @@ def _print_samples(running: list[Generation], prompt: str, color: bool) -> None:
             say(f"{before}sample {number} of {len(running)}:")
         print(_printable(prompt), end="", flush=True)
         try:
-            _print_streamed(generation, color)
+            for event in generation:
+                print(_printable(event.text), end="", flush=True)
         finally:
             print(flush=True)
         if generation.request.stop and generation.finished == "length":
             say(f"No stop text occurred: stopped after {counted(len(generation.tokens), 'token')}.")
 
 
-def _print_streamed(generation: Generation, color: bool) -> None:
-    for event in generation:
-        if event.text:
-            shown = _printable(event.text)
-            print(_tinted(shown, event) if color else shown, end="", flush=True)
-
-
 def _printable(text: str) -> str:
     """Return the text; for a terminal with control characters escaped, since a model can write any bytes."""
     return printable(text, keep="\n\t") if sys.stdout.isatty() else text
-
-
-def _tinted(text: str, event: Event) -> str:
-    """Return the text in the colour of its token's probability, one step for each factor of four."""
-    if event.alternatives is None:
-        return text
-    step = math.floor(-event.alternatives.log_probability / math.log(4))
-    tint = _TINTS[max(0, len(_TINTS) - 1 - step)]
-    # A colour that spans a line break paints the rest of the line on some terminals.
-    return "\n".join(f"\x1b[38;5;{tint}m{line}\x1b[0m" if line else "" for line in text.split("\n"))
 
 
 def _sample(generation: Generation) -> dict[str, Any]:

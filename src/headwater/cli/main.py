@@ -21,7 +21,6 @@ from typer.main import get_command
 
 from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
-from headwater.cli.torchrun import hand_over
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
 from headwater.language import LANGUAGES, language_of_locale, translated, translated_help, use_language
 from headwater.plugins import OPTIONAL, not_installed, plugins
@@ -144,20 +143,20 @@ def overview() -> str:
         "--version": "Print the version.",
         "--debug": "Show tracebacks.",
         "--lang": "Language of messages and help: en or ko; by default that of the locale.",
-        "--install-completion": "Complete commands and options in this shell.",
     }
     return translated(
         "Usage: headwater COMMAND [OPTIONS]\n\n"
         "GPT-1 and GPT-2 from raw text to a served model.\n\n"
         "Commands:\n" + "\n".join(lines) + "\n\n"
         "Options:\n"
-        + "\n".join(f"  {name.ljust(20)}  {translated(text)}" for name, text in options.items())
+        + "\n".join(f"  {name.ljust(10)}  {translated(text)}" for name, text in options.items())
         + "\n\nRun `headwater COMMAND --help` for the options of a command. Start with: headwater quickstart"
     )
 
 
 app = typer.Typer(
     cls=LazyGroup,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -285,6 +284,5 @@ def _discard_unread(stream: Any) -> None:
 def _fail(message: str, status: int) -> int:
     if os.environ.get("HEADWATER_DEBUG") and sys.exc_info()[0]:
         raise  # the exception being handled, with its traceback
-    if not hand_over(message):
-        say(message)
+    say(message)
     return status

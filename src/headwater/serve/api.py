@@ -33,7 +33,7 @@ from headwater.serve.completions import complete, stream
 from headwater.serve.guard import Guard
 from headwater.serve.limits import Keys, Limits
 from headwater.serve.opening import ModelFollower, run_state
-from headwater.serve.problems import ERRORS, Problem, invalid
+from headwater.serve.problems import Problem, invalid
 from headwater.serve.served import Served, Server
 
 PAGE = Path(__file__).parent / "page"
@@ -44,6 +44,7 @@ _PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+_ERROR = 'An error: {"error": {"message", "type", "param", "code"}}. 429 and 503 can be tried again later.'
 _MESSAGES = {401: "No valid API key.", 404: "There is no such page.", 405: "That method is not allowed here."}
 
 
@@ -77,7 +78,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        responses=ERRORS,
+        responses={"default": {"description": _ERROR}},
     )
     app.state.server = server
     app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local, hosts=hosts)

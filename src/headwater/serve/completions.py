@@ -52,14 +52,12 @@ class Prompt:
 class CompletionPlan:
     """A checked request.
 
-    requests: the continuations and their lengths, `answers` for each prompt in turn. Of the answers to a prompt
-    the `n` best are returned.
+    requests: the continuations and their lengths, `n` for each prompt in turn.
     """
 
     body: CompletionRequest
     prompts: list[Prompt]
     requests: list[tuple[Request, int]]
-    answers: int
     n: int
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -83,19 +81,14 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
     if body.stream_options is not None and not body.stream:
         raise Problem(400, "stream_options is only allowed with stream.", param="stream_options")
     n = body.n or 1
-    best_of = body.best_of or n
-    if best_of < n:
-        raise Problem(400, f"best_of is {best_of} and n is {n}; expected best_of ≥ n.", param="best_of")
-    if body.stream and best_of > n:
-        raise Problem(
-            400, "best_of compares complete texts, so it cannot be combined with stream.", param="best_of"
-        )
+    if (body.best_of or n) != n:
+        raise Problem(400, "best_of is not supported: ask for n continuations and compare them.", param="best_of")
     prompts = read_prompts(served, body.prompt, "prompt")
-    if body.max_tokens != 0 and len(prompts) * best_of > served.worker.capacity:
-        asked = f"{counted(len(prompts), 'prompt')} with {counted(best_of, 'continuation')} each"
+    if body.max_tokens != 0 and len(prompts) * n > served.worker.capacity:
+        asked = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
     context, vocabulary = served.lm.config.context, served.engine.vocabulary
-    options = body.options(vocabulary, need_scores=best_of > n)
+    options = body.options(vocabulary)
     options["stop"] = tuple(map(served.lm.as_read, options["stop"]))
     wanted = Request.build({"prompt": (), **options}, source="the request")
     requests: list[tuple[Request, int]] = []
@@ -111,15 +104,15 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
             update["max_tokens"] = max(1, min(most, context + 1 - len(prompt.ids)))
         first = wanted.model_copy(update=update)
         length = first.length(context, vocabulary)
-        total += best_of * length
-        requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(best_of)]
+        total += n * length
+        requests += [(first.model_copy(update={"sample": sample}), length) for sample in range(n)]
     require_tokens(total, "max_tokens", request.limits)
     values = 0 if body.logprobs is None else body.logprobs + 2
     if body.echo:
-        total += (best_of - 1) * prompt_tokens  # every continuation has the prompt
-    size = (_VALUE_BYTES * values + _TOKEN_BYTES) * total + _CHOICE_BYTES * best_of * len(prompts)
+        total += (n - 1) * prompt_tokens  # every continuation has the prompt
+    size = (_VALUE_BYTES * values + _TOKEN_BYTES) * total + _CHOICE_BYTES * n * len(prompts)
     request.reserve(size, "prompt" if body.logprobs is None else "logprobs")
-    return CompletionPlan(body, prompts, requests, best_of, n)
+    return CompletionPlan(body, prompts, requests, n)
 
 
 def require_tokens(total: int, param: str, limits: Limits) -> None:
@@ -155,12 +148,11 @@ class CompletionChoice:
     """One continuation and its chunks so far."""
 
     def __init__(self, plan: CompletionPlan, served: Served, number: int) -> None:
-        self.prompt = plan.prompts[number // plan.answers]
+        self.prompt = plan.prompts[number // plan.n]
         self._served, self._body = served, plan.body
         self.index = number
         self.tokens = 0
         self.finished: str | None = None
-        self.total, self.scored = 0.0, 0  # log-probability of the generated tokens, and their number
         self.pieces: list[dict[str, Any]] = []
 
     def opening(self) -> dict[str, Any]:
@@ -187,9 +179,6 @@ class CompletionChoice:
             piece["logprobs"] = self._empty_logprobs()
         if event.token is not None:
             self.tokens += 1
-            if event.alternatives is not None:
-                self.total += event.alternatives.log_probability
-                self.scored += 1
             if self._body.logprobs is not None:
                 start = len(self.prompt.text) + event.start
                 self._add(piece["logprobs"], event.token, event.alternatives, start)
@@ -200,10 +189,11 @@ class CompletionChoice:
         self.finished = "length"
         return self._piece("", "length")
 
-    def whole(self, index: int) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any]:
         """Join all chunks into one choice."""
         text = "".join(piece["text"] for piece in self.pieces)
-        choice: dict[str, Any] = {"index": index, "text": text, "logprobs": None, "finish_reason": self.finished}
+        choice: dict[str, Any] = {"index": self.index, "text": text}
+        choice |= {"logprobs": None, "finish_reason": self.finished}
         if self._body.logprobs is not None:
             choice["logprobs"] = joined = self._empty_logprobs()
             for piece in self.pieces:
@@ -257,7 +247,7 @@ async def chunks(
     request: OpenRequest, plan: CompletionPlan
 ) -> AsyncIterator[tuple[CompletionChoice, dict[str, Any]]]:
     """Yield the chunks of all continuations as they come. Closing the iterator cancels what still runs."""
-    answers = [CompletionChoice(plan, request.model, number) for number in range(len(plan.prompts) * plan.answers)]
+    answers = [CompletionChoice(plan, request.model, number) for number in range(len(plan.prompts) * plan.n)]
     group = request.model.worker.open(plan.requests) if plan.requests else None
     request.count_tokens(read=plan.prompt_tokens)
     began, first = time.monotonic(), True
@@ -282,29 +272,19 @@ async def chunks(
 
 
 async def complete(request: OpenRequest, body: CompletionRequest) -> dict[str, Any]:
-    """Return the whole answer: for each prompt the `n` best of `best_of`, by mean log-probability."""
+    """Return the whole answer: `n` continuations of each prompt."""
     plan = await request.read(partial(plan_completion, request, body))
     await score_prompts(request, plan)
     answers: dict[int, CompletionChoice] = {}
     async for answer, _ in chunks(request, plan):
         answers[answer.index] = answer
-    groups = [answers[number] for number in sorted(answers)]
-    chosen: list[CompletionChoice] = []
-    for start in range(0, len(groups), plan.answers):
-        group = groups[start : start + plan.answers]
-        if plan.answers > plan.n:
-            group = sorted(group, key=lambda answer: -answer.total / max(1, answer.scored))[: plan.n]
-        chosen += group
-    choices = await request.write(partial(_choices, chosen))
-    return {**_head(request.model, plan), "choices": choices, "usage": usage(plan, groups)}
+    ordered = [answers[number] for number in sorted(answers)]
+    choices = await request.write(lambda: [answer.whole() for answer in ordered])
+    return {**_head(request.model, plan), "choices": choices, "usage": usage(plan, ordered)}
 
 
 def _openings(answers: list[CompletionChoice]) -> list[tuple[CompletionChoice, dict[str, Any]]]:
     return [(answer, answer.opening()) for answer in answers]
-
-
-def _choices(answers: list[CompletionChoice]) -> list[dict[str, Any]]:
-    return [answer.whole(index) for index, answer in enumerate(answers)]
 
 
 async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator[bytes]:
@@ -330,7 +310,7 @@ async def stream(request: OpenRequest, body: CompletionRequest) -> AsyncIterator
 
 
 def usage(plan: CompletionPlan, answers: list[CompletionChoice]) -> dict[str, int]:
-    """Count tokens, including those of texts that `best_of` discards."""
+    """Count the tokens of prompts and answers."""
     prompt, generated = plan.prompt_tokens, sum(answer.tokens for answer in answers)
     return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 

@@ -5,47 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
 from headwater.errors import ContextError, HeadwaterError
 
 # Parameters that are objects with fields of their own, which an error names.
 OBJECTS = ("stream_options",)
 _TYPES = {401: "authentication_error", 429: "rate_limit_error"}
-
-
-class ErrorDetail(BaseModel):
-    """One error."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(BaseModel):
-    """The body of every answer that reports an error."""
-
-    error: ErrorDetail
-
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody, "description": text}
-    for status, text in {
-        400: "The request is wrong",
-        401: "No valid API key",
-        403: "The Host header names another machine",
-        404: "No such model or page",
-        405: "No such method",
-        408: "The body took too long",
-        413: "The body is too large",
-        431: "The headers are too large",
-        429: "The queue is full: see Retry-After",
-        500: "The server failed",
-        503: "The server is stopping",
-        504: "The request took too long",
-    }.items()
-}
 
 
 class Problem(Exception):

@@ -75,7 +75,7 @@ class CompletionRequest(Body):
     """Continue a prompt, or each of several."""
 
     prompt: Texts | None = Field(default=None, description="Text or token ids. Default: begin a new text.")
-    best_of: Annotated[int, Field(ge=0, le=20)] | None = Field(default=None, description="0: the same as n.")
+    best_of: int | None = Field(default=None, description="0: the same as n. Others are not supported.")
     echo: bool | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     logit_bias: Bias | None = None
@@ -115,8 +115,8 @@ class CompletionRequest(Body):
         ask_for_nothing = {k for k, value in _DEFAULTS_OF_VLLM.items() if given.get(k) in (None, value)}
         return {key: value for key, value in given.items() if key not in ask_for_nothing}
 
-    def options(self, vocabulary: int, need_scores: bool) -> dict[str, Any]:
-        """Return the options of the engine's request; need_scores: with the log-probabilities of its tokens."""
+    def options(self, vocabulary: int) -> dict[str, Any]:
+        """Return the options of the engine's request."""
         stop = [self.stop] if isinstance(self.stop, str) else (self.stop or [])
         options: dict[str, Any] = {
             "max_tokens": self.max_tokens if (self.max_tokens or 0) > 0 else None,
@@ -134,7 +134,7 @@ class CompletionRequest(Body):
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "bias": _bias(self.logit_bias or {}, vocabulary),
-            "alternatives": 0 if need_scores and self.logprobs is None else self.logprobs,
+            "alternatives": self.logprobs,
         }
         return {name: value for name, value in options.items() if value is not None}
 
