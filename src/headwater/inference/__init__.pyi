@@ -1,4 +1,3 @@
-from .beams import Beam, BeamSearch
 from .engine import Engine, Generation
 from .inside import Floats, HeadSteps, Inside, Units, continue_greedily, look_inside
 from .language_model import LanguageModel, fresh_seed, load
@@ -20,8 +19,6 @@ from .scorer import Scorer, encode_pairs, windows
 __all__ = [
     "DEFAULT_TOKENS",
     "Alternatives",
-    "Beam",
-    "BeamSearch",
     "Engine",
     "Event",
     "Floats",

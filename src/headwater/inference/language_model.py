@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from headwater import shipped
-from headwater.display import counted
 from headwater.errors import FolderError, UsageError
 from headwater.inference import masked
 from headwater.inference.backends import choose_precision, open_network
-from headwater.inference.beams import BeamSearch
 from headwater.inference.embedding import MEAN, EmbeddingRule, encode_texts, frame_texts, text_vectors, unit
 from headwater.inference.engine import Engine, Generation, text_pieces
 from headwater.inference.network import Network, Precision
@@ -169,8 +167,6 @@ class LanguageModel:
         seed: int | None = None,
         sample: int = 0,
         beyond_context: Literal["refuse", "shift"] = "refuse",
-        num_beams: int = 1,
-        length_penalty: float = 1.0,
     ) -> str | list[str]:
         """Continue a prompt, or each of several; return the text after it.
 
@@ -189,9 +185,6 @@ class LanguageModel:
         sample: the index of the continuation among those of one prompt and seed.
         beyond_context: "refuse" raises UsageError for more tokens than the context holds; "shift" drops its
             older half whenever it is full.
-        num_beams: above 1 searches for the most probable continuation (see `inference.beams`) and samples nothing:
-            temperature, top_k, top_p and seed have no effect, and `sample` is the rank among the beams.
-        length_penalty: of the search; above 1 prefers longer texts, below 1 shorter ones.
         """
         options: GenerateOptions = {
             **{"max_tokens": max_tokens, "min_tokens": min_tokens, "temperature": temperature, "top_k": top_k},
@@ -199,9 +192,6 @@ class LanguageModel:
             **{"seed": seed, "sample": sample, "beyond_context": beyond_context},
         }
         requests = [self.request(text, **options) for text in check_prompts(prompt)]
-        if num_beams != 1:
-            texts = [self._search(request, num_beams, length_penalty) for request in requests]
-            return texts[0] if isinstance(prompt, str) else texts
         engine = self.engine
         running: list[Generation] = []
         try:
@@ -212,18 +202,6 @@ class LanguageModel:
             engine.cancel(*running)  # also on Ctrl-C: later calls would compute them
             raise
         return texts[0] if isinstance(prompt, str) else texts
-
-    def _search(self, request: Request, beams: int, length_penalty: float) -> str:
-        """Return the text of beam number `request.sample`, best first."""
-        if not request.sample < beams:
-            raise UsageError(
-                f"{counted(beams, 'beam')} and sample {request.sample}", expected="num_beams above sample, from 1"
-            )
-        runner = self.network.runner(beams)
-        search = BeamSearch(runner, self.tokenizer, request, beams, length_penalty=length_penalty)
-        while search.step():
-            pass
-        return search.text(search.best[request.sample])
 
     def stream(self, prompt: str, **options: Unpack[GenerateOptions]) -> Iterator[str]:
         """Yield the text of `generate` with the same options, in pieces of whole characters.
