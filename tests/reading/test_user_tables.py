@@ -168,6 +168,16 @@ def test_the_sheet_with_the_table_is_read_the_others_are_named(tmp_path: Path) -
     )
     assert table.notes == [f"{tmp_path / 't.xlsx'}: the sheet 'Old' is read, not 'About', 'New'"]
     assert [row["text"] for row in read(tmp_path / "t.xlsx", "text")] == ["New one", "New two"]
+    book["New"].insert_cols(1)
+    book["New"]["A1"], book["New"]["A2"] = "comment", "of the new sheet"
+    book.save(tmp_path / "t.xlsx")
+    by_sheet = [
+        [row[f"{sheet}!comment"] for row in read(tmp_path / "t.xlsx", f"{sheet}!comment")]
+        for sheet in ("Old", "New")
+    ]
+    assert by_sheet == [["Old one", "Old two"], ["of the new sheet", None]]
+    with pytest.raises(DataError, match="has no sheet 'Newer', only 'About', 'Old', 'New', 'Empty'"):
+        read(tmp_path / "t.xlsx", "Newer!comment")
 
 
 def test_booleans_of_a_workbook_are_spelled_as_in_excel(tmp_path: Path) -> None:

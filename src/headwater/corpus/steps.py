@@ -91,9 +91,8 @@ class Funnel:
     """What a task, or all tasks of a build, read, kept and left out.
 
     removed: by step and rule, in the order of the steps; notes: for the user; aside: pages and files without
-    usable text; details: figures of the source; encodings: pages of each; left_out: rows, records and markup that
-    no document has; labels: of the documents, in their order; composed: documents that had another Unicode form;
-    replaced: documents with U+FFFD.
+    usable text; encodings: pages of each; left_out: rows, records and markup that no document has; labels: of the
+    documents, in their order; composed: documents that had another Unicode form; replaced: documents with U+FFFD.
     """
 
     read: Removal = field(default_factory=Removal)
@@ -101,7 +100,6 @@ class Funnel:
     removed: dict[str, dict[str, Removal]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     aside: list[dict[str, str]] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
     encodings: Counter[str] = field(default_factory=Counter)
     left_out: Tally = field(default_factory=Tally)
     labels: dict[str, None] = field(default_factory=dict)
@@ -127,7 +125,6 @@ class Funnel:
                 self.removed.setdefault(step, {}).setdefault(rule, Removal()).add(removal)
         self.notes += other.notes
         self.aside += other.aside
-        self.details |= other.details
         self.encodings.update(other.encodings)
         self.left_out.merge(other.left_out.to_dict())
         self.labels |= other.labels

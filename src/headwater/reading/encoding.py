@@ -45,6 +45,12 @@ def text_encoding(name: str) -> str:
     return UTF_8 if found == "utf-8" else _WIDER.get(found, found)
 
 
+# How documents begin that are not plain text although all their bytes may be: what they are, and what reads them.
+_NOT_TEXT = (
+    (b"%PDF-", "a PDF", "pdftotext {} -"),
+    (b"{\\rtf", "an RTF document", "unrtf --text {}"),
+    (b"%!PS", "PostScript", "ps2ascii {}"),
+)
 # A text has at most one NUL byte or other control character in so many bytes.
 _FEW = 10
 _NOT_IN_TEXT = bytes([*range(9), 11, *range(14, 27), *range(28, 32)])
@@ -80,11 +86,22 @@ def _begins(data: bytes, encoding: str) -> str | None:
 
 def decode_text(data: bytes, path: AnyFile) -> str:
     """Decode the bytes of `path` as UTF-8 without a byte-order mark; raises DataError naming the line."""
+    require_plain(data, path)
     require_text(data[:65536], path)
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise undecodable(path, error) from None
+
+
+def require_plain(data: bytes, path: AnyFile) -> None:
+    """Raise DataError if a file, by its first bytes, is a PDF or another document that is not plain text."""
+    for beginning, what, command in _NOT_TEXT:
+        if data.startswith(beginning):
+            command = (
+                f"{command.format(shlex.quote(str(path)))} > {shlex.quote(f'{PurePath(path.name).stem}.txt')}"
+            )
+            raise DataError(f"{path} is {what}", expected="plain text", repair=f"Convert it, as with: {command}")
 
 
 def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines: int = 0) -> None:

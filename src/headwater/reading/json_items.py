@@ -9,25 +9,26 @@ from typing import Any
 from headwater.errors import DataError
 from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import AnyFile, large_json, parse_json
+from headwater.reading.table import OnBroken
 from headwater.reading.text import check_unpacked, read_lines, text_blocks
 
 
-def json_lines(path: AnyFile, encoding: str | None) -> Iterator[tuple[str, Any]]:
-    """Yield each line's place in messages, and its value."""
+def json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[str, Any]]:
+    """Yield each line's place in messages, and its value; skip a line that is not JSON if `on_broken` returns."""
     for number, line in enumerate(read_lines(path, encoding), 1):
         if not line.strip():
             continue
         try:
-            yield f"line {number:,}", parse_json(line)
-        except json.JSONDecodeError as error:
-            raise DataError(
-                f"{path} line {number:,} is not JSON: {error.msg}",
-                expected="one JSON object a line",
-                repair="Correct or remove that line",
-            ) from None
+            value = parse_json(line)
+        except json.JSONDecodeError as failure:
+            seen = f"{path} line {number:,} is not JSON: {failure.msg}"
+            repair = "Correct or remove that line"
+            on_broken(DataError(seen, expected="one JSON object a line", repair=repair))
+        else:
+            yield f"line {number:,}", value
 
 
-def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tuple[str, Any]]:
+def json_items(path: AnyFile, column: str, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[str, Any]]:
     """Yield each item's place in messages, and the item.
 
     The file has a list of objects or texts, one object, objects that are one a line, columns by name (as
@@ -42,13 +43,13 @@ def json_items(path: AnyFile, column: str, encoding: str | None) -> Iterator[tup
         if size > FileLimits.JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
             raise large_json(path, "Save a table as JSON Lines (.jsonl), which is read line by line")
         if size > FileLimits.JSON_BYTES:
-            yield from json_lines(path, encoding)
+            yield from json_lines(path, encoding, on_broken)
             return
     try:
         content = parse_json("".join(blocks))
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            yield from json_lines(path, encoding)
+            yield from json_lines(path, encoding, on_broken)
             return
         raise DataError(
             f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"

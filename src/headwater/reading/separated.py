@@ -13,7 +13,7 @@ from headwater.errors import DataError
 from headwater.reading.encoding import filtered
 from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import AnyFile
-from headwater.reading.table import OpenTable, Row, check_columns
+from headwater.reading.table import OnBroken, OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
 
 _SEPARATORS = ",;\t|"
@@ -154,10 +154,15 @@ class SeparatedTable(OpenTable):
     """A table whose first record has the names of the columns, or that has no header."""
 
     def __init__(
-        self, path: AnyFile, read: Callable[[], Iterator[list[Any]]], named: Sequence[str], notes: list[str]
+        self,
+        path: AnyFile,
+        read: Callable[[], Iterator[list[Any]]],
+        named: Sequence[str],
+        on_broken: OnBroken,
+        notes: Sequence[str] = (),
     ) -> None:
-        """Read the first record. `read` returns all records, none for a blank line; `named` as in `open_table`."""
-        self._path, self._read = path, read
+        """Read the first record. `read` returns all records, none for a blank line; others as in `open_table`."""
+        self._path, self._read, self._on_broken = path, read, on_broken
         records = read()
         first = next(filter(None, records), [])
         check_columns(path, len(first))
@@ -166,7 +171,7 @@ class SeparatedTable(OpenTable):
         self._has_header = not ({part for name in named for part in name.split(",")} & {*numbers}) - {*names}
         columns = _distinct(names) if self._has_header else numbers
         rows = self._rows(columns, records if self._has_header else chain([first], records))
-        super().__init__(columns, columns, rows, notes=notes)
+        super().__init__(columns, columns, rows, notes=[*notes])
 
     def first_row(self) -> list[str] | None:
         """Return the first row if it is a row like the others, so that the table has no header; else None."""
@@ -185,11 +190,13 @@ class SeparatedTable(OpenTable):
             if len(record) != len(columns):
                 start = str(record[0])[:40]
                 each = "for each column name" if self._has_header else "for each column of the first row"
-                raise DataError(
+                error = DataError(
                     f"{self._path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
                     expected=f"{len(columns)}, one {each}",
                     repair=_repair(self._path, record, len(columns)),
                 )
+                self._on_broken(error)
+                continue
             yield number, dict(zip(columns, record, strict=True))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -12,6 +12,7 @@ from headwater.errors import DataError
 from headwater.reading.file_limits import FileLimits
 
 Row = Mapping[str, Any]
+OnBroken = Callable[[DataError], None]
 _MISSING = object()
 
 
@@ -48,10 +49,10 @@ class OpenTable:
         return []
 
     def add_named(self, named: Iterable[str], path: object) -> None:
-        """Add the columns that are named by a path (`data.text`) or as several that are joined (`title,body`)."""
+        """Add columns that are named by a path (`data.text`), with their sheet, or as several (`title,body`)."""
         own = {*self.columns}
         added = [name for name in dict.fromkeys(named) if name not in own and own.issuperset(heads(name))]
-        added = [name for name in added if "," in name or "." in name]
+        added = [name for name in added if {*",.!"} & {*name}]
         if added:
             self.columns, self.texts = [*self.columns, *added], [*self.texts, *added]
             self.rows = _with_values(self.rows, added, path)
@@ -59,7 +60,12 @@ class OpenTable:
 
 def heads(name: str) -> list[str]:
     """Return the columns of the file that a user's name of a column is made from."""
-    return [part.partition(".")[0] for part in name.split(",")]
+    return [part.rpartition("!")[2].partition(".")[0] for part in name.split(",")]
+
+
+def refuse(error: DataError) -> None:
+    """Raise the error of a broken row."""
+    raise error
 
 
 def _with_values(rows: Iterator[tuple[int, Row]], names: Sequence[str], path: object) -> Iterator[tuple[int, Row]]:
@@ -80,11 +86,11 @@ def _value(row: Row, name: str, where: str) -> Any:
 
 
 def _at(row: Row, path: str) -> Any:
-    """Return the value at `name`, or at `name.key.0`: a key of an object, a position in a list."""
+    """Return the value at `name`, `sheet!name` or `name.key.0`: a key of an object, a position in a list."""
     if path in row:
         return row[path]
     value: Any = row
-    for key in path.split("."):
+    for key in path.rpartition("!")[2].split("."):
         if isinstance(value, Mapping) and key in value:
             value = value[key]
         elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):

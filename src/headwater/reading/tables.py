@@ -21,7 +21,7 @@ from headwater.reading.files import AnyFile
 from headwater.reading.json_items import json_items, json_lines
 from headwater.reading.parquet import ParquetTable
 from headwater.reading.separated import SeparatedTable, csv_records, tab_records
-from headwater.reading.table import OpenTable, Row, check_columns, heads
+from headwater.reading.table import OnBroken, OpenTable, Row, check_columns, heads, refuse
 from headwater.reading.text import read_lines, unpacked_suffix
 from headwater.reading.workbook import Workbook
 
@@ -37,18 +37,24 @@ def is_table(path: AnyFile | PurePath) -> bool:
 
 
 def open_table(
-    path: AnyFile, columns: Sequence[str] = (), encoding: str | None = None, named: Sequence[str] = ()
+    path: AnyFile,
+    columns: Sequence[str] = (),
+    encoding: str | None = None,
+    named: Sequence[str] = (),
+    on_broken: OnBroken = refuse,
 ) -> OpenTable:
     """Open a table; the suffix of its name says its format. A folder is one that `datasets.save_to_disk` wrote.
 
     Of a Parquet file read only `columns` that hold text, if any are given. In a JSON list of texts each text
     becomes a row with the column `columns[0]`. `encoding` as in `text_blocks`. `named`: columns as a user names
-    them. `data.text` is a value in the column `data`; `title,body` joins two columns. If one is the number of a
-    column, from 1, and the first row does not have it as a name, the table has no header: its columns are named
-    "1", "2", …, and the first row is a row. Raises DataError for a file or row that cannot be read, or if two of
-    `columns` (of all columns if none are given) have the same name.
+    them. `data.text` is a value in the column `data`; `title,body` joins two columns; `Sheet2!text` is a column of
+    that sheet of a workbook. If one is the number of a column, from 1, and the first row does not have it as a
+    name, the table has no header: its columns are named "1", "2", …, and the first row is a row. `on_broken` is
+    called with the error of a line that is not JSON, or of a row with another number of fields; the row is skipped
+    unless it raises. Raises DataError for a file that cannot be read, or if two of `columns` (of all columns if
+    none are given) have the same name.
     """
-    table = _opened(path, columns, encoding, named)
+    table = _opened(path, columns, encoding, named, on_broken)
     wanted = {name for name in columns or table.columns if name}
     twice = next((name for name, count in Counter(table.columns).items() if count > 1 and name in wanted), None)
     if twice is not None:
@@ -57,7 +63,9 @@ def open_table(
     return table
 
 
-def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None, named: Sequence[str]) -> OpenTable:
+def _opened(
+    path: AnyFile, columns: Sequence[str], encoding: str | None, named: Sequence[str], on_broken: OnBroken
+) -> OpenTable:
     suffix = unpacked_suffix(path)
     if isinstance(path, Path) and path.is_dir():
         if files := saved_files(path):
@@ -68,17 +76,17 @@ def _opened(path: AnyFile, columns: Sequence[str], encoding: str | None, named: 
     if suffix == ".arrow":
         return _arrow([path])
     if suffix in _JSON_LINES:
-        return _json(path, json_lines(path, encoding))
+        return _json(path, json_lines(path, encoding, on_broken), on_broken)
     if suffix == ".json":
-        return _json(path, json_items(path, columns[0] if columns else "text", encoding))
+        return _json(path, json_items(path, columns[0] if columns else "text", encoding, on_broken), on_broken)
     if suffix == ".xlsx":
         book = Workbook(path, named)
         left = f"{path}: the sheet {book.sheet!r} is read, not {', '.join(map(repr, book.others))}"
-        return SeparatedTable(path, book.records, named, [left] if book.others else [])
+        return SeparatedTable(path, book.records, named, on_broken, [left] if book.others else [])
     if suffix == ".csv":
-        return SeparatedTable(path, partial(csv_records, path, encoding), named, [])
+        return SeparatedTable(path, partial(csv_records, path, encoding), named, on_broken)
     if suffix in {".tsv", ".tab"} or (suffix == ".txt" and _has_tabs(path, encoding)):
-        return SeparatedTable(path, partial(tab_records, path, encoding), named, [])
+        return SeparatedTable(path, partial(tab_records, path, encoding), named, on_broken)
     repair = "Open it in a spreadsheet program and save it as .xlsx or CSV" if suffix in {".xls", ".ods"} else ""
     if suffix == ".txt":
         repair = "Separate its columns by tabs, or save it as CSV"
@@ -90,11 +98,12 @@ def _has_tabs(path: AnyFile, encoding: str | None) -> bool:
     return "\t" in next(filter(None, map(str.strip, read_lines(path, encoding))), "")
 
 
-def _json(path: AnyFile, items: Iterator[tuple[str, Any]]) -> OpenTable:
+def _json(path: AnyFile, items: Iterator[tuple[str, Any]], on_broken: OnBroken) -> OpenTable:
     def rows() -> Iterator[tuple[int, Row]]:
         for number, (where, item) in enumerate(items, 1):
             if not isinstance(item, dict):
-                raise DataError(f"{path} {where} is {json.dumps(item)[:40]}", expected="a JSON object")
+                on_broken(DataError(f"{path} {where} is {json.dumps(item)[:40]}", expected="a JSON object"))
+                continue
             check_columns(f"{path} {where}", len(item))
             yield number, item
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile
-from headwater.reading.encoding import UTF_8, encoding_of, require_text, undecodable
+from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecodable
 from headwater.reading.file_limits import FileLimits
 from headwater.reading.files import AnyFile, file_error
 
@@ -102,7 +102,17 @@ def text_blocks(path: AnyFile, block_bytes: int | None = None, encoding: str | N
 
 
 def byte_blocks(path: AnyFile, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file in blocks, then an empty one."""
+    """Yield the unpacked bytes of a text in blocks, then an empty one; raise DataError for a PDF."""
+    is_first = True
+    for block in _unpacked_blocks(path, block_bytes):
+        if is_first:
+            require_plain(block, path)
+        is_first = False
+        yield block
+    yield b""
+
+
+def _unpacked_blocks(path: AnyFile, block_bytes: int) -> Iterator[bytes]:
     if is_compressed(path):
         file = CompressedFile(path)
         yield from file.blocks()
@@ -112,7 +122,6 @@ def byte_blocks(path: AnyFile, block_bytes: int = _BLOCK_BYTES) -> Iterator[byte
         with path.open("rb") as handle:
             while block := handle.read(block_bytes):
                 yield block
-    yield b""
 
 
 def cut_text(text: str, characters: int, border: re.Pattern[str]) -> Iterator[str]:

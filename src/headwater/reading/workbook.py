@@ -16,13 +16,15 @@ from headwater.reading.files import AnyFile, read_bytes
 from headwater.reading.text import check_unpacked
 
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s+ref="([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1,3}[0-9]{1,7})"')
+_UNREADABLE = (OSError, BadZipFile, zlib.error, RuntimeError, *MALFORMED)  # RuntimeError: of a cipher
 _JUDGED_ROWS = 20  # of a sheet: two of them must have two cells each, if it is a table
 
 
 class Workbook:
     """An open workbook. `sheet` is the name of the sheet that is read, `others` those of other sheets with cells.
 
-    It is the first one whose first row has the columns `named`, else the first one that looks like a table.
+    It is the one of a column that is named with its sheet, as `Sheet2!text`, else the first one whose first row
+    has the columns `named`, else the first one that looks like a table.
     """
 
     def __init__(self, path: AnyFile, named: Collection[str]) -> None:
@@ -44,18 +46,16 @@ class Workbook:
             self._parts = {sheet.name: relation.target for sheet, relation in reader.parser.find_sheets()}
             self._sheets = {sheet.title: sheet for sheet in reader.wb.worksheets}
             beginnings = {name: list(islice(self._rows(name), _JUDGED_ROWS)) for name in self._sheets}
-        except (
-            OSError,
-            BadZipFile,
-            zlib.error,
-            RuntimeError,
-            *MALFORMED,
-        ) as error:  # of a cipher, another version
+        except _UNREADABLE as error:
             raise self._unreadable(error) from None
         filled = [name for name, rows in beginnings.items() if rows]
         tables = [name for name in filled if sum(_cells(row) > 1 for row in beginnings[name]) > 1]
         fitting = [n for n in filled if named and {*named} <= {str(cell).strip() for cell in beginnings[n][0]}]
-        self.sheet = next(iter([*fitting, *tables, *filled, *self._sheets]), "")
+        headers = {str(cell).strip() for name in filled for cell in beginnings[name][0]}
+        sheets = [name.rpartition("!")[0] for name in named if "!" in name and name not in headers]
+        if missing := {*sheets} - {*self._sheets}:
+            raise DataError(f"{path} has no sheet {min(missing)!r}, only {', '.join(map(repr, self._sheets))}")
+        self.sheet = next(iter([*sheets, *fitting, *tables, *filled, *self._sheets]), "")
         self.others = [name for name in filled if name != self.sheet]
 
     def records(self) -> Iterator[list[Any]]:
@@ -65,13 +65,7 @@ class Workbook:
             for row in self._rows(self.sheet, keep_blank=True):
                 width = width or len(row)  # of the header; rows end at their last filled cell
                 yield row + [None] * (width - len(row)) if row else []
-        except (
-            OSError,
-            BadZipFile,
-            zlib.error,
-            RuntimeError,
-            *MALFORMED,
-        ) as error:  # of a cipher, another version
+        except _UNREADABLE as error:
             raise self._unreadable(error) from None
 
     def _rows(self, name: str, *, keep_blank: bool = False) -> Iterator[list[Any]]:

@@ -40,27 +40,66 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_tasks")
 @pytest.mark.parametrize("named", ["a folder", "each file"])
-def test_a_bad_row_costs_what_follows_it_in_its_file(
+def test_a_bad_row_costs_itself_wherever_it_is(
     tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = write_rows(tmp_path / "files", 5)
-    (files / "02.jsonl").write_text('{"text": "a good first row"}\n{"text": "cut in the mid')
+    broken = [
+        '{"text": ["no text"]}',
+        '{"text": "a good row"}',
+        '{"text": "cut in',
+        "7",
+        '{"text": "another good row"}',
+    ]
+    (files / "02.jsonl").write_text("\n".join(broken))
+    (files / "04.jsonl").write_text('{"id": 1}\n{"text": "after a row without the field"}\n')
+    (files / "05.csv").write_text("text,n\nfirst of a table,1\nthree,fields,here\nlast of a table,3\n")
     (files / "03.jsonl").write_text("no row at all\n")
     sources = [str(files)] if named == "a folder" else [str(path) for path in sorted(files.iterdir())]
     for workers in ("1", "2"):
         out = tmp_path / f"corpus-{workers}"
         assert main(["corpus", "build", *sources, "--out", str(out), "--workers", workers]) == 0
         told = capsys.readouterr()
-        assert "02.jsonl line 2 is not JSON" in told.err
-        assert "set aside: 2" in told.out
+        assert "03.jsonl line 1 is not JSON" in told.err
+        assert "set aside: 1" in told.out
+        assert "rows that cannot be read: 6 (first: 02.jsonl row 1 has no text" in told.out
     assert open_folder(tmp_path / "corpus-1").identity == open_folder(tmp_path / "corpus-2").identity
     texts = [document.text for document in read_documents(tmp_path / "corpus-1")]
-    assert len(texts) == 3 * 3 + 1
-    assert "a good first row" in texts
-    aside = [json.loads(line) for line in (tmp_path / "corpus-1/set-aside.jsonl").read_text().splitlines()]
-    assert [row["reason"].partition(":")[0] for row in aside if "02" in row["source"]] == ["used up to document 1"]
-    with pytest.raises(DataError, match="line 2 is not JSON"):
-        build_corpus([files / "02.jsonl"], tmp_path / "alone")
+    good = [
+        "a good row",
+        "another good row",
+        "after a row without the field",
+        "first of a table",
+        "last of a table",
+    ]
+    assert [text for text in texts if not text.startswith("Row")] == good
+    assert len(texts) == 2 * 3 + len(good)
+    build_corpus([files / "02.jsonl"], tmp_path / "alone")
+    assert read_funnel(tmp_path / "alone")["left_out"]["rows that cannot be read"]["count"] == 3
+    with pytest.raises(DataError, match="line 1 is not JSON"):
+        build_corpus([files / "03.jsonl"], tmp_path / "broken")
+
+
+@pytest.mark.parametrize("recipe", ["plain", "books"])
+def test_a_file_that_is_not_plain_text_is_named_once(
+    tmp_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("resiliparse")
+    paper, renamed, good = tmp_path / "paper.pdf", tmp_path / "renamed.txt", tmp_path / "good.txt"
+    paper.write_bytes(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n")
+    renamed.write_bytes(b"{\\rtf1 A text in ASCII.}")
+    good.write_text("A good text.")
+    command = ["corpus", "build", "--recipe", recipe, "--set", "minimum_characters=0", "--out"]
+    for number, sources in enumerate(([paper], [renamed], [paper, renamed])):
+        assert main([*command, str(tmp_path / f"none-{number}"), *map(str, sources)]) == 1
+        told = capsys.readouterr().err
+        assert told.count(f"{sources[0]} is a") == 1
+        assert "gave no text" not in told
+    assert main([*command, str(tmp_path / "corpus"), str(good), str(paper)]) == 0
+    told = capsys.readouterr()
+    assert told.err.count("paper.pdf is a PDF") == 1
+    assert "Convert it, as with: pdftotext" in told.err
+    assert "set aside: 1" in told.out
 
 
 @pytest.mark.usefixtures("small_tasks")

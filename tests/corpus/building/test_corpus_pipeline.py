@@ -25,11 +25,12 @@ from headwater.corpus import (
     write_documents,
 )
 from headwater.corpus.building import documents, pipeline, plan
-from headwater.corpus.building.pipeline import PACKAGES
+from headwater.corpus.building.join import PACKAGES
+from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import read_text_file
 from headwater.corpus.steps import Funnel
 from headwater.errors import DataError, FolderError
-from headwater.storage import Progress, Stage, read_manifest
+from headwater.storage import Stage, open_folder, read_manifest
 
 
 def write_sources(folder: Path) -> tuple[Path, Path]:
@@ -130,26 +131,19 @@ def test_a_text_in_two_unicode_forms_is_one_document(tmp_path: Path, capsys: pyt
 def test_installed_documentation_is_kept_when_packages_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Notes(Progress):
-        def __init__(self) -> None:
-            self.notes: list[str] = []
-
-        def note(self, text: str) -> None:
-            self.notes.append(text)
-
     site = tmp_path / "site"
     site.mkdir()
     (site / "alpha.py").write_text('"""' + "Alpha does a thing worth describing at some length. " * 2 + '"""\n')
-    roots = pipeline.python_docs.Roots(tmp_path / "no-library", (site,))
-    monkeypatch.setattr(pipeline.python_docs.Roots, "of_interpreter", lambda: roots)
+    roots = python_docs.Roots(tmp_path / "no-library", (site,))
+    monkeypatch.setattr(python_docs.Roots, "of_interpreter", lambda: roots)
     build_corpus(["python-docs"], tmp_path / "corpus")
     assert [d.labels["package"] for d in read_documents(tmp_path / "corpus")] == ["alpha"]
     listing = json.loads((tmp_path / "corpus" / PACKAGES).read_text())
     assert list(listing) == ["python"]
-    monkeypatch.setattr(pipeline.python_docs, "installed_packages", lambda roots: listing | {"new": "1"})
-    notes = Notes()
-    build_corpus(["python-docs"], tmp_path / "corpus", progress=notes)
-    assert any("installed packages have changed" in note for note in notes.notes)
+    identity = open_folder(tmp_path / "corpus").identity
+    (site / "beta.py").write_text('"""' + "Beta does another thing worth describing at length. " * 2 + '"""\n')
+    build_corpus(["python-docs"], tmp_path / "corpus")
+    assert open_folder(tmp_path / "corpus").identity == identity
 
 
 def test_the_command_line_builds_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

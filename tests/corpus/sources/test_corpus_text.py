@@ -21,7 +21,8 @@ from headwater.corpus import BuildConfig, Document, build_corpus, read_funnel
 from headwater.corpus.building.documents import DocumentReader
 from headwater.corpus.building.plan import open_source
 from headwater.corpus.sources import text as text_module
-from headwater.corpus.steps import Funnel
+from headwater.corpus.sources.text import read_text_file
+from headwater.corpus.steps import Funnel, Tally
 from headwater.errors import DataError
 
 
@@ -180,16 +181,11 @@ def test_a_folder_gives_its_text_files_by_name(tmp_path: Path) -> None:
         ("a.csv", b"id,text\r1,one\r", "a carriage return without a line feed"),
         ("a.csv", b"text,text\none,two\n", "two columns named 'text'"),
         ("a.tsv", b"id\tbody\n1\tone\n", 'no text column "text", only id, body'),
-        ("a.jsonl", b'{"text": "a"}\nnonsense\n', "line 2"),
         ("a.jsonl", b'{"body": "a"}\n', 'no text column "text", only body'),
         ("a.jsonl", b"[" * 100_000, "line 1"),
         ("a.jsonl", b"[1]\n", "line 1 is [1]; expected a JSON object"),
-        ("a.json", b'["one", null]', "item 2 is null; expected a JSON object"),
-        ("a.jsonl", b'{"text": 5}\n{"text": "a"}\n', 'row 1 has no text in "text"; expected a text'),
         ("a.jsonl", b"", "empty"),
-        ("a.csv", b"text,id\none,1\ntwo\n", "row 2 has 1 field, beginning 'two'"),
         ("a.csv", b"id,body\n1,one\n", 'no text column "text", only id, body'),
-        ("a.json", b'[{"text": "a"}, {}]', 'row 2 has no text in "text"'),
         ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n', mtime=0)[:-9], "ends early"),
         ("a.txt.gz", b"not gzip", "cannot be read"),
         ("a.parquet", b"PAR1 not really", "Parquet"),
@@ -204,6 +200,26 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, name: str, content: bytes 
         texts_of(path)
     assert said in str(caught.value)
     assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl", b'{"text": "a"}\nnonsense\n', "line 2"),
+        ("a.json", b'["one", null]', "item 2 is null"),
+        ("a.jsonl", b'{"text": 5}\n{"text": "a"}\n', 'row 1 has no text in "text"'),
+        ("a.csv", b"text,id\none,1\ntwo\n", "row 2 has 1 field, beginning 'two'"),
+        ("a.json", b'[{"text": "a"}, {}]', 'row 2 has no text in "text"'),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_counted(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    path, left_out = tmp_path / name, Tally()
+    path.write_bytes(content)
+    assert len(list(read_text_file(path, name, left_out=left_out))) == 1
+    assert left_out.counts["rows that cannot be read"] == 1
+    assert f"{name} {said}" in left_out.examples["rows that cannot be read"][0]
+    with pytest.raises(DataError):  # where nothing counts it
+        list(read_text_file(path, name))
 
 
 def test_an_unclosed_quote_takes_at_most_one_long_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from headwater.corpus.sources.python_docs import (
     SIGNATURE_CHARACTERS,
-    GatheringReport,
     Roots,
     documented_objects,
     installed_packages,
     read_python_docs,
 )
+from headwater.corpus.steps import Tally
 
+UNPARSED = "source files that cannot be parsed"
 PROSE = "Describe behaviour sufficiently extensively, otherwise documentation inclusion conditions fail."
 
 SOURCES = {
@@ -73,8 +74,8 @@ def roots(tmp_path: Path) -> Roots:
 
 
 def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) -> None:
-    findings = GatheringReport()
-    documents = list(read_python_docs(roots, findings))
+    left_out = Tally()
+    documents = list(read_python_docs(roots, left_out))
     found = [(d.labels["package"], d.labels["module"], d.labels["object"]) for d in documents]
     assert found == [
         ("python", "pydoc_data.topics", "with"),
@@ -88,19 +89,20 @@ def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) ->
         ("beta", "beta", ""),
         ("python", "abc", ""),
     ]
-    assert [entry.partition(":")[0] for entry in findings.unreadable] == ["broken", "bytes"]
-    assert (findings.too_short, findings.repeated) == (2, 1), "a topic of the language reference may be short too"
+    assert [entry.partition(":")[0] for entry in left_out.examples[UNPARSED]] == ["broken", "bytes"]
+    assert left_out.counts["short docstrings"] == 2, "a topic of the language reference may be short too"
+    assert left_out.examples["docstrings that repeat earlier ones"] == ["alpha: Box.copied"]
     assert len({d.id for d in documents}) == len(documents)
-    assert [d.id for d in read_python_docs(roots)] == [d.id for d in documents]
+    assert [d.id for d in read_python_docs(roots, Tally())] == [d.id for d in documents]
 
 
 def test_a_signature_nested_too_deep_costs_its_file_alone(roots: Roots) -> None:
     terms = "+".join(["1"] * (sys.getrecursionlimit() // 2))
     deep = roots.site_packages[0] / "deep.py"
     deep.write_text(f'def sum_of(x={terms}):\n    """{PROSE} Too deep."""\n')
-    findings = GatheringReport()
-    assert len(list(read_python_docs(roots, findings))) == 10
-    assert "deep: RecursionError" in findings.unreadable
+    left_out = Tally()
+    assert len(list(read_python_docs(roots, left_out))) == 10
+    assert "deep: RecursionError" in left_out.examples[UNPARSED]
 
 
 def test_a_limit_reads_only_a_sample_of_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,20 +111,20 @@ def test_a_limit_reads_only_a_sample_of_the_modules(tmp_path: Path, monkeypatch:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'"""Module {number}. {PROSE}"""\n')
     roots = Roots(tmp_path / "lib", (tmp_path / "site",))
-    everything = list(read_python_docs(roots))
+    everything = list(read_python_docs(roots, Tally()))
     size = sum(len(document.text) for document in everything)
     read: list[str] = []
     read_bytes = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
-    findings = GatheringReport()
-    sample = list(read_python_docs(roots, findings, limit=size // 3))
-    assert len(read) == findings.files == len(sample)
-    assert findings.files_left == 60 - len(sample)
+    left_out = Tally()
+    sample = list(read_python_docs(roots, left_out, size // 3))
+    assert len(read) == len(sample)
+    assert left_out.counts["source files beyond the sample"] == 60 - len(sample)
     assert 19 <= len(sample) <= 22
     assert [d for d in everything if d in sample] == sample  # the usual order
     assert len({d.labels["package"] for d in sample}) == 6  # of all packages, not of the first by name
-    assert list(read_python_docs(roots, limit=size // 3)) == sample
-    assert list(read_python_docs(roots, limit=10 * size)) == everything
+    assert list(read_python_docs(roots, Tally(), size // 3)) == sample
+    assert list(read_python_docs(roots, Tally(), 10 * size)) == everything
 
 
 def test_a_docstring_with_passages_of_earlier_ones_is_left_out(tmp_path: Path) -> None:
@@ -140,14 +142,14 @@ def test_a_docstring_with_passages_of_earlier_ones_is_left_out(tmp_path: Path) -
         path = tmp_path / "site" / name / "__init__.py"
         path.parent.mkdir(parents=True)
         path.write_text(f'"""{text}"""\n')
-    findings = GatheringReport()
-    kept = read_python_docs(Roots(tmp_path / "lib", (tmp_path / "site",)), findings)
+    left_out = Tally()
+    kept = read_python_docs(Roots(tmp_path / "lib", (tmp_path / "site",)), left_out)
     assert [document.text for document in kept] == [docstrings[name] for name in "abd"]
-    assert findings.repeated == 2
+    assert left_out.counts["docstrings that repeat earlier ones"] == 2
 
 
 def test_the_text_is_the_signature_and_the_cleaned_docstring(roots: Roots) -> None:
-    texts = {d.labels["object"]: d for d in read_python_docs(roots)}
+    texts = {d.labels["object"]: d for d in read_python_docs(roots, Tally())}
     assert texts["Box"].text == f"Box(size: int=3, *rest, name=None)\n\nA box.\n\n{PROSE}\n    indented"
     assert texts["Box.open"].labels["signature"] == "Box.open(key, /, *, force=False) -> bool"
     assert texts["Box.make"].labels["signature"] == "Box.make(size)"
@@ -180,7 +182,7 @@ def test_defaults_stay_with_their_parameters_when_self_goes() -> None:
 def test_the_newer_form_of_the_language_reference(roots: Roots) -> None:
     topics = roots.standard_library / "pydoc_data" / "topics.py"
     topics.write_text(f"topics = {{\n    'assert': r'''The \"assert\" statement\n*****\n\n{PROSE}\n''',\n}}\n")
-    first = next(iter(read_python_docs(roots)))
+    first = next(iter(read_python_docs(roots, Tally())))
     assert first.text == f'The "assert" statement\n*****\n\n{PROSE}'
 
 
@@ -190,7 +192,7 @@ def test_this_interpreter_carries_megabytes_of_it() -> None:
     packages = installed_packages(roots)
     assert "numpy" in packages
     assert "headwater" not in packages
-    standard = list(read_python_docs(Roots(roots.standard_library, ())))
+    standard = list(read_python_docs(Roots(roots.standard_library, ()), Tally()))
     assert sum(len(document.text) for document in standard) > 1_000_000
     assert {document.labels["package"] for document in standard} == {"python"}
     reference = [d for d in standard if d.labels["module"] == "pydoc_data.topics"]

@@ -10,7 +10,7 @@ import platform
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -69,7 +69,8 @@ class DocumentReader:
 
     def _documents(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         if task.kind == "python-docs":
-            yield from _python_docs(self._config.python_docs_bytes, funnel)
+            roots, limit = python_docs.Roots.of_interpreter(), self._config.python_docs_bytes
+            yield from python_docs.read_python_docs(roots, funnel.left_out, limit)
             return
         paths = _existing(task, funnel)
         if task.kind == "corpus":
@@ -135,18 +136,6 @@ class DocumentReader:
                         url=page.url,
                         date=page.date,
                     )
-
-
-def _python_docs(limit: int | None, funnel: Funnel) -> Iterator[Document]:
-    findings = python_docs.GatheringReport()
-    yield from python_docs.read_python_docs(None, findings, limit)
-    funnel.details |= asdict(findings)
-    if findings.files_left:
-        total = findings.files + findings.files_left
-        funnel.notes.append(f"python-docs is a sample of {findings.files:,} out of {total:,} source files")
-    if findings.unreadable:
-        count = len(findings.unreadable)
-        funnel.notes.append(f"{count} source files could not be parsed and are left out")
 
 
 def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:

@@ -104,7 +104,6 @@ class _Findings:
         entry = self._of_source[source]
         entry["documents"] += funnel.read.documents
         entry["bytes"] += funnel.read.bytes
-        entry.update(funnel.details)
         self.aside += len(funnel.aside)
         funnel.aside = []  # ASIDE is written from the parts again: it may be long
         self.funnel.add(funnel)
@@ -112,21 +111,25 @@ class _Findings:
     def refuse_empty(self, config: BuildConfig) -> None:
         """Raise DataError if no source gave text; note those that gave none if others did."""
         some = any(entry["documents"] for entry in self._of_source)
+        named = " ".join(self.funnel.notes)
         for number, entry in enumerate(self._of_source):
             if entry["documents"]:
                 continue
             given, first = self._sources[number].given, self._unusable.get(number)
+            reason = first["reason"] if first else ""
             if some:
-                self.funnel.notes.append(f"{given} gave no text" + (f": {first['reason']}" if first else ""))
+                if not reason or reason not in named:  # else a note has named the file and the reason
+                    self.funnel.notes.append(f"{given} gave no text" + (f": {reason}" if reason else ""))
             elif first:
-                raise DataError(f"{given} gave no text: {first['reason']}", repair=_repair(first, config))
+                seen = reason if str(given) in reason else f"{given} gave no text: {reason}"
+                raise DataError(seen, repair=_repair(first, config))
             else:
                 raise DataError(f"{given} is empty: it has no text", repair="Name a file or folder with text")
 
     def described(self) -> dict[str, Any]:
         """Return what FUNNEL says of the tasks."""
         funnel = self.funnel.to_dict()
-        for key in ("details", "labels", "aside"):  # of each source, in the columns, in ASIDE
+        for key in ("labels", "aside"):  # in the columns, in ASIDE
             del funnel[key]
         if (more := len(notes := funnel["notes"]) - NOTES) > 0:
             funnel["notes"] = [*notes[:NOTES], f"{more:,} further notes; {ASIDE} names each page and file"]

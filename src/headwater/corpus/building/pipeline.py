@@ -18,15 +18,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from headwater.corpus.building.join import PACKAGES, join_parts, read_funnel
+from headwater.corpus.building.join import join_parts, read_funnel
 from headwater.corpus.building.parts import altered_parts, run_tasks, start_workers
 from headwater.corpus.building.plan import BUILT_IN, PLAN, BuildPlan, BuildSource, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
-from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import lines_note
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
-from headwater.reading import file_at, read_json
 from headwater.storage import SILENT, Destination, Input, Progress, Stage, folder_lock, storage_errors
 
 BuildEngine = Literal["local", "ray"]
@@ -49,16 +47,14 @@ def build_corpus(
     """Build the corpus folder `out` from `sources` unless it exists; resume a build that was killed.
 
     Sources and `out` may be URLs. `engine` "ray" does the tasks on the cluster at `address` (empty: started here),
-    which must share the disk. An existing corpus of `python-docs` is kept, with a note, even if other packages are
-    installed now: what was made from it stays valid. Raises DataError for a source without usable text.
+    which must share the disk. An existing corpus of `python-docs` is kept even if other packages are installed.
+    Raises DataError for a source without usable text.
     """
     config = config or BuildConfig()
     destination = Destination(out)
     stage, opened = _stage(sources, destination, config)
     if destination.is_complete(stage, progress):
         shutil.rmtree(_parts_folder(stage, opened), ignore_errors=True)  # of a build killed after its last step
-        if any(source.given in BUILT_IN for source in opened):
-            _note_other_packages(out, progress)
         return
     for source in opened:
         if skipped := source.skipped:
@@ -201,14 +197,3 @@ def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
     built = json.dumps([stage.config, inputs, [source.path for source in sources]], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
-
-
-def _note_other_packages(out: str | Path, progress: Progress) -> None:
-    listing = file_at(out, PACKAGES)
-    if listing.is_file():
-        now = python_docs.installed_packages(python_docs.Roots.of_interpreter())
-        if read_json(listing) != now:
-            progress.note(
-                f"the installed packages have changed since {out} was built; it is kept as it is "
-                "(to build it again, remove it or choose another --out)"
-            )

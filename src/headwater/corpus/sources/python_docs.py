@@ -25,18 +25,19 @@ import ast
 import importlib.metadata
 import inspect
 import os
+import platform
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from copy import copy
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from headwater.corpus.dedup.keys import text_fingerprint
 from headwater.corpus.dedup.overlap import Grams
 from headwater.corpus.folder import Document, make_id, rank
+from headwater.corpus.steps import Tally
 
 SOURCE = "python-docs"
 STANDARD_LIBRARY = "python"
@@ -49,18 +50,63 @@ _TABLE_BYTES = 1 << 26  # two bits for each run: of 30 MB of documentation, one 
 _SKIPPED_FOLDERS = {"__pycache__", "test", "tests", "testing", "idle_test", "externals", "extern"}
 _OWN_PACKAGE = "headwater"
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass
-class GatheringReport:
-    """What was found while reading, for `funnel.json`."""
+class Roots(NamedTuple):
+    """The folders of source files: the standard library, and site-packages (one folder or two)."""
 
-    files: int = 0
-    files_left: int = 0  # not read because of the limit
-    unreadable: list[str] = field(default_factory=list)
-    too_short: int = 0
-    repeated: int = 0
+    standard_library: Path
+    site_packages: tuple[Path, ...]
+
+    @classmethod
+    def of_interpreter(cls) -> Roots:
+        """Return the folders of the running interpreter."""
+        paths = sysconfig.get_paths()
+        site = dict.fromkeys((Path(paths["purelib"]), Path(paths["platlib"])))
+        return cls(Path(paths["stdlib"]), tuple(site))
+
+
+def installed_packages(roots: Roots) -> dict[str, str]:
+    """Return the versions of the distributions in site-packages by name, and of Python."""
+    versions = {STANDARD_LIBRARY: platform.python_version()}
+    for distribution in importlib.metadata.distributions(path=[str(path) for path in roots.site_packages]):
+        name = distribution.metadata["Name"]
+        if name and name.lower() != _OWN_PACKAGE:
+            versions[name] = distribution.version
+    return dict(sorted(versions.items(), key=lambda item: item[0].lower()))
+
+
+def read_python_docs(roots: Roots, left_out: Tally, limit: int | None = None) -> Iterator[Document]:
+    """Stream the documents of this source; count in `left_out` the docstrings and files that are not used.
+
+    With `limit`, yield the language reference and a sample of modules, about that many UTF-8 bytes in all.
+
+    A document is the signature of an object (a module has none) and its docstring, or a topic of the language
+    reference. Labels: package, module, object (qualified name in the module, empty for the module itself) and
+    signature.
+    """
+    kept = _Kept()
+    size = 0
+    topics = roots.standard_library / "pydoc_data" / "topics.py"
+    if topics.is_file():
+        for document in _file_documents((STANDARD_LIBRARY, TOPICS_MODULE, topics), kept, left_out):
+            size += len(document.text.encode())
+            yield document
+    files = _source_files(roots)
+    if limit is None:
+        for file in files:
+            yield from _file_documents(file, kept, left_out)
+        return
+    sample: dict[int, list[Document]] = {}
+    for number in sorted(range(len(files)), key=lambda n: rank(files[n][1])):
+        if size < limit:
+            sample[number] = list(_file_documents(files[number], kept, left_out))
+            size += sum(len(document.text.encode()) for document in sample[number])
+        else:
+            left_out.add("source files beyond the sample", files[number][1])
+    for number in sorted(sample):
+        yield from sample[number]
 
 
 class _Kept:
@@ -84,109 +130,30 @@ class _Kept:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Roots:
-    """The folders of source files: the standard library, and site-packages (one folder or two)."""
-
-    standard_library: Path
-    site_packages: tuple[Path, ...]
-
-    @classmethod
-    def of_interpreter(cls) -> Roots:
-        """Return the folders of the running interpreter."""
-        paths = sysconfig.get_paths()
-        site = dict.fromkeys((Path(paths["purelib"]), Path(paths["platlib"])))
-        return cls(Path(paths["stdlib"]), tuple(site))
-
-
-def installed_packages(roots: Roots) -> dict[str, str]:
-    """Return the versions of the distributions in site-packages by name, and of Python."""
-    import platform
-
-    versions = {STANDARD_LIBRARY: platform.python_version()}
-    for distribution in importlib.metadata.distributions(path=[str(path) for path in roots.site_packages]):
-        name = distribution.metadata["Name"]
-        if name and name.lower() != _OWN_PACKAGE:
-            versions[name] = distribution.version
-    return dict(sorted(versions.items(), key=lambda item: item[0].lower()))
-
-
-def read_python_docs(
-    roots: Roots | None = None, findings: GatheringReport | None = None, limit: int | None = None
-) -> Iterator[Document]:
-    """Stream the documents of this source; count in `findings`.
-
-    With `limit`, yield the language reference and a sample of modules, about that many UTF-8 bytes in all.
-
-    A document is the signature of an object (a module has none) and its docstring, or a topic of the language
-    reference. Labels: package, module, object (qualified name in the module, empty for the module itself) and
-    signature.
-    """
-    roots = roots or Roots.of_interpreter()
-    findings = findings if findings is not None else GatheringReport()
-    kept = _Kept()
-    size = 0
-    topics = roots.standard_library / "pydoc_data" / "topics.py"
-    if topics.is_file():
-        for document in _file_documents((STANDARD_LIBRARY, TOPICS_MODULE, topics), kept, findings):
-            size += len(document.text.encode())
-            yield document
-    files = _source_files(roots)
-    if limit is None:
-        for file in files:
-            yield from _file_documents(file, kept, findings)
-        return
-    sample: dict[int, list[Document]] = {}
-    for number in sorted(range(len(files)), key=lambda n: rank(files[n][1])):
-        if size >= limit:
-            break
-        sample[number] = list(_file_documents(files[number], kept, findings))
-        size += sum(len(document.text.encode()) for document in sample[number])
-    findings.files_left = len(files) - len(sample)
-    for number in sorted(sample):
-        yield from sample[number]
-
-
-def _file_documents(file: tuple[str, str, Path], kept: _Kept, findings: GatheringReport) -> Iterator[Document]:
+def _file_documents(file: tuple[str, str, Path], kept: _Kept, left_out: Tally) -> Iterator[Document]:
     """Yield the documents of one source file whose text is long enough and does not repeat `kept` ones."""
     package, module, path = file
-    findings.files += 1
     try:
-        tree = _parse(path, module)
+        source = path.read_bytes()
+        if module != TOPICS_MODULE and b'"""' not in source and b"'''" not in source:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other people's invalid escapes
+            tree = ast.parse(source)
         texts = list(_topics(tree) if module == TOPICS_MODULE else documented_objects(tree))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        findings.unreadable.append(f"{module}: {type(error).__name__}")
+        left_out.add("source files that cannot be parsed", f"{module}: {type(error).__name__}")
         return
-    for name, signature, text in texts:
-        if len(text) < MINIMUM_CHARACTERS:
-            findings.too_short += 1
-        elif kept.add(text):
-            yield _document(package, module, name, signature, text)
+    for name, signature, docstring in texts:
+        if len(docstring) < MINIMUM_CHARACTERS:
+            left_out.add("short docstrings", f"{module}: {name}")
+        elif not kept.add(docstring):
+            left_out.add("docstrings that repeat earlier ones", f"{module}: {name}")
         else:
-            findings.repeated += 1
-
-
-def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield (qualified name, signature, cleaned docstring) of the module and of its public objects, in order.
-
-    The module has an empty name and signature.
-    """
-    docstring = _docstring(tree)
-    if docstring:
-        yield "", "", docstring
-    yield from _members(tree.body, "")
-
-
-def signature_of(function: Function, qualified_name: str, *, bound: bool = False) -> str:
-    """Return `name(x, ord=None)`, cut at SIGNATURE_CHARACTERS; `bound` drops the first parameter."""
-    arguments = _without_first(function.args) if bound else function.args
-    returns = f" -> {_unparse(function.returns)}" if function.returns is not None else ""
-    return _cut(f"{qualified_name}({_unparse(arguments)}){returns}")
-
-
-def _cut(signature: str) -> str:
-    is_long = len(signature) > SIGNATURE_CHARACTERS
-    return f"{signature[:SIGNATURE_CHARACTERS]}..." if is_long else signature
+            text = f"{signature}\n\n{docstring}" if signature else docstring
+            labels = {"package": package, "module": module, "object": name, "signature": signature}
+            identity = make_id(SOURCE, module, name, text)
+            yield Document(identity, text, source=SOURCE, language="en", labels=labels)
 
 
 def _source_files(roots: Roots) -> list[tuple[str, str, Path]]:
@@ -215,14 +182,14 @@ def _modules(root: Path) -> Iterator[tuple[str, Path]]:
                 yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def _parse(path: Path, module: str) -> ast.Module:
-    """Return the syntax tree of a file, an empty one if it has no docstring."""
-    source = path.read_bytes()
-    if module != TOPICS_MODULE and b'"""' not in source and b"'''" not in source:
-        source = b""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other people's invalid escapes
-        return ast.parse(source)
+def documented_objects(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """Yield (qualified name, signature, cleaned docstring) of the module and of its public objects, in order.
+
+    The module has an empty name and signature.
+    """
+    if docstring := _docstring(tree):
+        yield "", "", docstring
+    yield from _members(tree.body, "")
 
 
 def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str, str]]:
@@ -232,61 +199,45 @@ def _members(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, str, str]
         elif isinstance(statement, ast.Try):
             handlers = [inner for handler in statement.handlers for inner in handler.body]
             yield from _members([*statement.body, *handlers, *statement.orelse], prefix)
-        elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if statement.name.startswith("_"):
-                continue
+        elif isinstance(statement, ast.ClassDef | _Function) and not statement.name.startswith("_"):
             name = prefix + statement.name
-            docstring = _docstring(statement)
-            if docstring:
-                yield name, _signature(statement, name, in_class=bool(prefix)), docstring
+            if docstring := _docstring(statement):
+                signature = _signature(statement, name, in_class=bool(prefix))
+                is_long = len(signature) > SIGNATURE_CHARACTERS
+                yield name, f"{signature[:SIGNATURE_CHARACTERS]}..." if is_long else signature, docstring
             if isinstance(statement, ast.ClassDef):
                 yield from _members(statement.body, f"{name}.")
 
 
-def _docstring(node: ast.Module | ast.ClassDef | Function) -> str:
+def _docstring(node: ast.Module | ast.ClassDef | _Function) -> str:
     docstring = ast.get_docstring(node, clean=False) or ""
     # A literal can contain a lone surrogate, which UTF-8 cannot encode.
     return inspect.cleandoc(docstring.encode("utf-8", "replace").decode("utf-8")).rstrip()
 
 
-def _signature(node: ast.ClassDef | Function, name: str, *, in_class: bool) -> str:
+def _signature(node: ast.ClassDef | _Function, name: str, *, in_class: bool) -> str:
+    """Return `name(x, ord=None)`: of a class that of its `__init__`, of a method without its first parameter."""
     if isinstance(node, ast.ClassDef):
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-                return signature_of(statement, name, bound=True).removesuffix(" -> None")
-        bases = ", ".join(_unparse(base) for base in node.bases)
-        return _cut(f"class {name}({bases})") if bases else f"class {name}"
+                return _signature(statement, name, in_class=True).removesuffix(" -> None")
+        bases = ", ".join(map(_unparse, node.bases))
+        return f"class {name}({bases})" if bases else f"class {name}"
     decorators = {_unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
     if decorators & {"property", "cached_property"}:
         return name
-    return signature_of(node, name, bound=in_class and "staticmethod" not in decorators)
-
-
-def _without_first(arguments: ast.arguments) -> ast.arguments:
-    """Return the parameters without `self` or `cls`."""
-    rest = copy(arguments)
-    if len(arguments.defaults) == len(arguments.posonlyargs) + len(arguments.args):
-        rest.defaults = arguments.defaults[1:]
-    if arguments.posonlyargs:
-        rest.posonlyargs = arguments.posonlyargs[1:]
-    else:
-        rest.args = arguments.args[1:]
-    return rest
+    arguments = node.args
+    parameters = arguments.posonlyargs or arguments.args
+    if parameters and in_class and "staticmethod" not in decorators:
+        if len(arguments.defaults) == len(arguments.posonlyargs) + len(arguments.args):
+            del arguments.defaults[0]
+        del parameters[0]
+    returns = f" -> {_unparse(node.returns)}" if node.returns is not None else ""
+    return f"{name}({_unparse(arguments)}){returns}"
 
 
 def _unparse(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())
-
-
-def _document(package: str, module: str, name: str, signature: str, docstring: str) -> Document:
-    text = f"{signature}\n\n{docstring}" if signature else docstring
-    return Document(
-        id=make_id(SOURCE, module, name, text),
-        text=text,
-        source=SOURCE,
-        language="en",
-        labels={"package": package, "module": module, "object": name, "signature": signature},
-    )
 
 
 def _topics(tree: ast.Module) -> Iterator[tuple[str, str, str]]:

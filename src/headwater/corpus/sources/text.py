@@ -124,7 +124,17 @@ def _table_texts(
 ) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
     """Yield the text, which may be null, and the row of each row of a table."""
     field = named or "text"
-    table = open_table(path, (field, *_FIELDS), encoding, (field,))
+    first_broken: DataError | None = None
+    usable = False
+
+    def on_broken(error: DataError) -> None:
+        nonlocal first_broken
+        first_broken = first_broken or error
+        if left_out is None:
+            raise error
+        left_out.add("rows that cannot be read", error.seen.replace(str(path), path.name))
+
+    table = open_table(path, (field, *_FIELDS), encoding, (field,), on_broken)
     if left_out is not None:
         for note in table.notes:
             left_out.add("workbooks with other sheets", note)
@@ -132,25 +142,32 @@ def _table_texts(
         field = next((name for name in table.columns if compose(name) == compose(field)), field)
     if table.columns and field not in table.columns:
         if (first := table.first_row()) is not None:
-            raise DataError(
+            first_broken = DataError(
                 f"{path} has no header: its first row is {first[0][:40]!r}",
                 expected="names of the columns, or the number of the column",
                 repair=f"Name the column of the text by its number, as --text-field {_longest(first)}"
                 if named
                 else 'Write a first line that names the column of the text "text"',
             )
-        column = shlex.quote(table.texts[0]) if table.texts else "FIELD"
-        repair = f"Name the column of the text, as --text-field {column}"
-        shown = ", ".join(name[:40] for name in table.columns[:20]) + (", …" if len(table.columns) > 20 else "")
-        raise DataError(
-            f'{path} has no text column "{field}", only {shown}',
-            repair=repair if named else 'Rename the column of the text to "text"',
-        )
+        else:
+            column = shlex.quote(table.texts[0]) if table.texts else "FIELD"
+            repair = f"Name the column of the text, as --text-field {column}"
+            shown = ", ".join(name[:40] for name in table.columns[:20]) + (
+                ", …" if len(table.columns) > 20 else ""
+            )
+            first_broken = DataError(
+                f'{path} has no text column "{field}", only {shown}',
+                repair=repair if named else 'Rename the column of the text to "text"',
+            )
+        if table.uniform:
+            raise first_broken
     for number, row in table.rows:
         text: Any = row.get(field, False)
         if text is None or isinstance(text, str):
+            usable = True
             yield text, row
         else:
-            raise DataError(
-                f'{path} row {number:,} has no text in "{field}"', expected=f'a text, as in {{"{field}": "…"}}'
-            )
+            seen = f'{path} row {number:,} has no text in "{field}"'
+            on_broken(DataError(seen, expected=f'a text, as in {{"{field}": "…"}}'))
+    if first_broken is not None and not usable:
+        raise first_broken
