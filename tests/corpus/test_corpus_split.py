@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -60,6 +60,17 @@ def test_the_held_out_part_does_not_depend_on_order(make_corpus: MakeCorpus) -> 
     turned = documents[::-1]
     there, back = ({d.id for p, d in split(make_corpus(x), 0.1) if p == "validation"} for x in (documents, turned))
     assert there == back
+
+
+@pytest.mark.parametrize("side", ["train", "validation"])
+def test_a_part_of_a_split_can_be_split_again(make_corpus: MakeCorpus, side: str) -> None:
+    documents = make_documents(4000)
+    part = [document for name, document in split(make_corpus(documents), 0.5) if name == side]
+    for fraction in (0.05, 0.5):
+        sizes = Counter(name for name, _ in split(make_corpus(part), fraction))
+        assert sizes.total() == len(part)
+        assert 0.02 < sizes["validation"] / len(part) < 2 * fraction, "as many as the fraction says"
+        assert sizes["train"]
 
 
 def test_few_documents_give_their_tails(make_corpus: MakeCorpus) -> None:

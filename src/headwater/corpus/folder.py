@@ -107,6 +107,14 @@ def read_shard(path: AnyFile) -> Iterator[Document]:
                 yield Document(identity, text, source, url, date, language, own)
 
 
+def document_ids(corpus: Path) -> Iterator[str]:
+    """Stream the ids of a corpus."""
+    for path in shard_paths(corpus):
+        with ParquetTable(path) as file:
+            for batch in file.batches(_BATCH_DOCUMENTS, ["id"]):
+                yield from batch.column(0).to_pylist()
+
+
 def measure(corpus: Path) -> CorpusSize:
     """Return the size of a corpus without decoding the texts."""
     import pyarrow.compute
