@@ -15,12 +15,12 @@ from headwater.model import Block, Transformer, build_model, preset
 from headwater.model.transformer import Embeddings
 from headwater.native import (
     PAGE,
+    PANEL,
     Affine,
     Forward,
     LayerTensors,
     PackedMatrix,
     Shape,
-    TorchMatrix,
     TransformerWeights,
 )
 from headwater.native.matrix import KINDS, MatrixKind, to_int8
@@ -91,6 +91,19 @@ def logits_of(weights: TransformerWeights, ids: list[int]) -> Tensor:
     count = len(ids)
     forward_of(weights)(ids, [0] * count, range(count), tables(1, weights.shape.pages), count, out)
     return out[:, : weights.output.outputs]
+
+
+class TorchMatrix:
+    """A matrix of kind int8 in torch: weights and inputs are rounded as in the kernels."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        values, scale = to_int8(weight)
+        self.weight, self.bias = values * scale, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        groups = torch.nn.functional.pad(x, (0, -x.shape[1] % PANEL)).view(len(x), -1, PANEL)
+        values, scale = to_int8(groups)
+        return torch.nn.functional.linear((values * scale).flatten(1)[:, : x.shape[1]], self.weight, self.bias)
 
 
 def rounded_weight(weight: Tensor, kind: MatrixKind) -> Tensor:

@@ -64,6 +64,9 @@ def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Pr
     if name == "int8" and (config.is_masked or config.is_recurrent):
         kind = "a masked model" if config.is_masked else "an LSTM"
         raise UsageError(f"{name} was asked of {kind}", expected="fp32 or bf16")
+    if name == "int8" and (device.type != "cpu" or native.kernels() is None):
+        where = f"on {device.type}" if device.type != "cpu" else "without the compiled kernels"
+        raise UsageError(f"{name} {where}", expected="a CPU and its kernels", repair="Use precision bf16")
     if name in get_args(Precision):
         return cast("Precision", name)
     raise UsageError(f"there is no precision {name!r}", expected="fp32, bf16, int8 or auto")

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
 
 from headwater.errors import UsageError
 from headwater.inference.request import require_context
@@ -92,7 +91,9 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
     device = model.tokens.weight.device
     hidden = model.hidden(torch.tensor([ids], device=device))[0, blanks]  # (blanks, width)
     # Rows beyond the vocabulary, as GPT-1's code has them for positions, are not words.
-    logits = _finite(model.logits(hidden)[:, : tokenizer.vocabulary_size])
+    logits = model.logits(hidden)[:, : tokenizer.vocabulary_size]
+    if not bool(logits.isfinite().all()):
+        raise not_finite(float(logits.abs().max()))
     probabilities, tokens = logits.softmax(dim=-1).topk(top)
     return [
         [
@@ -101,13 +102,6 @@ def fill(model: Model, tokenizer: Tokenizer, text: str, top: int = 5) -> list[li
         ]
         for row in zip(tokens.tolist(), probabilities.tolist(), strict=True)
     ]
-
-
-def _finite(logits: Tensor) -> Tensor:
-    """Return the logits; raise DataError if one is not a finite number."""
-    if not bool(logits.isfinite().all()):
-        raise not_finite(float(logits.abs().max()))
-    return logits
 
 
 def framed(model: Model, tokenizer: Tokenizer, text: str, allow_special: bool | None = None) -> list[int]:

@@ -3,8 +3,7 @@
 `Dense` keeps the weights in float32 or bfloat16 and computes in their dtype. On a CPU oneDNN packs them once:
 torch would pack them at every call, or use MKL, which is half as fast on some CPUs.
 
-int8 is computed by `native.PackedMatrix` if the kernels were compiled, else by its twin in torch: `native.matrix`
-has the scheme.
+int8 is computed by the native kernels: `native.matrix` has the scheme.
 """
 
 from __future__ import annotations
@@ -14,22 +13,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater import native
-from headwater.errors import UsageError
 from headwater.inference.network import Matrix, Precision
-from headwater.native import PackedMatrix, TorchMatrix
+from headwater.native import PackedMatrix
 
 
 def arrange(weight: Tensor, bias: Tensor | None, precision: Precision, *, consume: bool = False) -> Matrix:
     """Return a matrix (out, in) and its bias (out,) at a precision; with `consume` it may keep `weight` itself."""
     if precision == "int8":
-        if weight.device.type != "cpu":
-            raise UsageError(
-                f"{precision} on {weight.device.type}", expected="a CPU", repair="Use precision bf16 there"
-            )
         kernels = native.kernels()
-        if kernels is not None:
-            return PackedMatrix(kernels, weight, bias, precision)
-        return TorchMatrix(weight, bias)
+        assert kernels is not None  # `choose_precision` requires them
+        return PackedMatrix(kernels, weight, bias, precision)
     return Dense(weight, bias, torch.float32 if precision == "fp32" else torch.bfloat16, consume=consume)
 
 

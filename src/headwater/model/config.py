@@ -45,24 +45,14 @@ _FAITHFUL: dict[str, dict[Faithful, dict[str, Any]]] = {
 }
 
 OWN_TYPE = "headwater-"  # begins the model types that only Headwater reads
-# Activations of an MLP by our names: GPT's and BERT's GELU, and all others of transformers without parameters. `f`
-# is torch.nn.functional, so that this module does not import torch.
+# Activations of an MLP by our names: GPT's and BERT's GELU, and others that their folders name. `f` is
+# torch.nn.functional, so that this module does not import torch.
 ACTIVATIONS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "gelu-tanh": lambda f, x: f.gelu(x, approximate="tanh"),  # GPT-1, GPT-2
     "gelu": lambda f, x: f.gelu(x),  # BERT
-    "gelu-10": lambda f, x: f.gelu(x).clamp(-10, 10),
     "quick-gelu": lambda _, x: x * (1.702 * x).sigmoid(),
-    "hardswish": lambda f, x: f.hardswish(x),
-    "laplace": lambda _, x: 0.5 * (1.0 + ((x - 0.707107) / (0.282095 * math.sqrt(2.0))).erf()),
-    "leaky-relu": lambda f, x: f.leaky_relu(x),
-    "linear": lambda _, x: x,
-    "mish": lambda f, x: f.mish(x),
     "relu": lambda f, x: f.relu(x),
-    "relu2": lambda f, x: f.relu(x).square(),
-    "relu6": lambda f, x: f.relu6(x),
-    "sigmoid": lambda _, x: x.sigmoid(),
     "silu": lambda f, x: f.silu(x),
-    "sqrtsoftplus": lambda f, x: f.softplus(x).sqrt(),
     "tanh": lambda _, x: x.tanh(),
 }
 # Fine-tuning of a base whose folder does not say what suits it: GPT-1's rate (Radford et al. 2018, section 4.1).

@@ -1,6 +1,6 @@
 from .dispatch import available, check, chosen, extension, limits
 from .elementwise import AdamStep, Kernels, kernels
-from .matrix import PANEL, PackedMatrix, TorchMatrix, allocate, to_int8
+from .matrix import PANEL, PackedMatrix, allocate, to_int8
 from .transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "LayerTensors",
     "PackedMatrix",
     "Shape",
-    "TorchMatrix",
     "TransformerWeights",
     "allocate",
     "available",

@@ -1,4 +1,4 @@
-"""One weight matrix in the layout of transformer.h, and its twin in torch.
+"""One weight matrix in the layout of transformer.h.
 
 Kinds: fp32; bf16; int8, one byte per weight with one scale per output. With int8 weights each row of the input is
 rounded to bytes, with one scale for every 64 of its values, so that a large value only makes the rounding of its
@@ -160,20 +160,6 @@ class PackedMatrix:
         if code < 0:
             raise failure(code)
         return out
-
-
-class TorchMatrix:
-    """`PackedMatrix` of kind int8 in torch: weights and inputs are rounded alike, and multiplied in float32."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        values, scale = to_int8(weight.detach().float())
-        self._weight, self._bias = values * scale, None if bias is None else bias.detach().float().clone()
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(rows, in) -> (rows, out) float32."""
-        groups = pad(x.float(), padded_size(x.shape[1])).view(len(x), -1, PANEL)
-        values, scale = to_int8(groups)
-        return functional.linear((values * scale).flatten(1)[:, : x.shape[1]], self._weight, self._bias)
 
 
 def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -161,12 +161,3 @@ def learn_merges(
             merged[tuple(_merge(word, best))] += count
         counted = dict(merged)
     return merges
-
-
-def count_gpt2_words(texts: Iterable[str]) -> dict[tuple[str, ...], int]:
-    """Count the pieces of the pre-split, as the characters of their bytes."""
-    counts: Counter[tuple[str, ...]] = Counter()
-    for text in texts:
-        for piece in split_gpt2(text):
-            counts[tuple(BYTE_CHARACTERS[byte] for byte in piece.encode("utf-8"))] += 1
-    return dict(counts)

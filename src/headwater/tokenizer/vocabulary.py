@@ -64,16 +64,10 @@ BYTE_CHARACTERS = _byte_characters()
 CHARACTER_BYTES = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
 # The bytes in the order of their ids 0-255, that of their characters.
 BYTE_ORDER = tuple(sorted(range(256), key=lambda byte: BYTE_CHARACTERS[byte]))
-_TO_CHARACTERS = dict(enumerate(BYTE_CHARACTERS))
-
-
-def bytes_to_characters(data: bytes) -> str:
-    """Return bytes as the printable text of GPT-2's vocabulary files."""
-    return data.decode("latin-1").translate(_TO_CHARACTERS)
 
 
 def characters_to_bytes(text: str) -> bytes:
-    """Invert `bytes_to_characters`; raise KeyError for a character of no byte."""
+    """Return the bytes of the printable text of GPT-2's files; raise KeyError for a character of no byte."""
     return bytes(map(CHARACTER_BYTES.__getitem__, text))
 
 
