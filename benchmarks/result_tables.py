@@ -103,6 +103,8 @@ _SHAKESPEARE = (
     "[내 글](docs/tutorials/own-text.ko.md#작은-글로-1분-동안): 코어 두 개로 {seconds:.0f}초 학습한 뒤 "
     "tiny Shakespeare 마지막 10분의 1에서 글자당 비트 수(낮을수록 좋음)",
 )
+_MINI = ("`--from gpt2-mini`, which has read other plays of his", "다른 희곡을 이미 읽은 `--from gpt2-mini`")
+_SCRATCH = ("from scratch, {seconds:.0f} s", "처음부터 {seconds:.0f}초")
 _LABELS = (
     "[Own labels](docs/tutorials/ten-minutes.md): accuracy on {name} from {rows} rows a class",
     "[내 라벨](docs/tutorials/ten-minutes.ko.md): 클래스마다 {rows}행으로 학습한 {name}의 정확도",
@@ -126,7 +128,9 @@ def front(language: int, results: Path = RESULTS) -> str:
     if (path := results / "shakespeare.jsonl").is_file():
         runs = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         seconds = _mean(runs, "seconds", model="gpt2-mini")
-        here = f"{_mean(runs, 'bits_per_character', model='gpt2-mini'):.2f} (`--from gpt2-mini`)"
+        here = f"{_mean(runs, 'bits_per_character', model='gpt2-mini'):.2f} ({_MINI[language]}), "
+        scratch = f"{_mean(runs, 'bits_per_character', model='gpt2-pico'):.2f}"
+        here += f"{scratch} ({_SCRATCH[language].format(seconds=_mean(runs, 'seconds', model='gpt2-pico'))})"
         peer = f"{_mean(runs, 'bits_per_character', model='nanogpt'):.2f} (nanoGPT, "
         peer += f"{_mean(runs, 'seconds', model='nanogpt'):.0f}{(' s', '초')[language]})"
         lines.append(f"| {_SHAKESPEARE[language].format(seconds=seconds)} | {here} | {peer} |")
