@@ -80,7 +80,7 @@ def test_the_head_begins_as_logistic_regression_on_the_mean(encoder: Path) -> No
     assert isinstance(model, PooledModel)
     encoded, weights = model.with_features(encoded), np.ones(len(rows), np.float32)
     start = choose_probe(encoded, labels, weights, folds(rows, targets, seed=1))
-    fit_probe(model, encoded, labels, weights, start)
+    fit_probe(model, [encoded], labels, weights, start)
     features = lm.embed([text for text, _ in ROWS])
     assert encoded.features is not None
     np.testing.assert_allclose(encoded.features["mean"], features, atol=1e-5)
@@ -255,6 +255,24 @@ def test_more_rows_compare_the_recipes_on_the_validation_rows(
     assert finetune(config, tmp_path / "stopped", model=encoder, train=table) == found
     monkeypatch.setattr(config_module, "MANY_ROWS", 10)  # lp-ft would double the time
     assert [*finetune(config, tmp_path / "many", model=encoder, train=table)["recipes"]] == ["probe", "gpt1"]
+
+
+def test_a_probe_learns_from_the_rows_that_were_split_off_too(encoder: Path, tmp_path: Path) -> None:
+    rows = [(f"{text} {word}", label) for text, label in ROWS for word in WORDS[5:9]]
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
+    notes = Notes()
+    config = FinetuneConfig.build({"recipe": "probe", "validation_share": 0.5, "baseline": False})
+    found = finetune(config, tmp_path / "out", model=encoder, train=table, progress=notes)
+    assert found["counts"]["train"] < 0.6 * len(rows)
+    assert f"the probe is fitted on all {len(rows):,} rows" in notes.text
+    features, names = hw.load(encoder).embed([text for text, _ in rows]), [label for _, label in rows]
+    deviation = features.std(axis=0) + 1e-6
+    scaled = (features - features.mean(axis=0)) / deviation
+    theirs = LogisticRegression(C=found["start"]["strength"], max_iter=300).fit(scaled, names).coef_[0]
+    weight = FineTuned.load(tmp_path / "out").model.head.weight.detach().numpy()
+    ours = (weight[1] - weight[0]) * deviation  # times the scale and the temperature
+    assert ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) > 0.9999
 
 
 def test_tuning_has_to_gain_a_standard_error() -> None:

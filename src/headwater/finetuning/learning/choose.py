@@ -18,7 +18,13 @@ from headwater.finetuning.learning.config import Recipe
 from headwater.finetuning.learning.prepare import Prepared
 from headwater.finetuning.learning.search import JOURNAL, RATES, search_rate
 from headwater.finetuning.learning.start import Start
-from headwater.finetuning.learning.train import TrainingOutcome, begin_head, measure_probabilities, train_task
+from headwater.finetuning.learning.train import (
+    TrainingOutcome,
+    begin_head,
+    fit_all_rows,
+    measure_probabilities,
+    train_task,
+)
 from headwater.finetuning.rows.split import FOLDS
 from headwater.storage import SILENT, Progress
 from headwater.training import OnUpdate
@@ -59,6 +65,7 @@ def learn(
         learned = _by_cross_validation(prepared, progress, out, on_update)
     else:
         learned = _by_validation(prepared, progress, out, on_update)
+        fit_all_rows(learned.prepared, learned.outcome, progress)
     if len(learned.recipes) > 1:
         metric, where = learned.outcome.metric, "the validation rows"
         if prepared.parts.cross_validated:

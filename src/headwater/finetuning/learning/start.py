@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -105,11 +106,16 @@ def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDAr
     return Start("mean" if pooled == "mean" else "last", float(f"{strength:.2g}"), loss, scale)
 
 
-def fit_probe(model: PooledModel, train: Encoded, labels: Labels, weights: Floats, start: Start) -> float:
-    """Set the head of an untrained model by a regression on its features; return the loss of the rows."""
-    assert train.features is not None
+def fit_probe(
+    model: PooledModel, parts: Sequence[Encoded], labels: Labels, weights: Floats, start: Start
+) -> float:
+    """Set the head of an untrained model by a regression on its features; return the loss of the rows.
+
+    parts: with features. weights: of all their rows.
+    """
     model.pooled = start.pooled
-    features, targets = train.features[start.pooled], labels.probabilities(train)
+    features = np.concatenate([part.features[start.pooled] for part in parts if part.features is not None])
+    targets = np.concatenate([labels.probabilities(part) for part in parts])
     found = _fit(features, targets, weights, start.strength, labels.target == "labels").scaled(start.scale)
     with torch.no_grad():
         model.head.weight.copy_(torch.from_numpy(found.weight))

@@ -132,9 +132,24 @@ def begin_head(
     if train.features is None:
         progress.note("a regression on the base's features begins the head")
         train = prepared.encoded["train"] = model.with_features(train)
-    weights = _weights(prepared.config, train, labels, prepared.weights)
+    weights = _weights(prepared.config, train.targets, labels, prepared.weights)
     probe = probe or choose_probe(train, labels, weights, prepared.fold)
-    return probe, fit_probe(model, train, labels, weights, probe)
+    return probe, fit_probe(model, [train], labels, weights, probe)
+
+
+def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome, progress: Progress) -> None:
+    """Fit a probe that is kept on the validation rows too, if they were split off the training rows.
+
+    It is measured before. Rows with weights of their own are left as they are: those of validation are not known.
+    """
+    model, start, labels = outcome.fine_tuned.model, outcome.start, prepared.parts.labels
+    if start is None or not start.kept or not prepared.parts.split_off or prepared.weights is not None:
+        return
+    assert isinstance(model, PooledModel)
+    train, validation = prepared.encoded["train"], model.with_features(prepared.encoded["validation"])
+    targets = np.concatenate([train.targets, validation.targets])
+    fit_probe(model, [train, validation], labels, _weights(prepared.config, targets, labels, None), start)
+    progress.note(f"measured, the probe is fitted on all {len(targets):,} rows, those to validate on too")
 
 
 @dataclass
@@ -212,18 +227,21 @@ def build_trainer(
         seed=training.seed,
         micro_batch=training.micro_batch,
         most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
-        weights=_weights(config, train, labels, sample_weight),
+        weights=_weights(config, train.targets, labels, sample_weight),
     )
     return trainer, source
 
 
 def _weights(
-    config: FinetuneConfig, train: Encoded, labels: Labels, given: npt.NDArray[np.float64] | None
+    config: FinetuneConfig,
+    targets: npt.NDArray[np.float64],
+    labels: Labels,
+    given: npt.NDArray[np.float64] | None,
 ) -> npt.NDArray[np.float32]:
     """Return the weight of each training example in L2, 1 in the mean."""
-    weights = np.ones(len(train)) if given is None else given.astype(np.float64)
+    weights = np.ones(len(targets)) if given is None else given.astype(np.float64)
     if config.class_weight is not None:
-        classes = train.targets.astype(np.int64)
+        classes = targets.astype(np.int64)
         if config.class_weight == "balanced":
             of_class = len(classes) / (
                 labels.outputs * np.maximum(np.bincount(classes, minlength=labels.outputs), 1)
