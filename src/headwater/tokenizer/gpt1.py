@@ -1,13 +1,12 @@
 """GPT-1's encoding: the ids of the authors' code, many times as fast.
 
 The authors repair a text with ftfy, standardise it, split it with spaCy's English tokenizer, lower-case the words
-and merge characters (Radford et al. 2018, section 4.1; `reference` is the readable twin). This is faster for three
+and merge characters (Radford et al. 2018, section 4.1; `reference` is the readable twin). This is faster for two
 reasons, each checked by a property test:
 
 1. The characters of most lines show that ftfy would not change them.
 2. Standardisation and spaCy's rules act inside chunks between white space, so a chunk's ids can be cached. If a
    special case of spaCy's could reach across white space, the line is split as a whole.
-3. A chunk of letters alone that is not a special case is one word.
 
 Time is linear in the length of any text (`english` splits words).
 
@@ -19,6 +18,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 from unicodedata import combining, normalize
 
@@ -29,7 +29,7 @@ from headwater.errors import require_extra
 from headwater.tokenizer.english import EnglishWords
 from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Vocabulary
 
-# The most cached chunks and words, and the most characters of one: natural text rarely has more.
+# The most cached chunks, and the most characters of one: natural text rarely has more.
 REMEMBERED = 1 << 20
 _LONGEST_REMEMBERED = 64
 # Runs of at least so many combining characters are sorted before ftfy normalises Unicode: CPython sorts them by
@@ -38,8 +38,6 @@ _MANY_MARKS = 32
 _PLAINER = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
 # The signs that standardisation sets apart, a run of one sign as a whole.
 _SIGNS = """-~!";?+,)(/*[]}{|_"""
-# Letters, and the few affixes that spaCy's rules split off any letters.
-_PLAIN = re.compile(r"(')?([A-Za-z]*[a-z])(?:([.:])?(')?|('s))|([A-Za-z]+)")
 # What ftfy may change in an ASCII line: an entity, a control character, another line break.
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
 _BLOCK = 1 << 15
@@ -58,8 +56,6 @@ class WordCodec:
         self._splitter: WordSplitter | None = None
         # Cached ids as the bytes of an array, without chunks whose words may depend on their neighbours.
         self._chunks: dict[str, bytes] = {}
-        self._words: dict[str, bytes] = {}
-        self._model: Any = None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text. Joined in one array first, a short text would take twice as long."""
@@ -94,9 +90,8 @@ class WordCodec:
     def _encode_line(self, chunks: list[str]) -> bytes:
         """Encode a line and cache its new chunks; split it as a whole if one depends on its neighbours."""
         assert self._splitter is not None
-        if max(len(self._chunks), len(self._words)) > REMEMBERED:
+        if len(self._chunks) > REMEMBERED:
             self._chunks.clear()
-            self._words.clear()
         parts: list[bytes] = []
         for chunk in chunks:
             ids = self._chunks.get(chunk)
@@ -110,23 +105,19 @@ class WordCodec:
             parts.append(ids)
         return b"".join(parts)
 
+    @cached_property
+    def _model(self) -> Any:
+        from tokenizers import models
+
+        return models.BPE(
+            vocab=self.vocabulary.plain_ids,
+            merges=list(self.vocabulary.merges),
+            unk_token=UNKNOWN,
+            end_of_word_suffix=WORD_END,
+        )
+
     def _merge(self, words: list[str]) -> bytes:
-        return b"".join([self._words.get(word) or self._merge_word(word) for word in words])
-
-    def _merge_word(self, word: str) -> bytes:
-        if self._model is None:
-            from tokenizers import models
-
-            self._model = models.BPE(
-                vocab=self.vocabulary.plain_ids,
-                merges=list(self.vocabulary.merges),
-                unk_token=UNKNOWN,
-                end_of_word_suffix=WORD_END,
-            )
-        merged = array("I", [token.id for token in self._model.tokenize(word)]).tobytes()
-        if len(word) <= _LONGEST_REMEMBERED:
-            self._words[word] = merged
-        return merged
+        return array("I", [token.id for word in words for token in self._model.tokenize(word)]).tobytes()
 
 
 class WordSplitter:
@@ -188,19 +179,8 @@ class WordSplitter:
 
     def split_chunk(self, chunk: str) -> list[str] | None:
         """Return the words of a chunk of a standardised line, or None if they may depend on its neighbours."""
-        plain = _PLAIN.fullmatch(chunk)
-        if plain is not None and self._english.cases.keys().isdisjoint(_inside(chunk, plain)):
-            return [group.lower() for group in plain.groups() if group]
         words = self._english.of_chunk(chunk)
         return None if words is None else [word.lower() for word in words]
-
-
-def _inside(chunk: str, plain: re.Match[str]) -> tuple[str, ...]:
-    """Return the parts of a plain chunk that could be a special case: all, its letters, each affix with them."""
-    before, letters, stop, quote, possessive, capitals = plain.groups(default="")
-    if capitals or chunk == letters:
-        return (chunk,)
-    return chunk, letters, before + letters, letters + stop, letters + quote, letters + possessive
 
 
 def _marks_in_order(text: str, many: int = _MANY_MARKS) -> str:
