@@ -7,6 +7,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +18,7 @@ from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.read import read_table
 from headwater.finetuning.rows.row import Usable, usable
-from headwater.finetuning.rows.split import also_trained_on, balance, describe, split
+from headwater.finetuning.rows.split import also_trained_on, describe, split
 from headwater.reading import open_table
 from headwater.storage import PlainProgress
 
@@ -187,8 +188,8 @@ def test_notes_before_training_count_the_rows() -> None:
     checked = usable(train, "classify", "train")
     assert (len(checked.rows), checked.empty, checked.unlabelled) == (3, 1, 1)
     labels = Labels(target="class", names=["x", "y"])
-    classes = balance(checked.rows, labels.targets(checked.rows, "it"), labels)
-    figures, notes = describe(checked, usable(validation, "classify", "validation"), classes)
+    targets = labels.targets(checked.rows, "it")
+    figures, notes = describe(checked, usable(validation, "classify", "validation"), labels, targets)
     assert figures["classes"] == {"x": 1, "y": 2}
     assert figures["duplicates_with_validation"] == 1
     assert figures["duplicates_within_training"] == 1
@@ -378,7 +379,7 @@ def test_true_is_one_label_in_json_and_csv(tmp_path: Path) -> None:
 
 def test_rows_with_lost_characters_are_counted() -> None:
     rows = [Raw(("half \ufffd of a sign",), "a", 1), Raw(("whole",), "b", 2)]
-    _, notes = describe(Usable(rows), Usable(rows[1:]), {"a": 1, "b": 1})
+    _, notes = describe(Usable(rows), Usable(rows[1:]), Labels(target="class", names=["a", "b"]), np.arange(2.0))
     assert "1 row in training with U+FFFD, in place of lost characters" in notes
     assert not any("FFFD" in note for note in notes if "validation" in note)
 
@@ -402,4 +403,5 @@ def test_a_decimal_comma_and_labels_in_two_cases_are_named() -> None:
     with pytest.raises(DataError, match=r"score '10,000원'.*Leave the commas and the unit out"):
         learn_labels([Raw(("a",), "10,000원", 1)], "similarity", "score", "t")
     given = Usable([Raw(("a",), "Good", 1), Raw(("b",), "good", 2)])
-    assert any("'Good', 'good'" in note for note in describe(given, given, {"Good": 1, "good": 1})[1])
+    labels = Labels(target="class", names=["Good", "good"])
+    assert any("'Good', 'good'" in note for note in describe(given, given, labels, np.arange(2.0))[1])

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from headwater.display import counted
 from headwater.errors import MismatchError
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, no_head
 from headwater.finetuning.model.pooled import PooledModel
-from headwater.finetuning.rows.labels import Labels, listed
+from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import Raw
 from headwater.finetuning.rows.seen import Seen
-from headwater.finetuning.rows.split import balance
 from headwater.storage import Progress
 
 
@@ -81,31 +77,19 @@ def continuation(
     seen: Seen | None,
     labels: Labels,
     rows: Sequence[Raw],
-    targets: npt.NDArray[np.float64],
+    classes: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return, for metrics.json, what a training with the head of `start` keeps and adds.
 
     {"from", "rows": training rows, "known": those that the base's own training had, "added": new labels,
-    "without_rows": kept labels that no training row has, "notes": sentences about the labels}.
+    "without_rows": those of `classes`, training rows by label, that have none}.
     """
-    names = labels.names
-    there = balance(rows, targets, labels)
-    added = names[len(start.labels.names) :]
-    absent = [name for name in names if not there[name]]
-    notes = []
-    if added:
-        notes.append(f"{counted(len(added), 'new label')}, after the others: {listed(added)}")
-    if absent:
-        notes.append(
-            f"{counted(len(absent), 'label')} kept without a training row: {listed(absent)}; the model may forget "
-            "what it has no rows of: add earlier rows"
-        )
+    added = labels.names[len(start.labels.names) :]
     known = len(rows) - int(seen.new_rows(rows).sum()) if seen else None
     return {
         "from": str(model),
         "rows": len(rows),
         "known": known,
         "added": added,
-        "without_rows": absent,
-        "notes": notes,
+        "without_rows": [name for name in labels.names if not classes[name]],
     }

@@ -24,9 +24,10 @@ from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode, truncation
 from headwater.finetuning.model.pooled import POOLED_RECIPES, sequences_of
+from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import TaskName, Usable
 from headwater.finetuning.rows.seen import Seen
-from headwater.finetuning.rows.split import also_trained_on, balance, describe
+from headwater.finetuning.rows.split import also_trained_on, describe
 from headwater.model import build_model, load_config, load_model
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer, missing_tokenizer
@@ -136,10 +137,11 @@ def prepare_folder(
     parts = prepared.parts
     notes = seen.notes(model, parts.train.rows, parts.validation.rows) if seen else []
     if start is not None:
-        prepared.continued = continuation(
-            model, start, seen, parts.labels, parts.train.rows, parts.targets["train"]
-        )
-        notes += prepared.continued["notes"]
+        classes = prepared.figures.get("classes", {})
+        prepared.continued = continuation(model, start, seen, parts.labels, parts.train.rows, classes)
+        if added := prepared.continued["added"]:
+            notes.append(f"{counted(len(added), 'new label')}, after the others: {listed(added)}")
+    prepared.figures["notes"] += notes
     for note in notes:
         progress.note(note)
     return prepared
@@ -169,9 +171,8 @@ def prepare(
     first = config.model_copy(update={"recipe": recipes[0], "patience": patience})
     encoded = encode_parts(recipes[0], config.task, parts, tokenizer, model.config)
     validation = Usable([]) if parts.cross_validated else parts.validation
-    figures, notes = describe(
-        parts.train, validation, balance(parts.train.rows, parts.targets["train"], parts.labels)
-    )
+    several = config.columns.label if isinstance(config.columns.label, list) else []
+    figures, notes = describe(parts.train, validation, parts.labels, parts.targets["train"], several)
     notes += truncation("training", parts.train.rows, encoded["train"])
     if not parts.cross_validated:
         notes += truncation("validation", parts.validation.rows, encoded["validation"])
@@ -180,6 +181,7 @@ def prepare(
         notes += also_trained_on(name, tested, texts)
         if lacking := int((~encoded[name].known).sum()):
             notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
+    figures["notes"] = notes.copy()
     if config.recipe == "auto":
         notes += _recipe_notes(first, recipes, parts, model.config)
     epochs = first.epochs_for(rows, model.config)

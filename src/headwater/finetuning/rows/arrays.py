@@ -112,7 +112,10 @@ def checked_labels(y: list[Any], target: Target) -> list[Any]:
 
 def checked_weights(given: Any, count: int) -> npt.NDArray[np.float64]:
     """Return a weight for each row; raise DataError unless they are numbers of 0 or more, not all 0."""
-    weights = np.array([number_of(weight) for weight in as_list(given)], dtype=np.float64)
+    weights = np.array(
+        [number_of(int(weight) if isinstance(weight, bool) else weight) for weight in as_list(given)],
+        dtype=np.float64,
+    )
     if weights.shape != (count,) or not np.isfinite(weights).all() or (weights < 0).any():
         raise DataError(
             f"sample_weight has {weights.size:,} weights for {count:,} rows, or an invalid one",

@@ -6,10 +6,11 @@ after Tai et al. 2015, section 4.2).
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -271,6 +272,14 @@ def spelled(rows: Iterable[Raw], names: Iterable[str]) -> list[str]:
     return [spellings[name].most_common(1)[0][0] for name in sorted(spellings, key=class_order)]
 
 
+def merged_spellings(rows: Iterable[Raw]) -> dict[str, Counter[str]]:
+    """Return the rows of each spelling, in JSON, of the classes that rows spell in several ways."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        found[class_name(row.label)][json.dumps(row.label, ensure_ascii=False)] += 1
+    return {name: spellings for name, spellings in found.items() if len(spellings) > 1}
+
+
 def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
     """Return the labels of rows that may have several; raise DataError if none has more than one."""
     sets = [label_set(row.label) for row in rows]
@@ -354,9 +363,9 @@ def _first_answer(rows: Sequence[Raw]) -> int:
 
 
 def number_of(label: Any) -> float | None:
-    """Return a label as a finite number, or None if it is not one."""
+    """Return a label as a finite number, or None if it is not one, as true is not."""
     try:
-        number = float(label)
+        number = math.nan if isinstance(label, bool) else float(label)
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

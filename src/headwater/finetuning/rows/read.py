@@ -203,9 +203,7 @@ def label_of(row: Mapping[str, Any], column: str | list[str] | None, separator: 
         return value or None
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
-    if isinstance(value, bool):
-        return class_name(value)
-    if isinstance(value, int | float):
+    if isinstance(value, int | float):  # true and false too
         return value
     raise DataError(f"{where}: the label is a {type(value).__name__}", expected="a name or a number")
 

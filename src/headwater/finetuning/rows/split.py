@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from headwater.display import counted
 from headwater.errors import DataError
-from headwater.finetuning.rows.labels import Labels
+from headwater.finetuning.rows.labels import Labels, listed, merged_spellings
 from headwater.finetuning.rows.row import Raw, Usable, class_name
+from headwater.reading import compose
 
 # Of the cross-validation: its folds, and the most rows.
 FOLDS, FOLDED = 3, 3_000
@@ -26,16 +27,13 @@ _HALF = 0.5
 
 
 def balance(rows: Sequence[Raw], targets: npt.NDArray[np.float64], labels: Labels) -> dict[str, int]:
-    """Return the number of rows of each class or label, with each answer, or nearest to each level of a score."""
+    """Return the number of rows of each class or label, or with each answer."""
     if labels.target == "answer":
         return dict(sorted(Counter(class_name(row.label) for row in rows).items()))
     if labels.target == "labels":
         return dict(zip(labels.names, targets.sum(axis=0).astype(int).tolist(), strict=True))
-    outputs = targets
-    if labels.target == "score":
-        outputs = np.abs(np.array(labels.levels)[:, None] - targets).argmin(axis=0)
-    counts = np.bincount(outputs.astype(np.int64), minlength=labels.outputs)
-    return dict(zip(labels.output_names, counts.tolist(), strict=True))
+    counts = np.bincount(targets.astype(np.int64), minlength=labels.outputs)
+    return dict(zip(labels.names, counts.tolist(), strict=True))
 
 
 def split(
@@ -137,25 +135,19 @@ def also_trained_on(part: str, rows: Sequence[Raw], texts: Set[tuple[str, ...]])
     ]
 
 
-def describe(train: Usable, validation: Usable, classes: Mapping[str, int]) -> tuple[dict[str, Any], list[str]]:
-    """Return what to tell the user before training: figures for metrics.json, and sentences."""
+def describe(
+    train: Usable, validation: Usable, labels: Labels, targets: npt.NDArray[np.float64], asked: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what to tell the user before training: figures for metrics.json, and sentences.
+
+    targets: those of the training rows. asked: names of columns of 0 and 1, each to be a label.
+    """
+    figures, notes = _described_labels(train.rows, labels, targets, asked)
     texts = {row.segments for row in train.rows}
-    repeated = [row.row for row in validation.rows if row.segments in texts]
     within = len(train.rows) - len(texts)
-    total = max(1, sum(classes.values()))
-    shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
-    notes = [f"{len(train.rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
     notes += also_trained_on("validation", validation.rows, texts)
     if within:
         notes.append(f"{within:,} training rows repeat the text of another")
-    cases = Counter(name.casefold() for name in classes)
-    if same := [name for name in classes if cases[name.casefold()] > 1]:
-        notes.append(f"labels that differ only in case are different classes: {', '.join(map(repr, same[:6]))}")
-    if single := [name for name, count in classes.items() if count == 1]:
-        few = ", ".join(map(repr, single[:5])) + (", …" if len(single) > 5 else "")
-        notes.append(
-            f"only one training row: {few}; such a class is hardly learned, and a part split off lacks it"
-        )
     for part, name in ((train, "training"), (validation, "validation")):
         if part.empty or part.unlabelled:
             notes.append(
@@ -164,11 +156,43 @@ def describe(train: Usable, validation: Usable, classes: Mapping[str, int]) -> t
             )
         if replaced := sum("\ufffd" in "".join((*row.segments, str(row.label))) for row in part.rows):
             notes.append(f"{counted(replaced, 'row')} in {name} with U+FFFD, in place of lost characters")
-    figures = {
-        "classes": dict(classes),
-        "duplicates_with_validation": len(repeated),
+    figures |= {
+        "duplicates_with_validation": sum(row.segments in texts for row in validation.rows),
         "duplicates_within_training": within,
         "empty": {"train": train.empty, "validation": validation.empty},
         "unlabelled": {"train": train.unlabelled, "validation": validation.unlabelled},
     }
     return figures, notes
+
+
+def _described_labels(
+    rows: Sequence[Raw], labels: Labels, targets: npt.NDArray[np.float64], asked: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return how many training rows have each label, and what is unusual about the labels."""
+    if labels.target == "score":
+        lowest, mean, highest = targets.min(), targets.mean(), targets.max()
+        scores = {"lowest": float(lowest), "mean": float(mean), "highest": float(highest)}
+        note = f"{len(rows):,} training rows: scores from {lowest:.6g} to {highest:.6g}, mean {mean:.6g}"
+        return {"scores": scores}, [note]
+    classes = balance(rows, targets, labels)
+    total = max(1, sum(classes.values()))
+    shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
+    notes = [f"{len(rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
+    if never := [name for name in map(class_name, map(compose, asked)) if name not in classes]:
+        notes.append(f"{counted(len(never), 'label')} left out, without a training row: {listed(never)}")
+    if never := [name for name, count in classes.items() if not count]:
+        kept = f"{counted(len(never), 'label')} kept without a training row: {listed(never)}"
+        notes.append(f"{kept}; a new model never predicts it, a continued one may forget it: add rows")
+    cases = Counter(name.casefold() for name in classes)
+    if same := [name for name in classes if cases[name.casefold()] > 1]:
+        notes.append(f"labels that differ only in case are different classes: {', '.join(map(repr, same[:6]))}")
+    merged = merged_spellings(rows) if labels.target == "class" else {}
+    for name, spellings in list(merged.items())[:6]:
+        each = ", ".join(f"{spelling} ({count:,})" for spelling, count in spellings.most_common(6))
+        notes.append(f"read as one class, {name!r}: {each}")
+    if single := [name for name, count in classes.items() if count == 1]:
+        few = ", ".join(map(repr, single[:5])) + (", …" if len(single) > 5 else "")
+        notes.append(
+            f"only one training row: {few}; such a class is hardly learned, and a part split off lacks it"
+        )
+    return {"classes": classes}, notes
