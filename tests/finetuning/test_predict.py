@@ -109,7 +109,7 @@ def test_a_test_part_is_measured_on_its_rows_with_text_and_label(
     assert main([*asked, *settings, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     assert "not measured in test: 2 rows without text or label" in printed.err
-    assert "on 2 rows" in printed.out.partition("test: ")[2]
+    assert "on 2 rows" in printed.out.partition("Test accuracy")[2]
     lines = (tmp_path / "out" / "predictions-test.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert (found[3]["prediction"], found[3]["probabilities"]) == (None, {})  # as `predict` has it
@@ -269,4 +269,4 @@ def test_a_table_of_other_labels_has_no_accuracy(tuned: Path, tmp_path: Path, ca
     assert main(["predict", str(file), "--model", str(tuned), "--out", str(out.with_suffix(".jsonl"))]) == 0
     said = capsys.readouterr()
     assert "The labels of 1 of 2 rows are none of the model's" in said.err
-    assert "on the 2 rows with text and label" in said.out
+    assert "on the 2 rows with prediction and label" in said.out

@@ -50,6 +50,7 @@ def predict(
     warn_if_shadowed(model)
     from headwater.display import counted
     from headwater.finetuning import predict_file
+    from headwater.language import translated
 
     summary = predict_file(
         model,
@@ -64,12 +65,19 @@ def predict(
         device=device,
         progress=terminal_progress(),
     )
-    text = f"{counted(summary['rows'], 'row')} labelled: {out}"
+    without = summary["empty"] + summary.get("unsure", 0)
+    labelled = f"{summary['rows'] - without:,} of {counted(summary['rows'], 'row')}"
+    lines = [f"{labelled if without else counted(summary['rows'], 'row')} labelled: {out}"]
     if "unsure" in summary:
-        text += f"; {summary['unsure']:,} below the threshold, without a prediction"
-    if "accuracy" in summary:
-        text += f"; accuracy {summary['accuracy']:.3f} on the {summary['labelled']:,} rows with text and label"
+        lines.append(f"{counted(summary['unsure'], 'row')} below the threshold, without a prediction")
+    for key in ("accuracy", "mean_absolute_error"):
+        if key in summary:
+            named = key.replace("_", " ")
+            lines.append(
+                f"{named} {summary[key]:.6g} on the {summary['labelled']:,} rows with prediction and label"
+            )
+    text = "\n".join(lines)
     if str(out) == "-":  # standard output has the rows
-        typer.echo(json.dumps(summary) if as_json else text, err=True)
+        typer.echo(json.dumps(summary) if as_json else translated(text), err=True)
     else:
         emit(summary, as_json=as_json, text=text)

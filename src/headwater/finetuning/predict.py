@@ -20,9 +20,10 @@ from headwater.errors import UsageError
 from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.results.predictions import FORMATS, RANKED, PredictionTable
 from headwater.finetuning.rows.columns import Columns
-from headwater.finetuning.rows.labels import Labels, listed
+from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import open_task_table, task_rows
 from headwater.finetuning.rows.row import Raw, class_name, label_set
+from headwater.finetuning.rows.seen import Seen, row_hash
 from headwater.reading import OpenTable, text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
 
@@ -50,8 +51,9 @@ def predict_file(
     """Label the rows of `file` and write `out` atomically.
 
     Each row keeps its columns, in order, followed by `prediction`; of classes and choices by `confidence`, the
-    probability of the most probable one, and by `second` and `second_confidence`, the next one; and by the
-    probability of each class: one column a class in .csv, .tsv and .parquet, `probabilities` in .jsonl. The
+    probability of the most probable one, and by `second` and `second_confidence`, the next one; and, unless it is
+    a score, by the probability of each class: one column a class in .csv, .tsv and .parquet, `probabilities` in
+    .jsonl. The
     probabilities of a choice, whose rows may have different numbers of answers, share one column, separated by
     spaces. A row without text gets an empty prediction. An added column gets an underscore if the file already has
     its name. `columns` names those of `file` that differ from the training file's. `encoding`: of `file`, if it is
@@ -63,8 +65,9 @@ def predict_file(
     threshold: a row whose most probable class or answer is less probable gets an empty prediction. top: write only
     the probabilities of so many classes, as one object, the most probable first.
 
-    Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels of
-    a class or choice, {"labelled", "accuracy"} of the rows with a prediction, unless no label is the model's.
+    Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels,
+    "labelled", the rows that also have a prediction, and their "accuracy" or, of scores, "mean_absolute_error",
+    unless no label is the model's.
     Raises UsageError for an `out` that has another extension or is `file`, DataError for rows, FolderError for
     models, and for an `out` that was not predicted from the same rows, model and options.
     """
@@ -81,6 +84,8 @@ def predict_file(
         if labels.target not in RANKED and (threshold or top):
             option = "threshold" if threshold else "top"
             raise UsageError(f"--{option} needs a model of classes or choices", repair=f"Leave --{option} out")
+        if top > labels.outputs > 1:
+            progress.note(f"--top {top}: the model has {labels.outputs:,} classes, and all are written")
         if labels.target == "labels" and isinstance(several := (columns or {}).get("label"), str):
             names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
             columns = {**(columns or {}), "label": names if len(names) > 1 else several}
@@ -113,7 +118,7 @@ def predict_file(
 
         table = PredictionTable.build(form, fine_tuned, available, bom=bom, top=top)
         table.check(read())
-        tally = _Tally(labels, threshold)
+        tally = _Tally(labels, threshold, fine_tuned.seen or Seen())
         progress.start("Predicting", unit="rows")
         with _standard_output() if out == STREAM else output.write() as handle:
             rows, again = tee(read())
@@ -132,17 +137,21 @@ def predict_file(
 class _Tally:
     """Counts of the rows that were predicted.
 
-    foreign: labels that the model does not have, and their rows; shortened: rows that did not fit the context.
+    seen: rows that the model learned from; foreign: labels that the model does not have, and their rows;
+    shortened: rows that did not fit the context; error: the sum over labelled rows of a score.
     """
 
     labels: Labels
     threshold: float
+    seen: Seen
     rows: int = 0
     empty: list[int] = field(default_factory=list)
     unsure: int = 0
     shortened: int = 0
     labelled: int = 0
     right: int = 0
+    error: float = 0.0
+    trained_on: int = 0
     foreign: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Raw, prediction: Prediction, progress: Progress) -> tuple[Raw, Prediction]:
@@ -153,13 +162,18 @@ class _Tally:
         elif max(prediction.probabilities.values(), default=1) < self.threshold:
             prediction = replace(prediction, label=None)
             self.unsure += 1
-        elif row.label is not None and self.labels.target != "score":
+        elif self.labels.target == "score":
+            if (score := number_of(row.label)) is not None:
+                self.labelled += 1
+                self.error += abs(float(label) - score)  # type: ignore[arg-type]
+        elif row.label is not None:
             self.labelled += 1
             self.right += self.labels.matches(row, label)
             names = label_set(row.label)
             if self.labels.names and names and not {*map(class_name, self.labels.names)} & {*names}:
                 self.foreign[names[0]] += 1
         self.rows += 1
+        self.trained_on += bool(self.seen.train) and row_hash(row) in self.seen.train
         self.shortened += prediction.cut > 0
         progress.advance(self.rows)
         return row, prediction
@@ -168,6 +182,9 @@ class _Tally:
         """Yield what a user should know of the rows."""
         if self.shortened:
             yield f"shortened {counted(self.shortened, 'row')} that did not fit the model's context"
+        if self.trained_on:
+            rows = f"{self.trained_on:,} of {counted(self.rows, 'row')}"
+            yield f"{rows} were trained on: the model is better on them than on new ones"
         if self.empty:
             shown = ", ".join(f"{number:,}" for number in self.empty[:5]) + (", …" if len(self.empty) > 5 else "")
             yield f"Rows without text, which get an empty prediction ({len(self.empty):,}): {shown}"
@@ -186,7 +203,10 @@ class _Tally:
         if self.threshold:
             summary["unsure"] = self.unsure
         if self.labelled > self.foreign.total():
-            summary |= {"labelled": self.labelled, "accuracy": self.right / self.labelled}
+            name, total = (
+                ("mean_absolute_error", self.error) if self.labels.target == "score" else ("accuracy", self.right)
+            )
+            summary |= {"labelled": self.labelled, name: total / self.labelled}
         return summary
 
 

@@ -57,7 +57,8 @@ class PredictionTable:
         target = fine_tuned.labels.target
         together = target == "answer" or form == ".jsonl" or top > 0
         names = ["prediction", *(["confidence", "second", "second_confidence"] if target in RANKED else [])]
-        names += ["probabilities"] if together else [f"p({name})" for name in fine_tuned.labels.output_names]
+        if target != "score":  # whose levels are not classes
+            names += ["probabilities"] if together else [f"p({name})" for name in fine_tuned.labels.output_names]
         return cls(form, columns, [_free(name, columns) for name in names], together, target, bom, top)
 
     def check(self, rows: Iterable[Raw]) -> None:
@@ -122,6 +123,8 @@ class PredictionTable:
         if self.target in RANKED:
             (_, confidence), (second, next_one) = ranked[:2]
             values += [confidence, int(second) if self.target == "answer" else second, next_one]
+        if self.target == "score":
+            return values
         if self.top:
             shares = dict(ranked[: self.top])
         if self.form == ".jsonl":
@@ -192,7 +195,7 @@ def _finite(value: Any) -> Any:
 def write_predictions(
     fine_tuned: FineTuned, part: str, rows: Sequence[Raw], probabilities: npt.NDArray[np.float32], work: Path
 ) -> None:
-    """Write predictions-PART.jsonl: one line a row, with its texts, label, prediction and probabilities."""
+    """Write predictions-PART.jsonl: a row's texts, label, prediction and, unless it is a score, probabilities."""
 
     def lines() -> Iterator[dict[str, Any]]:
         for row, share in zip(rows, probabilities, strict=True):
@@ -200,12 +203,13 @@ def write_predictions(
             prediction = fine_tuned.prediction(row.row, share[:answers])
             if row.is_empty(fine_tuned.task):
                 prediction = Prediction(row.row, None, {})
-            yield {
+            line = {
                 "row": row.row,
                 "texts": list(row.segments),
                 "label": row.label,
                 "prediction": prediction.label,
-                "probabilities": prediction.probabilities,
             }
+            is_score = fine_tuned.labels.target == "score"
+            yield line if is_score else line | {"probabilities": prediction.probabilities}
 
     write_json_lines(work / f"predictions-{part}.jsonl", lines())
