@@ -162,8 +162,10 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
-        # The metrics of a regression have the task classify, whose input it shares, but no majority class.
-        task = "regress" if metrics["task"] == "classify" and "majority" not in metrics else str(metrics["task"])
+        # A regression has the task classify, whose input it shares; an earlier version does not name the target.
+        target = metrics.get("target") or ("" if {"majority", "accuracy"} & metrics.keys() else "score")
+        task = "regress" if metrics["task"] == "classify" and target == "score" else str(metrics["task"])
+        task += ", several labels" if target == "labels" else ""
         metric = str(metrics["metric"])
         measured, identity = _validation_rows(path, manifest, metrics)
         group = (train.identity if train else str(path), task, metric, identity)
