@@ -47,10 +47,12 @@ def test_all_help_is_in_the_catalogue(name: str) -> None:
 
 def test_all_text_of_the_report_is_in_the_catalogue() -> None:
     missing = []
-    for name in ("report.html.j2", "corpus.html.j2"):
-        text = (PACKAGE / "report" / name).read_text(encoding="utf-8").partition("</style>")[2]
+    for name in ("report/report.html.j2", "report/corpus.html.j2", "finetuning/results/report.html.j2"):
+        text = (PACKAGE / name).read_text(encoding="utf-8").partition("</style>")[2]
         nodes = re.findall(r">([^<>{}]*[A-Za-z][^<>{}]*)<", re.sub(r"<footer>.*?</footer>", "", text, flags=re.S))
-        missing += [one.strip() for one in nodes if one.strip() not in ENTRIES and one.strip() != "from"]
+        missing += [
+            one.strip() for one in nodes if one.strip() not in ENTRIES and one.strip() not in {"from", "p", "F1"}
+        ]
     assert missing == []
 
 

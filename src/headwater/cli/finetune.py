@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -186,7 +187,7 @@ def finetune(
 
     assert train is not None
     metrics = run(config, out, train=train, validation=validation, test=test, **common)
-    emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(out, metrics))
+    emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(metrics, out))
 
 
 def _sets_folder(data: Path | None) -> Path:
@@ -259,7 +260,8 @@ def _configuration(
 def _examples_text(shown: list[dict[str, Any]]) -> str:
     lines = []
     for example in shown:
-        lines.append(f"row {example['row']}: {example['label']}")
+        label = "without a label" if example["label"] is None else example["label"]
+        lines.append(f"row {example['row']}: {label}")
         for sequence in example["sequences"]:
             lines.append(f"  {sequence['text']}   ({sequence['tokens']} tokens)")
         if example["cut"]:
@@ -267,29 +269,10 @@ def _examples_text(shown: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _summary(out: Path, metrics: dict[str, Any]) -> str:
-    low, high = metrics["interval"]
-    line = f"{metrics['metric']} {metrics['value']:.3f} [{low:.3f}, {high:.3f}] on {metrics['count']:,} rows"
-    if metrics["cross_validated"]:
-        line += ", by cross-validation"
-    if "chance" in metrics:
-        line += f"; chance {metrics['chance']:.3f}, majority class {metrics['majority']:.3f}"
-    if "macro_f1" in metrics:
-        line += f"; macro-F1 {metrics['macro_f1']:.3f}"
-    if "value" in (new := metrics.get("new_rows", {})):
-        low, high = new["interval"]
-        line += f"\non the {new['count']:,} new rows of them: {new['value']:.3f} [{low:.3f}, {high:.3f}]"
+def _summary(metrics: dict[str, Any], out: Path) -> str:
     from headwater.finetuning import result_lines
 
-    lines = [line, *result_lines(metrics)]
-    if before := metrics.get("continued", {}).get("before"):
-        low, high = before["interval"]
-        lines.append(
-            f"The model that it continues has {before['value']:.3f} [{low:.3f}, {high:.3f}] on the same rows."
-        )
-    if added := metrics.get("continued", {}).get("added"):
-        lines.append(f"New labels, after the earlier ones: {', '.join(added)}")
-    classes = metrics.get("classes", [])
+    lines, classes = result_lines(metrics), metrics.get("classes", [])
     if classes and len(classes) <= _MOST_CLASSES:
         # The class comes last, so that columns align in any script.
         lines.append("precision  recall     f1    rows  predicted  class")
@@ -301,32 +284,16 @@ def _summary(out: Path, metrics: dict[str, Any]) -> str:
     elif metrics.get("confused"):
         lines.append("Most often confused:")
         lines += [
-            f"  {one['count']:,} of {one['label']} taken for {one['predicted']}"
+            f"  {one['count']:,} of {one['label']!r} taken for {one['predicted']!r}"
             for one in metrics["confused"][:_MOST_PAIRS]
         ]
-    if len(classes) > _MOST_CLASSES:
-        rare = ", ".join(f"{one['class']} ({one['rows']:,}, F1 {one['f1']:.3f})" for one in metrics["rarest"])
-        lines.append(f"Fewest training rows: {rare}")
-    if (doubtful := metrics.get("suspects", {})).get("count"):
-        lines.append(
-            f"Labels to check: {doubtful['count']:,} of {doubtful['rows']:,} training rows, first "
-            + ", ".join(
-                f"row {one['row']:,} ({one['label']}, rather {one['suggested']})" for one in doubtful["first"][:3]
-            )
-            + f"; all in {out / 'suspect-labels.jsonl'}"
-        )
-    if metrics.get("mistakes"):
-        lines.append("The most confident mistakes:")
-    for one in metrics.get("mistakes", []):
-        lines.append(f"  row {one['row']:,}: {one['predicted']}, labelled {one['label']}: {one['text']}")
-    lines += [f"Warning: {warning}." for warning in metrics["warnings"]]
-    for name, test in metrics["tests"].items():
-        if metrics["metric"] in test:
-            low, high = test[metrics["metric"]]["interval"]
-            value = test[metrics["metric"]]["value"]
-            baseline = f"; baseline {test['baseline']['value']:.3f}" if "baseline" in test else ""
-            lines.append(
-                f"{name}: {metrics['metric']} {value:.3f} [{low:.3f}, {high:.3f}] on {test['labelled']:,} rows"
-                f"{baseline}"
-            )
+    is_score, mistakes = metrics.get("target") == "score", metrics.get("mistakes", [])
+    if mistakes:
+        lines.append("The largest errors:" if is_score else "The most confident mistakes:")
+    for one in mistakes:
+        shown = f"  row {one['row']:,}: predicted {one['predicted']!r}, labelled {one['label']!r}"
+        if is_score:
+            shown = f"  row {one['row']:,}: {one['predicted']:.6g}, true {one['label']:.6g}, difference "
+            shown += f"{one['difference']:+.6g}"
+        lines.append(f"{shown}: {json.dumps(one['text'], ensure_ascii=False)}")
     return "\n".join([*lines, f"headwater predict --model {shlex.quote(str(out))} FILE --out predictions.jsonl"])

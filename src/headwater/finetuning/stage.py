@@ -31,6 +31,7 @@ from headwater.finetuning.results.summary import METRICS_FILE, add_baselines, fi
 from headwater.finetuning.results.suspects import SUSPECTS_FILE
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.seen import Seen
+from headwater.language import translated_page
 from headwater.model import load_config
 from headwater.reading import read_json
 from headwater.storage import (
@@ -203,7 +204,7 @@ def _write_report(
         written, metrics["mistakes"] = page(
             tuned, metrics, rows, prepared.encoded["validation"], outcome.probabilities
         )
-        write_text(work / REPORT_FILE, written)
+        write_text(work / REPORT_FILE, translated_page(written))
         if doubtful:
             write_json_lines(work / SUSPECTS_FILE, doubtful)
         write_text(work / "README.md", card(base, tuned, metrics))

@@ -1,7 +1,8 @@
-"""`report.html` of a fine-tuning: curves, confusion matrix, the most confident mistakes and their explanations.
+"""What a training says of itself: sentences for the terminal, `report.html`, and the card of the folder.
 
 The page, rendered from `report.html.j2`, is one file without scripts or external resources and follows the
-reader's light or dark mode. The template escapes all text from the data.
+reader's light or dark mode. The template escapes all text from the data. A sentence is one element of the page, so
+that the catalogue of a language has it whole.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import ADVICE
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import confusion_matrix
+from headwater.finetuning.results.suspects import SUSPECTS_FILE
 from headwater.finetuning.rows.row import Raw
 from headwater.report import Series, line_chart, template
 
 # Wrong predictions shown, and the most classes of a printed confusion matrix.
 _MISTAKES, _MOST_CLASSES = 12, 24
 _IN_TERMINAL, _SHORT = 3, 120  # mistakes, and characters of each
+_MANY_CLASSES = 20  # of more, those with the fewest rows are named
 
 
 def page(
@@ -36,7 +39,7 @@ def page(
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return the page, about the validation rows and their predicted probabilities, and the first few mistakes.
 
-    Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened.
+    Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened; of a score also "difference".
     """
     labels, curve, name = fine_tuned.labels, metrics["curve"], metrics["metric"]
     losses = [
@@ -52,11 +55,10 @@ def page(
     wrong = _mistakes(fine_tuned, encoded, probabilities)
     cases = [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
     written: str = template(Path(__file__).with_name("report.html.j2")).render(
-        task=fine_tuned.task,
+        task=_task(metrics),
         metrics=metrics,
-        baseline=_of_baseline(metrics),
+        sentences=[*result_lines(metrics), *_of_rate(metrics)],
         coverage=_calibration(metrics)[1].get("coverage", []),
-        calibration=_of_probabilities(metrics),
         losses=losses,
         loss_chart=Markup(line_chart(losses, "updates", "loss")),
         measured_metric=measured,
@@ -66,9 +68,16 @@ def page(
         wrong=cases,
     )
     return written, [
-        {key: case[key] for key in ("row", "label", "predicted")} | {"text": _shortened(rows[n])}
+        {key: value for key, value in case.items() if key != "pieces"} | {"text": _shortened(rows[n])}
         for n, case in zip(wrong[:_IN_TERMINAL], cases, strict=False)
     ]
+
+
+def _task(metrics: Mapping[str, Any]) -> str:
+    """Return the task as `--task` names it, and what its labels are if that is not plain."""
+    if metrics["task"] == "classify" and metrics["target"] == "score":
+        return "regress"
+    return f"{metrics['task']}{', several labels' if metrics['target'] == 'labels' else ''}"
 
 
 def _shortened(row: Raw) -> str:
@@ -77,38 +86,81 @@ def _shortened(row: Raw) -> str:
 
 
 def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
-    """Return the folder's README.md: the scores, tests first; then rows, classes, rate, licence and limits."""
-    rate, counts, name = metrics["learning_rate"], metrics["counts"], metrics["metric"]
-    scores = [
-        f"- {test.capitalize()} {name}: {_with_interval(measured[name])}, {measured['labelled']:,} rows\n"
-        for test, measured in metrics["tests"].items()
-        if name in measured
+    """Return the folder's README.md: the scores, tests first; then rows, rate, licence and limits."""
+    lines = [
+        *result_lines(metrics),
+        *(f"Rows: {note}" for note in metrics["data"]["notes"]),
+        *_of_rate(metrics),
+        "Licence: that of the base and of the rows; see the base's card",
+        "Limits: it knows these labels alone, and texts like the training rows; at most "
+        f"{fine_tuned.model.model.config.context:,} tokens of a text are read",
     ]
-    shown_lines = [f"- {line}\n" for line in result_lines(metrics)]
-    chosen = ", chosen on these rows" if metrics["selected_on_validation"] else ""
-    measured_on, rows = "Validation", f"{counts['train']:,} to train on, {counts['validation']:,} to validate on"
-    if metrics["cross_validated"]:
-        measured_on, rows = "Cross-validated", f"{counts['train']:,}, all trained on"
-    classes = metrics["data"]["classes"]
-    shown = ", ".join(f"{label}: {count:,}" for label, count in list(classes.items())[:20])
+    shown = "".join(f"- {line}\n" for line in lines)
     return (
-        f"# {base}, fine-tuned\n\nFor the task {fine_tuned.task}, by Headwater, from the base {base}.\n\n"
-        f"{''.join(scores)}- {measured_on} {name}: {_with_interval(metrics)}{chosen}\n"
-        f"{''.join(shown_lines)}"
-        f"- Rows: {rows}\n"
-        f"- Training rows of each label: {shown}{', …' if len(classes) > 20 else ''}\n"
-        f"- Learning rate: {rate['value']:g}, {rate['reason']}; {metrics['curve'][-1]['epoch']:g} epochs\n"
-        "- Licence: that of the base and of the rows; see the base's card\n"
-        "- Limits: it knows these labels alone, and texts like the training rows; at most "
-        f"{fine_tuned.model.model.config.context:,} tokens of a text are read\n\n"
+        f"# {base}, fine-tuned\n\nFor the task {_task(metrics)}, by Headwater, from the base {base}.\n\n{shown}\n"
         "    headwater predict --model FOLDER FILE --out predictions.csv\n\n"
         "`report.html` shows curves and mistakes, `metrics.json` every figure.\n"
     )
 
 
 def result_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """Return sentences on the baseline and on the calibration of the probabilities."""
-    return [_of_baseline(metrics), *_of_probabilities(metrics)]
+    """Return what was measured, in sentences: the tests first, then the validation rows; at the end warnings."""
+    return [
+        *_of_tests(metrics),
+        *_of_validation(metrics),
+        *_of_baseline(metrics),
+        *_of_probabilities(metrics),
+        *_of_suspects(metrics),
+        *(f"Warning: {warning}" for warning in metrics["warnings"]),
+    ]
+
+
+def _of_tests(metrics: Mapping[str, Any]) -> list[str]:
+    name, lines = metrics["metric"], []
+    for test, measured in metrics["tests"].items():
+        if name in measured:
+            baseline = f"; baseline {measured['baseline']['value']:.3f}" if "baseline" in measured else ""
+            shown = f"{test.capitalize()} {name} {_with_interval(measured[name])}"
+            lines.append(f"{shown} on {measured['labelled']:,} rows{baseline}")
+    return lines
+
+
+def _of_validation(metrics: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the rows that the training itself measured."""
+    kind = "Cross-validated" if metrics["cross_validated"] else "Validation"
+    chosen = ", which chose the state that is kept" if metrics["selected_on_validation"] else ""
+    lines = [f"{kind} {metrics['metric']} {_with_interval(metrics)} on {metrics['count']:,} rows{chosen}"]
+    others = {"chance": "chance", "majority": "the most common class", "macro_f1": "macro-F1"}
+    if known := [f"{named} {metrics[key]:.3f}" for key, named in others.items() if key in metrics]:
+        lines.append(", ".join(known))
+    if len(metrics.get("classes", [])) > _MANY_CLASSES and "rarest" in metrics:
+        rare = ", ".join(f"{one['class']!r} ({one['rows']:,}, F1 {one['f1']:.3f})" for one in metrics["rarest"])
+        lines.append(f"Fewest training rows: {rare}")
+    if "value" in (new := metrics.get("new_rows", {})):
+        lines.append(f"On the {new['count']:,} new rows of them: {_with_interval(new)}")
+    if before := metrics.get("continued", {}).get("before"):
+        lines.append(f"The model that it continues has {_with_interval(before)} on the same rows")
+    return lines
+
+
+def _of_rate(metrics: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the length and the learning rate of the training."""
+    rate, epochs = metrics["learning_rate"], metrics["curve"][-1]["epoch"]
+    lines = [f"Learning rate {rate['value']:g}: {rate['reason']}; {epochs:g} epochs"]
+    if tried := [f"{one['learning_rate']:g} ({one[metrics['metric']]:.3f})" for one in rate.get("tried", [])]:
+        lines.append(f"Learning rates tried: {', '.join(tried)}")
+    return lines
+
+
+def _of_suspects(metrics: Mapping[str, Any]) -> list[str]:
+    doubtful = metrics.get("suspects", {})
+    if not doubtful.get("count"):
+        return []
+    first = ", ".join(f"{one['row']:,} ({one['label']!r} → {one['suggested']!r})" for one in doubtful["first"][:3])
+    return [
+        f"Labels to check: {doubtful['count']:,} of {doubtful['rows']:,} training rows; row and likelier label "
+        f"of the first: {first}; all in {SUSPECTS_FILE}"
+    ]
 
 
 def _calibration(metrics: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -130,11 +182,13 @@ def _of_probabilities(metrics: Mapping[str, Any]) -> list[str]:
         ]
     where, measured = _calibration(metrics)
     sure = next(one for one in measured["coverage"] if one["share"] == 0.8)
+    several = metrics.get("target") == "labels"  # without a single probability to compare with a threshold
+    advice = "" if several else f": headwater predict --threshold {sure['threshold']:.2f}"
     return [
         f"Probabilities: off by {measured['ece']:.3f} on average (ECE, {where}) with the temperature "
         f"{fitted['temperature']:.3g}; by {fitted['ece_before']:.3f} on validation rows without it.",
-        f"The surest 80 % of these rows, from a probability of {sure['threshold']:.2f}, are right at "
-        f"{sure['accuracy']:.3f}: headwater predict --threshold {sure['threshold']:.2f}.",
+        f"The surest 80 % of these {'labels' if several else 'rows'}, from a probability of "
+        f"{sure['threshold']:.2f}, are right at {sure['accuracy']:.3f}{advice}.",
     ]
 
 
@@ -143,21 +197,26 @@ def _with_interval(measured: Mapping[str, Any]) -> str:
     return f"{measured['value']:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _of_baseline(metrics: Mapping[str, Any]) -> str:
+def _of_baseline(metrics: Mapping[str, Any]) -> list[str]:
     """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
     if (baseline := metrics.get("baseline")) is None:
-        return "No baseline was measured."
-    shown = f"Baseline ({baseline['name']}): {metrics['metric']} {_with_interval(baseline)}"
-    recipes = metrics.get("recipes", {})
+        return ["No baseline was measured."]
+    lines, recipes = (
+        [f"Baseline ({baseline['name']}): {metrics['metric']} {_with_interval(baseline)}"],
+        metrics.get("recipes", {}),
+    )
     if "probe" in recipes:
-        shown += f"; a regression on the base's features: {_with_interval(recipes['probe'])}"
+        kind = "Regression" if metrics.get("target") == "score" else "Logistic regression"
+        lines.append(f"{kind} on the base's features: {_with_interval(recipes['probe'])}")
     if metrics["value"] > baseline["value"]:
-        return f"{shown}."
+        return lines
     if metrics["value"] == baseline["value"] == 1:
-        return f"{shown}. Both have every row right: use the baseline, or validate on more rows and harder ones."
-    if len(recipes) > 1:
-        return f"{shown}. No start of this base beats TF-IDF: {ADVICE}."
-    return f"{shown}. The model does not beat it: {ADVICE}, or leave --set recipe out."
+        lines.append("Both have every row right: use the baseline, or validate on more rows and harder ones.")
+    elif len(recipes) > 1:
+        lines.append(f"No start of this base beats TF-IDF: {ADVICE}.")
+    else:
+        lines.append(f"The model does not beat it: {ADVICE}, or leave --set recipe out.")
+    return lines
 
 
 def _mistakes(
@@ -188,8 +247,13 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> di
             }
         )
         segment = piece.segment
-    predicted = prediction.label if is_score else f"{_named(prediction.label)} ({share[output]:.0%})"
-    return {"row": row.row, "predicted": predicted, "label": _named(row.label), "pieces": pieces}
+    case = {"row": row.row, "predicted": prediction.label, "label": row.label}
+    if is_score:
+        predicted, true = float(prediction.label), float(row.label)  # type: ignore[arg-type]
+        case |= {"label": true, "difference": round(predicted - true, 6)}
+    else:
+        case |= {"predicted": f"{_named(prediction.label)} ({share[output]:.0%})", "label": _named(row.label)}
+    return case | {"pieces": pieces}
 
 
 def _named(label: Any) -> Any:

@@ -24,6 +24,7 @@ from headwater.storage import Progress
 
 _LEAST_DEVIATION = 1e-6
 METRICS_FILE = "metrics.json"
+_FEW_ROWS = 10  # with fewer, no figure is worth much
 _MOST_PAIRS, _RAREST, _SUSPECTS = 20, 5, 10  # confused classes, rare classes and doubtful rows that are shown
 
 
@@ -35,7 +36,9 @@ def measure(learned: Learned, reason: str) -> dict[str, Any]:
     prepared, outcome = learned.prepared, learned.outcome
     parts, encoded, tuned = prepared.parts, prepared.encoded, outcome.fine_tuned
     calibration = calibrate(outcome, encoded["validation"])
-    metrics = _summary(prepared, outcome) | _by_class(outcome, encoded["validation"], prepared.figures["classes"])
+    classes = prepared.figures.get("classes", {})
+    metrics = _summary(prepared, outcome) | _by_class(outcome, encoded["validation"], classes)
+    metrics["warnings"] += _of_few_rows(metrics)
     metrics["tests"] = {
         name: _on_test(tuned, encoded[name], tuned.probabilities(encoded[name])) for name in parts.tests
     }
@@ -139,6 +142,20 @@ def _before(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
     return figures
 
 
+def _of_few_rows(metrics: dict[str, Any]) -> list[str]:
+    """Return warnings if the figures are those of very few rows, or not better than guessing."""
+    warnings = []
+    if metrics["count"] < _FEW_ROWS:
+        rows = counted(metrics["count"], "row")
+        warnings.append(f"{rows} cannot tell a good model from a bad one: give --validation FILE, or more rows")
+    if "chance" in metrics and metrics["accuracy"] < metrics["chance"]:
+        warnings.append(
+            f"accuracy {metrics['accuracy']:.3f} is below chance, {metrics['chance']:.3f}: these rows do not "
+            "teach the labels; correct or add rows, or take another base: --model"
+        )
+    return warnings
+
+
 def _of_continued(prepared: Prepared, metrics: dict[str, Any]) -> list[str]:
     """Return warnings if the model that was continued is better, or if rows of its training are missing."""
     parts, seen, before = prepared.parts, prepared.seen, metrics["continued"]["before"]
@@ -184,6 +201,7 @@ def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
     labels = outcome.fine_tuned.labels
     summary: dict[str, Any] = {
         "task": outcome.fine_tuned.task,
+        "target": labels.target,
         "metric": outcome.metric,
         **best[outcome.metric],
         "count": len(validation),

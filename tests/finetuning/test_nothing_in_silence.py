@@ -1,0 +1,180 @@
+"""What is decided about labels is said where the user looks: in the terminal and in the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headwater.cli.main import main
+from headwater.finetuning import FinetuneConfig, Labels, finetune, predict_file
+from headwater.finetuning.results.suspects import MARGIN, suspects
+from headwater.finetuning.rows.row import Raw
+from headwater.report import report
+
+FAST: dict[str, Any] = {"steps": 2, "recipe": "gpt1", "lambda_lm": 0.0, "precision": "fp32", "baseline": False}
+OPTIONS = [part for key, value in FAST.items() for part in ("--set", f"{key}={json.dumps(value).strip(chr(34))}")]
+LINES = {"bad": "an awful film", "good": "a lovely plot"}
+
+
+def table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def rated(path: Path, labels: list[Any], words: int = 2) -> Path:
+    """Write rows of distinct texts with these labels."""
+    names = [*LINES]
+    return table(path, [{"text": f"{LINES[names[n % words]]} {n}", "label": y} for n, y in enumerate(labels)])
+
+
+def tuned(base: Path, file: Path, *options: str) -> int:
+    out = file.with_name("model")
+    return main(["finetune", "--model", str(base), "--train", str(file), "--out", str(out), *OPTIONS, *options])
+
+
+def test_a_label_without_a_row_is_named(base: Path, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "rows.csv"
+    cells = [f"film {n},{n % 2},{(n // 2) % 2},0" for n in range(40)]
+    file.write_text("\n".join(["text,food,sport,never", *cells]) + "\n")
+    several = ["--task", "classify", "--set", "target=labels", "--label", "food,sport,never"]
+    assert tuned(base, file, *several) == 0
+    said = "1 label left out, without a training row: 'never'"
+    assert said in capsys.readouterr().err
+    assert said.replace("'", "&#39;") in (tmp_path / "model" / "report.html").read_text()
+    rare = table(tmp_path / "v.jsonl", [{"text": "x", "labels": ["a"]}, {"text": "y", "labels": ["b"]}])
+    lists = [{"text": f"film {n}", "labels": [["a"], ["a", "b"], ["b"]][n % 3]} for n in range(30)]
+    first = finetune(
+        FinetuneConfig(**FAST), tmp_path / "one", model=base, train=table(tmp_path / "l.jsonl", lists)
+    )
+    assert set(first["data"]["classes"]) == {"a", "b"}
+    only = table(tmp_path / "again.jsonl", [row for row in lists if "b" not in row["labels"]] + [
+        {"text": "both", "labels": ["a", "a"]}
+    ])  # fmt: skip
+    again = ["finetune", "--from", str(tmp_path / "one"), "--train", str(only), "--validation", str(rare)]
+    assert main([*again, "--out", str(tmp_path / "two"), "--epochs", "1"]) == 0
+    assert "1 label kept without a training row: 'b'" in capsys.readouterr().err
+
+
+def test_spellings_that_are_one_class_are_counted(base: Path, tmp_path: Path, capsys: Any) -> None:
+    labels = [True, 1, "true", 1.0, True, "1"] * 6
+    assert tuned(base, rated(tmp_path / "rows.jsonl", labels), "--task", "classify") == 0
+    said, page = capsys.readouterr().err, (tmp_path / "model" / "report.html").read_text()
+    metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
+    (of_true, of_one) = sorted(note for note in metrics["data"]["notes"] if note.startswith("read as one class"))[
+        ::-1
+    ]
+    assert of_true.startswith("read as one class, 'true': true (")
+    assert '"true" (' in of_true
+    assert {part.partition(" (")[0] for part in of_one.partition(": ")[2].split(", ")} == {"1", "1.0", '"1"'}
+    for note in (of_true, of_one):
+        assert note in said
+    assert page.count("read as one class") == 2
+    rows = [
+        json.loads(line) for line in (tmp_path / "model" / "predictions-validation.jsonl").read_text().splitlines()
+    ]
+    assert {row["prediction"] for row in rows} <= {"true", "1"}
+
+
+def test_several_labels_are_not_advised_a_threshold(base: Path, tmp_path: Path, capsys: Any) -> None:
+    rows = [{"text": f"film {n}", "labels": [["a"], ["a", "b"], ["b"]][n % 3]} for n in range(120)]
+    assert tuned(base, table(tmp_path / "rows.jsonl", rows), "--task", "classify") == 0
+    out = tmp_path / "model"
+    for text in (capsys.readouterr().out, (out / "report.html").read_text(), (out / "README.md").read_text()):
+        assert "The surest 80 % of these labels" in text
+        assert "--threshold" not in text
+        assert "regress" not in text
+    assert "Fine-tuning: classify, several labels" in (out / "report.html").read_text()
+    joined = report([out], tmp_path / "joined.html").read_text()
+    assert "rows.jsonl (classify, several labels)" in joined
+    assert "regress" not in joined
+
+
+def test_a_score_has_errors_and_no_classes(base: Path, tmp_path: Path, capsys: Any) -> None:
+    prices = [12_000 + 37.5 * n for n in range(60)]
+    file = rated(tmp_path / "rows.jsonl", prices)
+    assert tuned(base, file, "--task", "regress") == 0
+    shown = capsys.readouterr()
+    assert "training rows: scores from 120" in shown.err
+    assert "The largest errors:" in shown.out
+    assert "mistakes" not in shown.out
+    metrics = json.loads((tmp_path / "model" / "metrics.json").read_text())
+    for one in metrics["mistakes"]:
+        assert one["difference"] == pytest.approx(one["predicted"] - one["label"], abs=1e-5)
+        assert f"true {one['label']:.6g}, difference {one['difference']:+.6g}" in shown.out
+    page = (tmp_path / "model" / "report.html").read_text()
+    assert "difference" in page
+    assert "p(" not in page
+    for name in ("out.csv", "out.jsonl", "out.parquet"):
+        summary = predict_file(tmp_path / "model", file, tmp_path / name)
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == "text,label,prediction"
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    error = np.mean([abs(row["prediction"] - row["label"]) for row in rows])
+    assert (summary["labelled"], summary["mean_absolute_error"]) == (60, pytest.approx(error, rel=1e-6))
+
+
+def test_the_counts_are_those_of_what_was_written(base: Path, tmp_path: Path, capsys: Any) -> None:
+    file = rated(tmp_path / "rows.jsonl", ["bad", "good", "odd"] * 20)
+    assert tuned(base, file, "--task", "classify") == 0
+    mixed = table(tmp_path / "new.jsonl", [{"text": "a film", "label": "bad"}, {"text": " "}, {"text": "a plot"}])
+    asked = ["predict", str(mixed), "--model", str(tmp_path / "model"), "--out", str(tmp_path / "out.jsonl")]
+    capsys.readouterr()
+    assert main([*asked, "--threshold", "0.9", "--top", "99"]) == 0
+    shown = capsys.readouterr()
+    written = [json.loads(line)["prediction"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert written == [None] * 3
+    assert shown.out.splitlines()[:2] == [
+        f"0 of 3 rows labelled: {tmp_path / 'out.jsonl'}",
+        "2 rows below the threshold, without a prediction",
+    ]
+    assert "--top 99: the model has 3 classes, and all are written" in shown.err
+    assert main([*asked[:5], str(tmp_path / "more.jsonl")]) == 0
+    assert "2 of 3 rows labelled" in capsys.readouterr().out
+    assert (
+        main(["finetune", "--task", "classify", "--model", str(base), "--train", str(mixed), "--show", "3"]) == 0
+    )
+    printed = capsys.readouterr().out
+    assert "row 3: without a label" in printed
+    assert "None" not in printed
+
+
+def test_rows_that_were_trained_on_are_counted(base: Path, tmp_path: Path, capsys: Any) -> None:
+    file = rated(tmp_path / "rows.jsonl", ["bad", "good"] * 20)
+    assert tuned(base, file, "--task", "classify", "--validation", str(file)) == 0
+    asked = ["predict", "--model", str(tmp_path / "model"), "--out"]
+    assert main([*asked, str(tmp_path / "out.csv"), str(file)]) == 0
+    assert "40 of 40 rows were trained on" in capsys.readouterr().err
+    other = rated(tmp_path / "new.jsonl", ["bad"] * 2 + ["good"] * 40)
+    assert main([*asked, str(tmp_path / "other.csv"), str(other)]) == 0
+    assert "40 of 42 rows were trained on" in capsys.readouterr().err
+    assert main([*asked, str(tmp_path / "none.csv"), str(table(tmp_path / "n.jsonl", [{"text": "new"}]))]) == 0
+    assert "trained on" not in capsys.readouterr().err
+
+
+def test_a_near_tie_is_not_a_label_to_check() -> None:
+    rows = [Raw((str(n),), "a", n) for n in range(4)]
+    shares = np.array([[0.49, 0.51], [0.46, 0.54], [0.4, 0.6], [0.9, 0.1]])
+    found = suspects(rows, np.zeros(4), shares, Labels(target="class", names=["a", "b"]))
+    assert [one["row"] for one in found] == [2]
+    assert found[0]["p(suggested)"] - found[0]["p(label)"] >= MARGIN
+
+
+def test_figures_of_few_rows_or_below_chance_are_warnings(base: Path, tmp_path: Path, capsys: Any) -> None:
+    file = rated(tmp_path / "rows.jsonl", ["bad", "good"] * 15)
+    assert tuned(base, file, "--task", "classify") == 0
+    capsys.readouterr()
+    few = rated(tmp_path / "few.jsonl", ["bad", "good"] * 2)
+    given = ["finetune", "--from", str(tmp_path / "model"), "--train", str(few), "--out", str(tmp_path / "second")]
+    assert main([*given, "--set", "steps=1"]) == 0
+    said = "Warning: 1 row cannot tell a good model from a bad one: give --validation FILE, or more rows"
+    assert said in capsys.readouterr().out
+    assert said in (tmp_path / "second" / "report.html").read_text()
+    opposite = rated(tmp_path / "opposite.jsonl", ["good", "bad"] * 20)
+    config = FinetuneConfig.build(FAST | {"recipe": "probe"})
+    straight = rated(tmp_path / "straight.jsonl", ["bad", "good"] * 20)
+    metrics = finetune(config, tmp_path / "third", model=base, train=straight, validation=opposite)
+    assert metrics["accuracy"] < 0.5
+    assert any("is below chance, 0.500: these rows do not teach the labels" in one for one in metrics["warnings"])
