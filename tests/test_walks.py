@@ -136,7 +136,7 @@ def test_a_row_of_a_csv_file_walks_through_11_files(walk: Walk, folder: Path, tm
     tokenizer = hw.Tokenizer.load(folder).with_task_tokens()
 
     def learn_rows() -> None:
-        _, rows = read_table(path, "classify", Columns())
+        rows = read_table(path, "classify", Columns()).rows
         with walk.measured() if repeated.pop() else nullcontext():
             kept = usable(map(Raw.composed, rows), "classify", "labelled.csv").rows
             labels = learn_labels(kept, "classify", None, "labelled.csv")

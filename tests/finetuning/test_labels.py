@@ -50,7 +50,7 @@ def test_lists_of_labels_are_read_as_json_or_python(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     given: list[Any] = [["a", None], [], [None], "b"]
     path.write_text("".join(json.dumps({"text": "t", "labels": label}) + "\n" for label in given))
-    _, rows = read_table(path, "classify", Columns())
+    rows = read_table(path, "classify", Columns()).rows
     assert [row.label for row in rows] == [("a",), (), None, "b"]
 
 

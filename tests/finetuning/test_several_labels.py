@@ -183,7 +183,7 @@ def test_a_separator_splits_the_labels_of_a_cell(
     cells = [" ; ".join(labels) or ("; " if number % 2 else "[]") for number, (_, labels) in enumerate(rows)]
     lines = [f'{text},"{cell}"\n' for (text, _), cell in zip(rows, cells, strict=True)]
     table.write_text("text,label\n" + "".join([*lines, "without,\n"]), encoding="utf-8")
-    columns, read = read_table(table, "classify", Columns(separator=";"))
+    columns, read, _ = read_table(table, "classify", Columns(separator=";"))
     *raws, last = read
     assert last.label is None
     labels = learn_labels(raws, "classify", None, "cells")

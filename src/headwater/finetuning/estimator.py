@@ -11,28 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import ClassifierTags, RegressorTags
 
 from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetuning.conventions import Conventions, NotFitted
 from headwater.finetuning.learning.choose import learn
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.continued import check_start
 from headwater.finetuning.learning.prepare import load_tokenizer, prepare
 from headwater.finetuning.model.fine_tuned import FineTuned, fingerprint, parse_part
-from headwater.finetuning.results.baseline import ClassWeight, compare
+from headwater.finetuning.results.baseline import ClassWeight
 from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import pearson
+from headwater.finetuning.results.summary import measure_baselines
 from headwater.finetuning.rows.arrays import (
     as_labels,
     as_list,
@@ -63,8 +65,12 @@ class _Saved(Config):
     label_type: str = "str"  # 0.1.0 writes only the type of the classes
 
 
+class NotFitted(UsageError, NotFittedError):  # type: ignore[misc]
+    """An estimator was used before `fit`."""
+
+
 @dataclass(eq=False, repr=False)
-class Estimator(Conventions):
+class Estimator(BaseEstimator):  # type: ignore[misc]
     """What the five estimators have in common. Use one of them.
 
     base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned. recipe:
@@ -146,14 +152,7 @@ class Estimator(Conventions):
         prepared, outcome = learned.prepared, learned.outcome
         self.learning_rates_ = learned.rates
         self.calibration_ = calibrate(outcome, prepared.encoded["validation"])
-        train, held = (
-            ([row.segments for row in parts.rows[part]], parts.targets[part]) for part in ("train", "validation")
-        )
-        measure = partial(compare, self.task, outcome.fine_tuned.labels, outcome.metric, train, {"held": held})
-        options: dict[str, Any] = {"seed": self.seed, "class_weight": self.class_weight}
-        options["fold"] = parts.fold if parts.cross_validated else None
-        figures = outcome.best_entry()[outcome.metric]
-        self._comparison = outcome.metric, figures, len(held[1]), partial(measure, **options)
+        self._compared = prepared.config, parts, outcome.metric, outcome.best_entry()[outcome.metric]
         self.n_without_text_ = parts.train.empty
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
@@ -176,14 +175,14 @@ class Estimator(Conventions):
         metrics.json has what `headwater finetune` measured.
         """
         self._fitted()
-        if not hasattr(self, "_comparison"):
+        if not hasattr(self, "_compared"):
             raise UsageError(
                 f"this {type(self).__name__} was loaded, without the rows to compare on",
                 repair="Call compare() after fit(X, y); metrics.json has the comparison of headwater finetune",
             )
-        metric, model, count, measure = self._comparison
-        found = measure()["held"]
-        beaten = model["value"] > found["value"]
+        config, parts, metric, model = self._compared
+        found = measure_baselines(config, parts, metric)["validation"]
+        beaten, count = model["value"] > found["value"], len(parts.validation.rows)
         return {"metric": metric, "model": model, "baseline": found, "count": count, "beaten": beaten}
 
     def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
@@ -311,6 +310,19 @@ class Estimator(Conventions):
         estimator.n_features_in_, estimator.indicator_ = 1, saved.indicator
         return estimator
 
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted estimator that shares the parameters: a loaded base is never changed."""
+        return type(self)(**self.get_params(deep=False))
+
+    def __sklearn_tags__(self) -> Any:
+        tags, scores = super().__sklearn_tags__(), self._target() == "score"
+        tags.estimator_type = "regressor" if scores else "classifier"
+        tags.classifier_tags = None if scores else ClassifierTags(multi_label=self._target() == "labels")
+        tags.regressor_tags = RegressorTags() if scores else None
+        tags.target_tags.required = True
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
+
     def _segments(self, row: Any, number: int) -> tuple[str, ...]:
         raise NotImplementedError
 
@@ -379,7 +391,7 @@ class Estimator(Conventions):
         )
 
     def _fitted(self) -> FineTuned:
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "fine_tuned_"):
             raise NotFitted(f"this {type(self).__name__} is not fitted", repair="Call fit(X, y) first")
         return self.fine_tuned_
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import islice, tee
+from itertools import tee
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,10 +21,10 @@ from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.results.predictions import FORMATS, RANKED, PredictionTable
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
-from headwater.finetuning.rows.read import open_task_table, task_rows
+from headwater.finetuning.rows.read import TaskTable, read_table
 from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.finetuning.rows.seen import Seen, row_hash
-from headwater.reading import OpenTable, text_encoding, unpacked_suffix
+from headwater.reading import text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
 
 # The name of standard input and output.
@@ -93,35 +93,32 @@ def predict_file(
         fine_tuned = fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task)
         encoding = text_encoding(encoding) if encoding else ""
 
-        def opened(progress: Progress = SILENT) -> tuple[Columns, OpenTable, list[str]]:
-            return open_task_table(
+        def read(progress: Progress = SILENT) -> TaskTable:
+            return read_table(
                 file,
                 fine_tuned.task,
                 named,
                 trained=fine_tuned.columns,
                 need_label=False,
+                keep=True,
                 limit=limit,
                 encoding=encoding,
                 progress=progress,
             )
 
-        chosen, _, available = opened(progress)
+        available = read(progress).available
         given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
         settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
         output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
         if out != STREAM:
             output.require_own()
 
-        def read() -> Iterator[Raw]:
-            rows = task_rows(islice(opened()[1].rows, limit), str(file), fine_tuned.task, chosen, keep=True)
-            return iter(fine_tuned.as_read(rows))
-
         table = PredictionTable.build(form, fine_tuned, available, bom=bom, top=top)
-        table.check(read())
+        table.check(fine_tuned.as_read(read().rows))
         tally = _Tally(labels, threshold, fine_tuned.seen or Seen())
         progress.start("Predicting", unit="rows")
         with _standard_output() if out == STREAM else output.write() as handle:
-            rows, again = tee(read())
+            rows, again = tee(fine_tuned.as_read(read().rows))
             pairs = zip(again, fine_tuned.predict(rows), strict=True)
             table.write(handle, (tally.add(*pair, progress) for pair in pairs))
     progress.finish(counted(tally.rows, "row"))

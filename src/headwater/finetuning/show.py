@@ -23,10 +23,10 @@ def show_examples(
     model = shipped.resolve(model)
     extended = load_tokenizer(model, tokenizer).with_task_tokens()
     shape, recipe = load_config(model), config.recipe
-    _, found = read_table(
+    table = read_table(
         train, config.task, config.columns, need_label=False, limit=config.limit, encoding=config.encoding
     )
-    rows = list(islice(found, count if recipe != "auto" else None))
+    rows = list(islice(table.rows, count if recipe != "auto" else None))
     if recipe == "auto":  # the rows decide
         recipe = config.candidates(len(rows), max(2, len({row.label for row in rows})), shape)[0]
     reading = sequences_of(recipe, extended, shape)

@@ -65,7 +65,7 @@ def read_tables(
     for part, path in files.items():
         if path is None:
             continue
-        found, rows = read_table(
+        found, rows, _ = read_table(
             path,
             config.task,
             config.columns,

@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import ConfigDict
 
 from headwater import shipped
 from headwater.config import Config
 from headwater.errors import FolderError, UsageError
-from headwater.finetuning.model.features import FrozenTaskModel
+from headwater.finetuning.model.features import POOLING, FrozenTaskModel
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode
 from headwater.finetuning.model.pooled import Pooled, PooledModel, text_template
@@ -30,11 +31,10 @@ from headwater.finetuning.model.sequence import (
     class_of,
     other_head,
     read_classifier,
-    read_saved_templates,
 )
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels
-from headwater.finetuning.rows.row import TASK_NAMES, Raw, TaskName
+from headwater.finetuning.rows.row import Raw, TaskName
 from headwater.finetuning.rows.seen import Seen
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
@@ -44,20 +44,38 @@ from headwater.tokenizer import Template, Tokenizer
 if TYPE_CHECKING:
     from headwater.model import Model
 
-Part = TypeVar("Part", bound=Config)
-
-
-class _Meaning(Config):
-    """What `task.json` says of the outputs and of the table."""
-
-    labels: Labels
-    columns: Columns = Columns()
-
+Content = TypeVar("Content", bound=Config)
 
 # The files that a fine-tuned model has in addition to its base.
 TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
 # Rows that are tokenized, sorted by length and predicted together: memory stays the same for any number of rows.
 _WINDOW = 2_048
+
+
+class TaskFile(Config):
+    """The content of `task.json`; folders of earlier versions lack the keys that have a default."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    task: TaskName
+    labels: Labels
+    columns: Columns
+    classifier_dropout: float
+    frozen: bool = False
+    task_model: str = POOLING
+    compose: bool = False
+    templates: tuple[Template, Template] | None = None
+    padding: int | None = None
+    pooled: Pooled | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> TaskFile:
+        """Return what a folder's file says; raise FolderError if it is damaged."""
+        path = folder / TASK_FILE
+        described = parse_part(cls, read_json(path), path)
+        if not described.labels.outputs:
+            raise FolderError(f"{path} names no {described.labels.target}", expected="what the outputs mean")
+        return described
 
 
 @dataclass
@@ -212,8 +230,7 @@ class FineTuned:
     @staticmethod
     def columns_of(folder: Path) -> Columns | None:
         """Return the columns of the rows that the model in a folder was trained on, without loading it."""
-        path = folder / TASK_FILE
-        return parse_part(Columns, read_json(path).get("columns", {}), path) if path.is_file() else None
+        return TaskFile.read(folder).columns if (folder / TASK_FILE).is_file() else None
 
     @classmethod
     def keys_of(cls, folder: Path) -> dict[str, Any]:
@@ -221,17 +238,16 @@ class FineTuned:
 
         Raises FolderError for a folder that is not a fine-tuned model, UsageError for a head of transformers.
         """
-        described = read_json(folder / TASK_FILE) if (folder / TASK_FILE).is_file() else {}
-        if "labels" not in described or "templates" in described:
+        if not (folder / TASK_FILE).is_file():
             cls.load(folder)  # says what is wrong
             raise no_head(folder)
-        labels = parse_part(_Meaning, {"labels": described["labels"]}, folder / TASK_FILE).labels
-        keys = {"task": described["task"], "target": labels.target, "keep_head": True}
-        keys |= {"compose": described.get("compose") is True}
-        keys |= {"recipe": "lp-ft"} if "pooled" in described else {}
-        if described.get("frozen") is True:
-            keys |= {"freeze": True, "task_model": described.get("task_model", "pooling")}
-        return keys
+        described = TaskFile.read(folder)
+        if described.templates is not None:
+            raise no_head(folder)
+        keys: dict[str, Any] = {"task": described.task, "target": described.labels.target, "keep_head": True}
+        keys |= {"compose": described.compose}
+        keys |= {"recipe": "lp-ft"} if described.pooled else {}
+        return keys | ({"freeze": True, "task_model": described.task_model} if described.frozen else {})
 
     @classmethod
     def load(
@@ -257,49 +273,43 @@ class FineTuned:
                 expected="a folder that fine-tuning wrote",
                 repair=f"Make one: headwater finetune --model {base} --task classify --train FILE --out {out}",
             )
-        described = read_json(folder / TASK_FILE)
+        described = TaskFile.read(folder)
+        outputs, dropout = described.labels.outputs, described.classifier_dropout
         # One of transformers gives its probabilities, in float32. Loading compares the folder with its manifest.
-        exact = isinstance(described, dict) and "templates" in described
+        exact = described.templates is not None
         language_model = load_model(folder, dtype=torch.float32 if exact else dtype, device=device)
-        if not isinstance(described, dict) or described.get("task") not in TASK_NAMES:
-            raise FolderError(f"{folder / TASK_FILE} names no task", expected=", ".join(TASK_NAMES))
-        lacking = [key for key in ("labels", "columns", "classifier_dropout") if key not in described]
-        if lacking or not isinstance(described["classifier_dropout"], int | float):
-            raise FolderError(f"{folder / TASK_FILE} lacks {lacking[0] if lacking else 'a number as dropout'}")
-        meaning = parse_part(_Meaning, {key: described[key] for key in ("labels", "columns")}, folder / TASK_FILE)
-        labels, columns = meaning.labels, meaning.columns
-        if not labels.outputs:
-            raise FolderError(f"{folder / TASK_FILE} names no {labels.target}", expected="what the outputs mean")
-        tokenizer, dropout = Tokenizer.load(folder), float(described["classifier_dropout"])
-        templates: tuple[Template, Template] | None = None
-        if exact:
-            templates = read_saved_templates(described["templates"], folder / TASK_FILE)
-            padding = described.get("padding")
-            model: TaskModel = SequenceModel(language_model, labels.outputs, templates, padding, dropout=dropout)
+        tokenizer = Tokenizer.load(folder)
+        if described.templates is not None:
+            model: TaskModel = SequenceModel(
+                language_model, outputs, described.templates, described.padding, dropout=dropout
+            )
         else:
-            frozen = described.get("task_model", "pooling") if described.get("frozen") is True else None
             model = build_task_model(
                 language_model,
                 tokenizer,
-                described["task"],
-                labels.outputs,
+                described.task,
+                outputs,
                 dropout=dropout,
-                frozen=frozen,
-                pooled="pooled" in described,
+                frozen=described.task_model if described.frozen else None,
+                pooled=described.pooled is not None,
             )
             if isinstance(model, PooledModel):
-                if described["pooled"] not in get_args(Pooled):
-                    raise FolderError(f"{folder / TASK_FILE} has pooled = {described['pooled']!r:.40}")
-                model.pooled = described["pooled"]
+                model.pooled = described.pooled or model.pooled
         try:
             model.head.load_state_dict(read_tensors(folder / HEAD_FILE))
         except (OSError, RuntimeError) as error:
             raise FolderError(f"{folder / HEAD_FILE} is missing or damaged: {error}") from None
         model.head.to(device)
-        # A folder of an earlier version does not have the key: its rows were read as they were.
-        form = described.get("compose") is True
-        rows = Seen.load(folder)
-        return cls(model.eval(), tokenizer, described["task"], labels, columns, form, rows, templates)
+        return cls(
+            model.eval(),
+            tokenizer,
+            described.task,
+            described.labels,
+            described.columns,
+            described.compose,
+            Seen.load(folder),
+            described.templates,
+        )
 
 
 def build_task_model(
@@ -334,7 +344,7 @@ def no_head(folder: Path | str) -> UsageError:
     )
 
 
-def parse_part(kind: type[Part], described: Any, path: Path) -> Part:
+def parse_part(kind: type[Content], described: Any, path: Path) -> Content:
     """Parse a part of a JSON file; raise FolderError, not the UsageError of an option, if it is invalid."""
     try:
         return kind.build(described, source=str(path))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headwater.errors import DataError, FolderError
+from headwater.errors import DataError
 from headwater.finetuning.model.batches import Batch
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.rows.labels import Labels
@@ -189,15 +189,3 @@ def _labels(content: Mapping[str, Any], folder: Path) -> Labels:
             expected="single_label_classification, multi_label_classification, or regression for one output",
         )
     return Labels(target="class", names=names)
-
-
-def read_saved_templates(saved: Any, path: Path) -> tuple[Template, Template]:
-    """Return the templates that `task.json` has; raise FolderError if it is damaged."""
-    try:
-        one, two = (
-            Template(tuple(before), tuple(between), tuple(after), bool(typed), bool(second))
-            for before, between, after, typed, second in saved
-        )
-    except (TypeError, ValueError):
-        raise FolderError(f"{path} has damaged templates: {str(saved)[:60]}") from None
-    return one, two

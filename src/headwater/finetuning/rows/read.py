@@ -11,19 +11,27 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.errors import DataError
 from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
 from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels
-from headwater.reading import OpenTable, compose, open_table, parse_json
+from headwater.reading import compose, open_table, parse_json
 from headwater.storage import SILENT, Progress
 
 _NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
 # A label's column in a row, as `class_name` spells its value.
 _YES, _EMPTY = {"1", "true"}, {"", "None", "nan"}
 _NO = {"0", "false", *_EMPTY}
+
+
+class TaskTable(NamedTuple):
+    """The columns that a task reads in a table, its rows, and all columns of the table."""
+
+    found: Columns
+    rows: Iterator[Raw]
+    available: list[str]
 
 
 def read_table(
@@ -33,42 +41,16 @@ def read_table(
     *,
     trained: Columns | None = None,
     need_label: bool = True,
+    keep: bool = False,
     limit: int | None = None,
     encoding: str = "",
     progress: Progress = SILENT,
-) -> tuple[Columns, Iterator[Raw]]:
-    """Open a table; return the columns that a task reads, see `find_columns`, and at most `limit` of its rows.
+) -> TaskTable:
+    """Open a table, and return the columns that a task reads and at most `limit` of its rows; see `find_columns`.
 
-    encoding: as in `text_blocks`.
-    """
-    found, table, _ = open_task_table(
-        path,
-        task,
-        columns,
-        trained=trained,
-        need_label=need_label,
-        limit=limit,
-        encoding=encoding,
-        progress=progress,
-    )
-    return found, task_rows(islice(table.rows, limit), str(path), task, found)
-
-
-def open_task_table(
-    path: Path,
-    task: TaskName,
-    columns: Columns,
-    *,
-    trained: Columns | None,
-    need_label: bool,
-    limit: int | None,
-    encoding: str,
-    progress: Progress,
-) -> tuple[Columns, OpenTable, list[str]]:
-    """Return the columns that a task reads in a table, the table, and all columns of its first `limit` rows.
-
-    Columns that are named by their numbers are those of a table without a header. Raises what `find_columns`
-    raises; of a table without a header that it says so.
+    With `keep` a row has all its columns. Columns that are named by their numbers are those of a table without a
+    header. encoding: as in `text_blocks`. Raises what `find_columns` raises; of a table without a header that it
+    says so.
     """
     named = [*_named(columns), *(_named(trained) if trained else ())]
     table = open_table(path, encoding=encoding, named=named)
@@ -77,10 +59,10 @@ def open_task_table(
         _refuse_header(path, encoding)
     for note in table.notes:
         progress.note(note)
-    available = table.all_columns(limit)
+    available, name = table.all_columns(limit), str(path)
     try:
         found = find_columns(
-            str(path),
+            name,
             available,
             task,
             columns,
@@ -100,7 +82,7 @@ def open_task_table(
         ) from None
     if not table.uniform:
         table = open_table(path, encoding=encoding, named=named)  # the rows were read for their columns
-    return found, table, available
+    return TaskTable(found, _task_rows(islice(table.rows, limit), name, task, found, keep), available)
 
 
 def _named(columns: Columns) -> list[str]:
@@ -121,18 +103,12 @@ def _refuse_header(path: Path, encoding: str) -> None:
         )
 
 
-def task_rows(
-    rows: Iterable[tuple[int, Mapping[str, Any]]],
-    name: str,
-    task: TaskName,
-    columns: Columns,
-    *,
-    keep: bool = False,
+def _task_rows(
+    rows: Iterable[tuple[int, Mapping[str, Any]]], name: str, task: TaskName, columns: Columns, keep: bool
 ) -> Iterator[Raw]:
-    """Yield the rows of the table `name` as a task's texts and label; with `keep` also all their columns.
+    """Yield the rows of the table `name` as a task's texts and label; rows without text have empty segments.
 
-    `columns` are those that `find_columns` returned. Raises DataError naming the row for a value that is not
-    text, or a choice without its answers. Rows without any text are included, with empty segments.
+    Raises DataError naming the row for a value that is not text, or a choice without its answers.
     """
     for number, row in rows:
         where = f"{name} row {number:,}"

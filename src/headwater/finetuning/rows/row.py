@@ -14,8 +14,6 @@ from headwater.errors import DataError
 from headwater.reading import compose, parse_json
 
 TaskName = Literal["classify", "entail", "similarity", "choice"]
-# The names of the tasks.
-TASK_NAMES: tuple[TaskName, ...] = ("classify", "entail", "similarity", "choice")
 Target = Literal["class", "labels", "score", "answer"]
 # A label as a table has it; a tuple has the names of several.
 Label: TypeAlias = str | int | float | tuple[str, ...] | None
