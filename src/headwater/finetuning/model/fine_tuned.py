@@ -52,7 +52,7 @@ TASK_FILE, HEAD_FILE = "task.json", "head.safetensors"
 _WINDOW = 2_048
 
 
-class TaskFile(Config):
+class TaskDescription(Config):
     """The content of `task.json`; folders of earlier versions lack the keys that have a default."""
 
     model_config = ConfigDict(extra="ignore")
@@ -69,7 +69,7 @@ class TaskFile(Config):
     pooled: Pooled | None = None
 
     @classmethod
-    def read(cls, folder: Path) -> TaskFile:
+    def read(cls, folder: Path) -> TaskDescription:
         """Return what a folder's file says; raise FolderError if it is damaged."""
         path = folder / TASK_FILE
         described = parse_part(cls, read_json(path), path)
@@ -230,7 +230,7 @@ class FineTuned:
     @staticmethod
     def columns_of(folder: Path) -> Columns | None:
         """Return the columns of the rows that the model in a folder was trained on, without loading it."""
-        return TaskFile.read(folder).columns if (folder / TASK_FILE).is_file() else None
+        return TaskDescription.read(folder).columns if (folder / TASK_FILE).is_file() else None
 
     @classmethod
     def keys_of(cls, folder: Path) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class FineTuned:
         if not (folder / TASK_FILE).is_file():
             cls.load(folder)  # says what is wrong
             raise no_head(folder)
-        described = TaskFile.read(folder)
+        described = TaskDescription.read(folder)
         if described.templates is not None:
             raise no_head(folder)
         keys: dict[str, Any] = {"task": described.task, "target": described.labels.target, "keep_head": True}
@@ -273,7 +273,7 @@ class FineTuned:
                 expected="a folder that fine-tuning wrote",
                 repair=f"Make one: headwater finetune --model {base} --task classify --train FILE --out {out}",
             )
-        described = TaskFile.read(folder)
+        described = TaskDescription.read(folder)
         outputs, dropout = described.labels.outputs, described.classifier_dropout
         # One of transformers gives its probabilities, in float32. Loading compares the folder with its manifest.
         exact = described.templates is not None
