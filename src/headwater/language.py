@@ -16,10 +16,13 @@ from pathlib import Path
 
 LANGUAGES = ("en", "ko")
 _CATALOGUES = Path(__file__).parent / "locale"
-_NAME = re.compile("[/'\"\\\\]")  # in a path or a quoted value, which stays as it is
+_QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"")
+_PATH = re.compile(r"[/\\]")
 _QUOTED = re.compile(
     r'<(?:code|style|footer)|<\w+ class="(?:prompt|t t\d|quoted|name)"'
 )  # tags of a page's own text
+_VALUES = re.compile(r"\{n?\}")
+_ALTERNATIVES = re.compile(r"([^\s,]+(?:, [^\s,]+)*) or (\S+)")
 _VALUE = re.compile(r"\\\{(n?)\\\}")  # as re.escape writes {} and {n}
 
 
@@ -28,37 +31,49 @@ class Catalogue:
 
     def __init__(self, entries: Mapping[str, str]) -> None:
         self._entries = entries
-        self._patterns = [
-            (re.compile(self._pattern(english), re.S), korean)
-            for english, korean in entries.items()
-            if "{" in english
-        ]
+        # The pattern with most text of its own first: "{} has no {}" also fits longer messages.
+        patterns = sorted((one for one in entries if "{" in one), key=lambda one: -len(_VALUES.sub("", one)))
+        self._patterns = [(re.compile(self._pattern(one), re.S), entries[one]) for one in patterns]
 
     @staticmethod
     def _pattern(english: str) -> str:
-        return _VALUE.sub(lambda value: r"([\d.,]+)" if value[1] else "(.+?)", re.escape(english))
+        return _VALUE.sub(lambda value: r"([\d.,]+)" if value[1] else "(.*?)", re.escape(english))
 
-    def translate(self, text: str) -> str:
-        """Return the text in this language: a whole message, or the parts of one that are known."""
+    def translate(self, text: str, *, words_stay: bool = False) -> str:
+        """Return the text in this language: a whole message, or the parts of one that are known.
+
+        words_stay: a value of one word is a name, as that of the folder `report`, and stays as it is.
+        """
         if text in self._entries:
             return self._entries[text]
         for pattern, translation in self._patterns:
             if matched := pattern.fullmatch(text):
-                values = [value if _NAME.search(value) else self.translate(value) for value in matched.groups()]
+                values = [self._of_value(value, words_stay) for value in matched.groups()]
                 return re.sub(r"\{(\d*)n?\}", _Filler(values), translation)
-        return self._of_parts(text)
+        return self._of_parts(text, words_stay)
 
-    def _of_parts(self, text: str) -> str:
+    def _of_value(self, value: str, words_stay: bool) -> str:
+        """Return a value in this language: a path and a quotation stay as they are."""
+        unquoted = _QUOTATION.sub("", value)
+        is_name = _PATH.search(unquoted) or not re.search("[A-Za-z]", unquoted)
+        if is_name or (words_stay and (" " not in value or ". " in value)):
+            return value
+        return self.translate(value, words_stay=words_stay)
+
+    def _of_parts(self, text: str, words_stay: bool) -> str:
         """Translate `stage …`, `stage: summary (duration)`, and the parts of a list with commas."""
         if matched := re.fullmatch(r"(.+) \(([^()]+)\)", text, re.S):
-            return f"{self.translate(matched[1])} ({self.translate(matched[2])})"
+            whole, aside = (self.translate(part, words_stay=words_stay) for part in matched.groups())
+            return f"{whole} ({aside})"
         if text.endswith(" …"):
             return f"{self.translate(text[:-2])} …"
+        if "or" in self._entries and (matched := _ALTERNATIVES.fullmatch(text)):
+            return f"{matched[1]} {self._entries['or']} {matched[2]}"
         stage, colon, rest = text.partition(": ")
         if colon and stage in self._entries:
-            return f"{self._entries[stage]}: {self.translate(rest)}"
+            return f"{self._entries[stage]}: {self.translate(rest, words_stay=words_stay)}"
         if ", " in text:
-            return ", ".join(map(self.translate, text.split(", ")))
+            return ", ".join(self._of_value(part, words_stay) for part in text.split(", "))
         return text
 
 
@@ -94,6 +109,11 @@ def language_of_locale(environment: Mapping[str, str]) -> str:
         if value := environment.get(variable):
             return "ko" if value.partition("_")[0] == "ko" else "en"
     return "en"
+
+
+def translated_error(text: str) -> str:
+    """Return a part of an error in the chosen language; names in it stay as they are."""
+    return text if _chosen is None else _chosen.translate(text, words_stay=True)
 
 
 def translated(text: str) -> str:

@@ -126,7 +126,8 @@ def test_every_kind_of_label_is_learned_saved_and_opened(encoder: Path, tmp_path
     np.testing.assert_allclose(opened.predict_proba(X), expected, atol=1e-6)
     assert opened.recipe == "lp-ft"
     np.testing.assert_allclose(opened.predict_proba(X[3:4]), expected[3:4], atol=1e-5)  # no effect of padding
-    with pytest.raises(UsageError, match="a probe or LP-FT"):
+    reason = r"\(a probe or LP-FT\); expected a GPT-1.*\. Train it with --set recipe=gpt1 for that\. Predict"
+    with pytest.raises(UsageError, match=reason):
         export_classifier(tmp_path / "m", tmp_path / "exported")
 
 

@@ -21,10 +21,17 @@ from typer.main import get_command
 
 from headwater.cli.console import stop_progress
 from headwater.cli.process import prepare
+from headwater.display import printable
 from headwater.errors import HeadwaterError, Interrupted, ResourceError, UsageError, suggest
-from headwater.language import LANGUAGES, language_of_locale, translated, translated_help, use_language
+from headwater.language import (
+    LANGUAGES,
+    language_of_locale,
+    translated,
+    translated_error,
+    translated_help,
+    use_language,
+)
 from headwater.plugins import OPTIONAL, not_installed, plugins
-from headwater.storage import say
 
 # Typer carries its own copy of click in some versions and depends on click in others: reach the classes
 # through Typer's public names, which are subclasses of them.
@@ -217,25 +224,26 @@ def _run(arguments: list[str]) -> int:
         if not error.format_message().strip(". "):  # a group without a command: its help was printed
             return 2
         where = error.ctx.command_path if error.ctx else "headwater"
-        said = error.format_message().rstrip(".")
-        return _fail(f"Error: {said if said.endswith('?') else f'{said}.'} See: {where} --help", 2)
+        said = translated_error(error.format_message().rstrip(".").replace("Value error, ", ""))
+        said = said if said.endswith("?") else f"{said}."
+        return _fail(f"{translated('Error')}: {said} {translated('See')}: {where} --help", 2)
     except _Stopped as stopped:
-        return _fail(f"\n{stopped}", 130)  # on a new line, after the output and ^C
+        return _fail(f"\n{translated(str(stopped))}", 130)  # on a new line, after the output and ^C
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("\nInterrupted.", 130)
+        return _fail(f"\n{translated('Interrupted.')}", 130)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
             raise
-        return _fail(
-            "Error: the memory is too small for this command. Close other programs, or use smaller files or a "
-            "smaller model; --debug shows where it ran out.",
-            1,
+        said = translated(
+            "the memory is too small for this command. Close other programs, or use smaller files or a "
+            "smaller model; --debug shows where it ran out."
         )
+        return _fail(f"{translated('Error')}: {said}", 1)
     except OSError as error:  # of the operating system, and no command handles it
         if error.strerror is None:
             raise
         where = "" if error.filename is None else f"{error.filename}: "
-        return _fail(f"Error: {where}{error.strerror}.", 1)
+        return _fail(f"{translated('Error')}: {where}{translated(error.strerror)}.", 1)
 
 
 def _choose_language(arguments: list[str]) -> list[str]:
@@ -255,7 +263,7 @@ def _choose_language(arguments: list[str]) -> list[str]:
 
 def _in_words(error: HeadwaterError) -> str:
     """Return the text of an error in the chosen language, part by part."""
-    parts = [translated(part) for part in (error.seen, error.expected, error.repair)]
+    parts = [translated_error(part) for part in (error.seen, error.expected, error.repair)]
     if parts == [error.seen, error.expected, error.repair]:
         return str(error)
     seen, expected, repair = parts
@@ -284,5 +292,6 @@ def _discard_unread(stream: Any) -> None:
 def _fail(message: str, status: int) -> int:
     if os.environ.get("HEADWATER_DEBUG") and sys.exc_info()[0]:
         raise  # the exception being handled, with its traceback
-    say(message)
+    with suppress(BrokenPipeError):
+        print(printable(message, keep="\n\t"), file=sys.stderr, flush=True)
     return status

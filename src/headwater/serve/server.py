@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from headwater.errors import UsageError, require_extra
+from headwater.errors import ResourceError, UsageError, require_extra
 from headwater.serve.limits import HOST_NAME, Keys, Limits, is_loopback
 from headwater.storage import SILENT, Progress
 
@@ -66,7 +66,7 @@ def serve(
     /health is 503; allow_hosts: names of this machine besides those of its loopback; allow_origins: of sites whose
     pages may use the server, as "https://example.org", or "*" for all; proxies: addresses or networks whose
     X-Forwarded-For is the client's address; ready: called with the address once the models are open.
-    Raises UsageError for an address that is taken, or beyond loopback without keys.
+    Raises ResourceError for a port that is taken, UsageError for an address beyond loopback without keys.
     """
     limits = limits or Limits()
     keys = None if api_key_file is None else Keys.read(api_key_file)
@@ -250,7 +250,7 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.listen(1_024)
     except OSError as error:
         listening.close()
-        raise UsageError(
+        raise ResourceError(
             f"{host} port {port} cannot be bound: {error.strerror}",
             repair=f"Stop the program that listens there, or choose another: --port {port % 65_535 + 1}",
         ) from None

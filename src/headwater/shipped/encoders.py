@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from headwater.errors import ResourceError, StorageError, suggest
+from headwater.errors import ResourceError, StorageError, UsageError, suggest
 from headwater.reading import sha256_of
 from headwater.storage import cache_folder
 
@@ -75,9 +75,9 @@ ENCODERS = {
 
 
 def encoder_named(name: str) -> Encoder:
-    """Return the encoder of a name; raise ResourceError for one that does not exist."""
+    """Return the encoder of a name; raise UsageError for one that does not exist."""
     if name not in ENCODERS:
-        raise ResourceError(f"there is no encoder {name!r}", **suggest(name, ENCODERS))
+        raise UsageError(f"there is no encoder {name!r}", **suggest(name, ENCODERS))
     return ENCODERS[name]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from headwater.errors import MismatchError
+from headwater.errors import UsageError
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, no_head
@@ -34,7 +34,7 @@ def recipe_of(start: FineTuned) -> Recipe:
 
 
 def check_start(start: FineTuned, config: FinetuneConfig, name: Path | str) -> None:
-    """Raise MismatchError, naming the key, if `config` trains another kind of head than that of `start`."""
+    """Raise UsageError, naming the key, if `config` trains another kind of head than that of `start`."""
     if start.templates is not None:
         raise no_head(name)
     reader = start.model.reader if isinstance(start.model, FrozenTaskModel) else None
@@ -49,7 +49,7 @@ def check_start(start: FineTuned, config: FinetuneConfig, name: Path | str) -> N
     }
     for key, (there, now) in kinds.items():
         if there != now:
-            raise MismatchError(
+            raise UsageError(
                 f"{name} was fine-tuned with {key} = {there}, and now it is {now}",
                 expected="the same kind of head",
                 repair="Leave that option out, or start with a new head: --model in place of --from",

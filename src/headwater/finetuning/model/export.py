@@ -53,8 +53,10 @@ def export_classifier(source: Path, destination: Path) -> dict[str, Any]:
 
 def _class_of(fine_tuned: FineTuned, source: Path) -> str:
     kind, model = fine_tuned.model.model.config.model_type, fine_tuned.model
+    repair = "Predict with it here: headwater predict"
     if isinstance(model, PooledModel):
-        reason = "its head reads one vector of each text (a probe or LP-FT): train with --set recipe=gpt1"
+        reason = "its head reads one vector of each text (a probe or LP-FT)"
+        repair = f"Train it with --set recipe=gpt1 for that. {repair}"
     elif isinstance(model, FrozenTaskModel):
         reason = "its head reads a mixture of layers (--freeze)"
     elif kind not in CLASSES:
@@ -68,7 +70,7 @@ def _class_of(fine_tuned: FineTuned, source: Path) -> str:
     raise UsageError(
         f"{source} cannot be written for AutoModelForSequenceClassification: {reason}",
         expected="a GPT-1, GPT-2 or BERT, fine-tuned whole with --task classify, entail or regress",
-        repair="Predict with it here: headwater predict",
+        repair=repair,
     )
 
 
