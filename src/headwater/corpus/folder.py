@@ -73,16 +73,34 @@ def write_documents(documents: Iterable[Document], folder: Path, labels: Sequenc
     shards = count = 0
     schema = _schema(labels)
     with storage_errors(folder):
-        writer = _Shard(folder / _shard_name(0), schema)
+        writer = _Shard(folder / shard_name(0), schema)
         for document in documents:
             if writer.bytes >= SHARD_BYTES:
                 writer.close()
                 shards += 1
-                writer = _Shard(folder / _shard_name(shards), schema)
+                writer = _Shard(folder / shard_name(shards), schema)
             writer.add(document)
             count += 1
         writer.close()
     return count
+
+
+def shard_starts(sizes: Iterable[Any]) -> list[int]:
+    """Return the number of the first document of each shard that `write_documents` would write.
+
+    `sizes` are arrays, (documents,) int64, of the bytes of the documents' texts, 0 for one that is not written.
+    """
+    starts, size, first = [0], 0, 0
+    for part in sizes:
+        ends = part.cumsum()
+        total, before = int(ends[-1]) if len(ends) else 0, 0
+        while size + total - before >= SHARD_BYTES:
+            last = int(ends.searchsorted(SHARD_BYTES - size + before))
+            starts.append(first + last + 1)
+            before, size = int(ends[last]), 0
+        size += total - before
+        first += len(part)
+    return starts if size or len(starts) == 1 else starts[:-1]  # no document is left for another shard
 
 
 def read_documents(corpus: str | Path) -> Iterator[Document]:
@@ -189,7 +207,8 @@ class _Shard:
         self._rows, self._group_bytes = [], 0
 
 
-def _shard_name(index: int) -> str:
+def shard_name(index: int) -> str:
+    """Return the name of the Parquet file with this number."""
     return f"documents-{index:05d}.parquet"
 
 

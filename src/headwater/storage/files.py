@@ -97,10 +97,11 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
+def atomic_path(path: Path, *, folder: bool = False, flushed: bool = True) -> Iterator[Path]:
     """Yield where to write a file or folder; it is flushed and renamed to `path` if the block raises no exception.
 
-    For writers that need a path, as those of libraries. `folder` is a new folder, a file does not exist yet.
+    For writers that need a path, as those of libraries. `folder` is a new folder, a file does not exist yet. What
+    is not `flushed` may be damaged by a power cut.
     """
     with storage_errors(path):
         target = replaceable(path)
@@ -108,7 +109,10 @@ def atomic_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
             made = temporary if folder else temporary / target.name  # a library may replace the file it writes
             yield made
             use_mode(made, temporary)
-            _publish(made, target)
+            if flushed:
+                _publish(made, target)
+            else:
+                made.replace(target)
 
 
 def _publish(temporary: Path, target: Path) -> None:

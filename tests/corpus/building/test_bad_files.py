@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -19,7 +18,7 @@ from headwater.corpus.building import plan as planning
 from headwater.corpus.building.parts import TaskRunner
 from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.building.recipes import BuildConfig
-from headwater.corpus.dedup.keys import ArrayFile, partitions
+from headwater.corpus.dedup.keys import key_ranges
 from headwater.corpus.filters.decontaminate import Decontaminate
 from headwater.errors import DataError, ResourceError
 from headwater.storage import Stage, open_folder
@@ -169,13 +168,9 @@ def test_a_plan_is_read_by_task_and_each_line_is_checked(tmp_path: Path, monkeyp
         BuildPlan.load(tmp_path).tasks[7]
 
 
-def test_more_documents_than_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.corpus.dedup.keys.MOST_ROWS", 3)
-    with ArrayFile(tmp_path / "keys.npy", 1, "<u8") as keys:
-        for number in range(4):
-            keys.append(np.uint64(number).tobytes())
-    with pytest.raises(ResourceError, match="among 4 documents; expected at most 3"):
-        list(partitions([tmp_path / "keys.npy"], 0))
+def test_more_documents_than_numbers_are_refused() -> None:
+    with pytest.raises(ResourceError, match="among 4,294,967,297 documents; expected at most 4,294,967,296"):
+        key_ranges(2**32 + 1)
 
 
 def test_a_bug_in_a_worker_is_not_called_a_lack_of_memory() -> None:

@@ -20,6 +20,7 @@ from headwater.corpus.building import cluster
 from headwater.corpus.building import plan as sources
 from headwater.corpus.building.parts import TaskRunner
 from headwater.corpus.building.plan import BuildPlan
+from headwater.corpus.building.run import PARTS
 from headwater.errors import ResourceError, StorageError
 from headwater.storage import open_folder
 
@@ -41,11 +42,11 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 SBATCH = """#!/bin/bash
 # Does what sbatch would, at once: the script for each index of its array, in the reverse order.
-script="${@: -1}"
 echo "$@" >> "$SBATCH_LOG"
-last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$script")
+while [[ $1 == --* ]]; do shift; done
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
 for index in $(seq "${last:-0}" -1 0); do
-    SLURM_ARRAY_TASK_ID=$index bash "$script" >&2 || exit 1
+    SLURM_ARRAY_TASK_ID=$index bash "$@" >&2 || exit 1
 done
 echo "4711;cluster"
 """
@@ -80,9 +81,10 @@ def test_slurm_jobs_do_the_build(
     (tools / "sbatch").chmod(0o755)
     environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "SBATCH_LOG": str(tmp_path / "log")}
     subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True, cwd=tmp_path)
-    first, second = (tmp_path / "log").read_text().splitlines()
-    assert first == "--parsable --partition=cpu tasks.slurm"
-    assert second == "--dependency=afterany:4711 --partition=cpu finish.slurm"
+    first, second, *_, last = (tmp_path / "log").read_text().splitlines()
+    assert first == "--parsable --partition=cpu tasks.slurm parts"
+    assert second == "--parsable --dependency=afterany:4711 --partition=cpu tasks.slurm rows"
+    assert last == "--dependency=afterany:4711 --partition=cpu finish.slurm"
     build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
 
@@ -124,7 +126,7 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     plan.folder.mkdir()
     plan.save()
     (files / "02.jsonl").unlink()
-    step = DoTask(str(plan.folder))
+    step = DoTask(str(plan.folder), PARTS)
     for rank in range(3):
         assert list(step.run(None, rank, 3)) == []
     assert plan.missing() == [2]  # the build does it again, and so raises its error

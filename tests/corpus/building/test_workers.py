@@ -19,8 +19,9 @@ import pytest
 from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, read_documents, read_funnel
 from headwater.corpus import workers as engine
 from headwater.corpus.building import plan as sources
-from headwater.corpus.building.parts import TaskRunner, run_tasks, start_workers
+from headwater.corpus.building.parts import TaskRunner
 from headwater.corpus.building.plan import BuildPlan, open_source
+from headwater.corpus.building.run import PARTS, run_phase, start_workers
 from headwater.corpus.dedup.keys import ArrayFile
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage import open_folder
@@ -189,7 +190,7 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
     plan.save()
     begun = time.monotonic()
     with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
-        run_tasks(plan, start_workers(plan, 2), lambda count: None)
+        run_phase(plan, PARTS, start_workers(plan, 2))
     assert time.monotonic() - begun < 60
 
 

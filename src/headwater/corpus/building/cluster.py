@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.building.parts import TaskRunner
 from headwater.corpus.building.plan import BuildPlan
+from headwater.corpus.building.run import PhaseRunner, names
 from headwater.errors import HeadwaterError, ResourceError, require_extra
 from headwater.storage import write_text
 
@@ -30,36 +30,40 @@ SLURM_JOBS = 1000
 
 
 class DoTask(PipelineStep):  # type: ignore[misc]
-    """A datatrove step that does the task whose number is its rank; it reads and yields no documents."""
+    """A datatrove step that does the tasks of its rank in a phase; it reads and yields no documents."""
 
     type = "headwater"
     name = "corpus task"
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, phase: str) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self.phase = folder, phase
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """See datatrove."""
-        do_tasks(Path(self.folder), rank, world_size)
+        do_tasks(Path(self.folder), self.phase, rank, world_size)
         yield from ()
 
 
-def do_tasks(folder: Path, first: int, stride: int) -> int:
-    """Do every `stride`-th task from `first`, as one job of a cluster; return the exit status.
+def do_tasks(folder: Path, phase: str, first: int, stride: int) -> int:
+    """Do every `stride`-th task of a phase from `first`, as one job of a cluster; return the exit status.
 
     A task that fails does not keep the others from being done. The build that joins them does it again, and so
     raises its error.
     """
-    plan = BuildPlan.load(folder)
     status = 0
-    with TaskRunner(plan) as runner:
-        for number in range(first, len(plan.tasks), stride):
-            try:
-                runner.run(number)
-            except HeadwaterError as error:
-                print(f"Error: {error}", file=sys.stderr)
-                status = error.exit_status
+    with PhaseRunner(BuildPlan.load(folder)) as runner:
+        try:
+            missing = runner.missing(phase)
+        except (OSError, HeadwaterError):  # a phase before it has failed: the build does it again
+            return 1
+        for number in missing:
+            if number % stride == first:
+                try:
+                    runner.run(phase, number)
+                except HeadwaterError as error:
+                    print(f"Error: {error}", file=sys.stderr)
+                    status = error.exit_status
     return status
 
 
@@ -73,14 +77,20 @@ def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
         from datatrove.executor.ray import RayPipelineExecutor
     if not ray.is_initialized():
         _join_ray(ray, address)
-    RayPipelineExecutor(
-        [DoTask(str(plan.folder))],
-        tasks=len(plan.tasks),
-        workers=workers,
-        logging_dir=str(plan.folder / ".ray"),
-        skip_completed=False,  # the folder shows what is done
-        log_first=True,
-    ).run()
+    for phase in names(plan):
+        try:
+            if not PhaseRunner(plan).missing(phase):
+                continue
+        except (OSError, HeadwaterError):  # a phase before it has failed
+            return
+        RayPipelineExecutor(
+            [DoTask(str(plan.folder), phase)],
+            tasks=len(plan.tasks),
+            workers=workers,
+            logging_dir=str(plan.folder / ".ray" / phase),
+            skip_completed=False,  # the folder shows what is done
+            log_first=True,
+        ).run()
 
 
 def _join_ray(ray: Any, address: str) -> None:
@@ -114,7 +124,7 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
         folder / "tasks.slurm",
         f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --array={array}\n#SBATCH --cpus-per-task=2\n"
         f"#SBATCH --mem-per-cpu=4G\n#SBATCH --requeue\n#SBATCH --output={logs}/%A_%a.out\n"
-        f"exec {python} -m headwater.corpus.building.cluster {where} $SLURM_ARRAY_TASK_ID {jobs}\n",
+        f'exec {python} -m headwater.corpus.building.cluster {where} "$1" $SLURM_ARRAY_TASK_ID {jobs}\n',
     )
     write_text(
         folder / "finish.slurm",
@@ -125,11 +135,12 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
     write_text(
         submit,
         "#!/bin/sh\n# Arguments are passed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
-        f'cd {logs}\njob=$(sbatch --parsable "$@" tasks.slurm)\n'
-        'sbatch --dependency=afterany:"${job%%;*}" "$@" finish.slurm\n',
+        f"cd {logs}\nafter=\nfor phase in {' '.join(names(plan))}; do\n"
+        '    job=$(sbatch --parsable $after "$@" tasks.slurm $phase)\n'
+        '    after=--dependency=afterany:"${job%%;*}"\ndone\nsbatch $after "$@" finish.slurm\n',
     )
     return submit
 
 
 if __name__ == "__main__":
-    sys.exit(do_tasks(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(do_tasks(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

@@ -1,13 +1,16 @@
 """Join the parts of a build: remove duplicates among all documents, write the corpus and its funnel.
 
+Each shard of the corpus is a task, too: `bounds` divides the documents, `shard` writes those that are kept.
+
 The corpus folder also has `funnel.json` (documents of each source, what each rule removed, with examples),
 `set-aside.jsonl` (pages and files without usable text, with the reason) and, for python-docs, `packages.json`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +18,22 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus.building.documents import EMPTY
-from headwater.corpus.building.parts import (
-    FINGERPRINTS,
-    KEYS,
-    SHINGLES,
-    WANTED,
-    part_funnel,
-    read_part,
-    write_wanted,
+from headwater.corpus.building.duplicates import (
+    EXACT,
+    NEAR,
+    Phase,
+    exact_copies,
+    first_documents,
+    load,
+    near_copies,
 )
+from headwater.corpus.building.parts import SIZES, part_funnel, read_part
 from headwater.corpus.building.plan import BuildPlan, BuildSource
 from headwater.corpus.building.recipes import BuildConfig
-from headwater.corpus.dedup.keys import find_copies, row_counts
-from headwater.corpus.dedup.near import ShingleFiles, find_duplicates
-from headwater.corpus.folder import Document, write_documents
+from headwater.corpus.folder import Document, shard_name, shard_starts, write_documents
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.corpus.steps import Funnel, Removal
-from headwater.corpus.workers import WorkerPool
 from headwater.display import counted
 from headwater.errors import DataError
 from headwater.reading import file_at, read_json, unpacked_suffix
@@ -42,6 +43,7 @@ DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a f
 FUNNEL = "funnel.json"
 PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
+LABELS, COUNTS = "labels.json", "counts.json"  # of all documents, of a shard
 NOTES, NAMES = 200, 1000  # notes and names of skipped files in FUNNEL; `set-aside.jsonl` is complete
 
 
@@ -58,38 +60,49 @@ def read_funnel(corpus: str | Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
-def join_parts(plan: BuildPlan, work: Path, sources: Sequence[BuildSource], workers: WorkerPool) -> dict[str, int]:
-    """Write the corpus without duplicates into the stage's folder `work`; return the size of what was kept.
+def join_parts(plan: BuildPlan, work: Path, findings: Findings) -> dict[str, int]:
+    """Move the shards into the stage's folder `work`, and write its funnel; return the size of what was kept.
 
     Raises DataError if no document is left.
     """
-    found = _Findings(plan, sources)
-    found.refuse_empty(plan.config)
-    duplicates = _Duplicates(plan, workers)
     (work / DOCUMENTS).mkdir()
-    documents = chain.from_iterable(map(read_part, plan.parts))
-    write_documents(duplicates.remove(documents), work / DOCUMENTS, list(found.funnel.labels))
-    if not duplicates.kept.documents:
-        strictest = ", ".join(f"{count:,} by {rule}" for rule, count in found.funnel.strictest())
+    counts = {kind: Removal() for kind in ("kept", "exact", "near")}
+    for number in range(_shards(plan)):
+        shard = plan.output("shard", number)
+        for kind, counted_ in read_json(shard / COUNTS).items():
+            counts[kind].add(Removal(**counted_))
+        (shard / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
+    if not counts["kept"].documents:
+        strictest = ", ".join(f"{count:,} by {rule}" for rule, count in findings.funnel.strictest())
         raise DataError(
-            f"the recipe {plan.config.recipe!r} removed all of {found.funnel.read.documents:,} documents",
+            f"the recipe {plan.config.recipe!r} removed all of {findings.funnel.read.documents:,} documents",
             repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
         )
-    write_json(work / FUNNEL, found.described() | duplicates.described())
-    if found.aside:
-        pages = chain.from_iterable(part_funnel(part).aside for part in plan.parts)
-        write_json_lines(work / ASIDE, pages)
-    if any(source.input is None for source in sources):
-        packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
-        write_json(work / PACKAGES, packages)
-    return duplicates.kept.size
+    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts))
+    findings.write_aside(work)
+    return counts["kept"].size
 
 
-class _Findings:
+def _described_duplicates(plan: BuildPlan, counts: dict[str, Removal]) -> dict[str, Any]:
+    """Return what FUNNEL says of duplicates and of what was kept."""
+    kinds, clusters = ["exact"], {}
+    if plan.config.near_duplicates:
+        kinds.append("near")
+        sizes = np.unique(near_copies(plan)[1], return_counts=True)[1]
+        clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
+    return {
+        "duplicates": {kind: counts[kind].documents for kind in kinds},
+        "examples": {kind: counts[kind].examples for kind in kinds},
+        "clusters": clusters,
+        "kept": counts["kept"].size,
+    }
+
+
+class Findings:
     """The funnels of all parts in one, and what each source had."""
 
     def __init__(self, plan: BuildPlan, sources: Sequence[BuildSource]) -> None:
-        self._sources = sources
+        self._plan, self._sources = plan, sources
         self.funnel, self.aside = Funnel(), 0
         self._of_source = [_described(source) for source in sources]
         self._unusable: dict[int, dict[str, str]] = {}  # the first page or note of each source
@@ -126,6 +139,15 @@ class _Findings:
             else:
                 raise DataError(f"{given} is empty: it has no text", repair="Name a file or folder with text")
 
+    def write_aside(self, work: Path) -> None:
+        """Write the list of what was set aside, and that of the installed packages, if there is one."""
+        if self.aside:
+            pages = chain.from_iterable(part_funnel(part).aside for part in self._plan.parts)
+            write_json_lines(work / ASIDE, pages)
+        if any(source.input is None for source in self._sources):
+            packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
+            write_json(work / PACKAGES, packages)
+
     def described(self) -> dict[str, Any]:
         """Return what FUNNEL says of the tasks."""
         funnel = self.funnel.to_dict()
@@ -155,54 +177,55 @@ def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
     return "Repair that file, or name others"
 
 
-class _Duplicates:
-    """Finds the documents of all parts that equal, or nearly equal, an earlier one."""
+def _bounds(plan: BuildPlan, number: int, work: Path) -> None:
+    """Write the number of each shard's first document, and that of all documents."""
+    removed, starts = exact_copies(plan) | _near(plan), first_documents(plan)
 
-    def __init__(self, plan: BuildPlan, workers: WorkerPool) -> None:
-        self._exact = find_copies([part / FINGERPRINTS for part in plan.parts])
-        self._near = np.zeros(len(self._exact), bool)
-        self.kept, self._removed = Removal(), {"exact": Removal()}
-        self._clusters: dict[str, int] = {}
-        if plan.config.near_duplicates:
-            near, originals = find_duplicates(
-                [part / KEYS for part in plan.parts],
-                lambda wanted: _shingles(plan, wanted, workers),
-                plan.config.similarity,
-                self._exact,
-            )
-            self._near[near] = True
-            self._removed["near"] = Removal()
-            sizes = np.unique(originals, return_counts=True)[1]
-            self._clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
+    def sizes() -> Iterator[npt.NDArray[np.int64]]:
+        for part, (first, last) in zip(plan.parts, pairwise(starts), strict=True):
+            whole = np.load(part / SIZES, mmap_mode="r", allow_pickle=False)[:, 0]
+            yield np.where(removed[first:last], 0, whole)
 
-    def remove(self, documents: Iterator[Document]) -> Iterator[Document]:
-        """Stream the documents that are kept; count them in `kept`, the others as removed."""
-        for number, document in enumerate(documents):
-            kind = "exact" if self._exact[number] else "near" if self._near[number] else ""
-            if kind:
-                self._removed[kind].count(document, example=True)
-            else:
-                self.kept.count(document)
-                yield document
-
-    def described(self) -> dict[str, Any]:
-        """Return what FUNNEL says of duplicates and of what was kept."""
-        return {
-            "duplicates": {kind: removal.documents for kind, removal in self._removed.items()},
-            "examples": {kind: removal.examples for kind, removal in self._removed.items()},
-            "clusters": self._clusters,
-            "kept": self.kept.size,
-        }
+    save_array(work / "bounds.npy", np.array([*shard_starts(sizes()), starts[-1]]))
+    labels = dict.fromkeys(label for part in plan.parts for label in part_funnel(part).labels)
+    write_json(work / LABELS, list(labels))
 
 
-def _shingles(plan: BuildPlan, wanted: npt.NDArray[np.int64], workers: WorkerPool) -> ShingleFiles:
-    """Return the shingles of these documents, computed in the folders of their parts."""
-    parts = plan.parts
-    starts = np.cumsum([0, *row_counts([part / KEYS for part in parts])])
-    places = np.searchsorted(wanted, starts)
-    having = [number for number in range(len(parts)) if places[number] < places[number + 1]]
-    for number in having:
-        own = wanted[places[number] : places[number + 1]] - starts[number]
-        save_array(parts[number] / WANTED, own)
-    write_wanted(plan, having, workers)
-    return ShingleFiles([parts[number] / SHINGLES for number in having])
+def _shards(plan: BuildPlan) -> int:
+    return len(load(plan, "bounds", 0)) - 1
+
+
+def _shard(plan: BuildPlan, number: int, work: Path) -> None:
+    """Write the documents of one shard that are kept, and the counts of the others."""
+    begin, end = map(int, load(plan, "bounds", 0)[number : number + 2])
+    starts, exact, near = first_documents(plan), exact_copies(plan), _near(plan)
+    counts = {kind: Removal() for kind in ("kept", "exact", "near")}
+
+    def documents() -> Iterator[Document]:
+        for part in range(bisect_right(starts, begin) - 1, len(plan.tasks)):
+            if starts[part] >= end:
+                break
+            first, last = max(begin, starts[part]), min(end, starts[part + 1])
+            read = islice(read_part(plan.part(part)), first - starts[part], last - starts[part])
+            for place, document in enumerate(read, first):
+                kind = "exact" if exact[place] else "near" if near[place] else "kept"
+                counts[kind].count(document, example=kind != "kept")
+                if kind == "kept":
+                    yield document
+
+    write_documents(documents(), work, read_json(plan.output("bounds", 0) / LABELS))
+    write_json(work / COUNTS, {kind: vars(removal) for kind, removal in counts.items()})
+
+
+def _near(plan: BuildPlan) -> npt.NDArray[np.bool_]:
+    """Return which documents nearly equal an earlier one, (documents,)."""
+    near = np.zeros(first_documents(plan)[-1], bool)
+    if plan.config.near_duplicates:
+        near[near_copies(plan)[0]] = True
+    return near
+
+
+def phases(config: BuildConfig) -> tuple[Phase, ...]:
+    """Return the phases that join the parts of a build, in order."""
+    shards = (Phase("bounds", lambda plan: 1, _bounds), Phase("shard", _shards, _shard))
+    return (*EXACT, *(NEAR if config.near_duplicates else ()), *shards)

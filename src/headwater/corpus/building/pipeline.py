@@ -1,10 +1,10 @@
 """Build a corpus folder from sources: `headwater corpus build`.
 
 A source is `python-docs`, a file, a folder, or another corpus. The build goes through this package in order:
-`plan` divides the sources into tasks, `parts` does them (here, or by `cluster` on other machines): it takes what
-`documents` reads, applies the steps of `recipes`, and writes; and `join` removes duplicates among all documents,
-except the first of each, and writes the rest as one corpus in the order of the sources and their documents. The
-result does not depend on the number of workers.
+`plan` divides the sources into tasks; `run` does them here, `cluster` on other machines. `parts` takes what
+`documents` reads, applies the steps of `recipes`, and writes; `duplicates` finds the copies among all documents,
+except the first of each; and `join` writes the rest as one corpus in the order of the sources and their documents.
+The result does not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from headwater.corpus.building.join import join_parts, read_funnel
-from headwater.corpus.building.parts import altered_parts, run_tasks, start_workers
+from headwater.corpus.building.join import Findings, join_parts, read_funnel
 from headwater.corpus.building.plan import BUILT_IN, PLAN, BuildPlan, BuildSource, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
+from headwater.corpus.building.run import PARTS, names, remove_altered, run_phase, start_workers
 from headwater.corpus.sources.text import lines_note
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
@@ -65,10 +65,8 @@ def build_corpus(
     with _new_parents(stage.out):
         plan = _plan(opened, stage, config)
         with folder_lock(plan.folder):
-            if altered := altered_parts(plan):
-                progress.note(f"{len(altered)} parts of an earlier attempt were altered and are built again")
-                for number in altered:
-                    shutil.rmtree(plan.part(number))
+            if altered := remove_altered(plan):
+                progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
             kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
@@ -97,10 +95,14 @@ def _carry_out(
                 from headwater.corpus.building.cluster import run_on_ray
 
                 run_on_ray(plan, workers, address)
-            run_tasks(plan, here, lambda f: progress.advance(f.kept.documents, **f.figures()))
+            run_phase(plan, PARTS, here, lambda f: progress.advance(f.kept.documents, **f.figures()))
             with stage.write() as work:
                 try:
-                    kept = join_parts(plan, work, sources, here)
+                    findings = Findings(plan, sources)
+                    findings.refuse_empty(plan.config)
+                    for phase in names(plan)[1:]:
+                        run_phase(plan, phase, here)
+                    kept = join_parts(plan, work, findings)
                 except DataError:  # with these sources and settings there is no corpus
                     shutil.rmtree(plan.folder, ignore_errors=True)
                     raise

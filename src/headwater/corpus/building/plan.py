@@ -193,6 +193,10 @@ class BuildPlan:
         """Return the folder of a task's output; it exists when the task is done."""
         return self.folder / f"{number:06d}"
 
+    def output(self, phase: str, number: int) -> Path:
+        """Return the folder of the output of a task that joins the parts."""
+        return self.folder / f"{phase}-{number:06d}"
+
     @property
     def parts(self) -> list[Path]:
         """The folders of all outputs."""

@@ -4,8 +4,8 @@ Normalised: Unicode NFC, case folded, white space as single spaces and stripped,
 differ in line breaks or capitals are equal. GPT-2 (section 2.1) mentions de-duplication without a method; this
 part needs no threshold.
 
-Each task writes the keys of its documents to `.npy` files. `partitions` reads those of all tasks by ranges of the
-key space, for exact and for near duplicates, so that memory does not grow with the corpus.
+Each task writes the keys of its documents to `.npy` files. Those of all tasks are read by ranges of the key space,
+for exact and for near duplicates: each range is a task, whose memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import ResourceError
+
+Numbers = npt.NDArray[np.uint32]
 
 PARTITION_ROWS = 500_000
 PARTITIONS = 64
@@ -42,14 +44,12 @@ def text_fingerprint(text: str) -> bytes:
     return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).digest()[:FINGERPRINT_BYTES]
 
 
-def find_copies(fingerprints: Sequence[Path]) -> npt.NDArray[np.bool_]:
-    """Return which documents equal an earlier one: (documents,) bool, numbered through all files."""
-    copies = np.zeros(sum(row_counts(fingerprints)), bool)
-    for group, numbers in partitions(fingerprints, 0, 1):
-        order = np.lexsort((group[:, 1], group[:, 0]))  # stable: the first of equals comes first
-        same = (group[order[1:]] == group[order[:-1]]).all(axis=1)
-        copies[numbers[order[1:][same]]] = True
-    return copies
+def copies_in(fingerprints: Sequence[Path], starts: Sequence[int], low: int, high: int) -> Numbers:
+    """Return the documents that equal an earlier one, of those with a fingerprint from `low` to `high`."""
+    [(group, numbers)] = rows_in(fingerprints, starts, [(0, 1)], low, high)
+    order = np.lexsort((group[:, 1], group[:, 0]))  # stable: the first of equals comes first
+    same = (group[order[1:]] == group[order[:-1]]).all(axis=1)
+    return numbers[order[1:][same]]
 
 
 class ArrayFile:
@@ -93,39 +93,48 @@ class ArrayFile:
         self._rows.unlink()
 
 
-def partitions(
-    paths: Sequence[Path], *columns: int
-) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]]:
-    """Split the rows of files by key: yield, for each range of the 64-bit key space, the rows with a key in it.
+def key_ranges(rows: int) -> list[tuple[int, int]]:
+    """Return ranges (lowest, highest) of the 64-bit keys of so many rows, each with about PARTITION_ROWS of them.
 
-    The first of `columns` has the keys. A partition is the values of `columns`, (rows, columns), and the numbers
-    of the rows, (rows,), counted through all files. It has about PARTITION_ROWS rows if the keys are uniform.
-    There are at most PARTITIONS, because each costs one more pass over the files.
+    There are at most PARTITIONS, because each costs one more pass over the files. Raises ResourceError for more
+    rows than can be numbered.
     """
-    starts = np.cumsum([0, *row_counts(paths)], dtype=np.int64).tolist()
-    if starts[-1] > MOST_ROWS:
+    if rows > MOST_ROWS:
         raise ResourceError(
-            f"duplicates are searched among {starts[-1]:,} documents",
+            f"duplicates are searched among {rows:,} documents",
             expected=f"at most {MOST_ROWS:,}, since they are numbered in 32 bits",
             repair="Build several corpora of fewer documents",
         )
-    count = min(PARTITIONS, -(-starts[-1] // PARTITION_ROWS)) or 1
-    for low, high in pairwise(2**64 * number // count for number in range(count + 1)):
-        yield _partition(paths, starts, columns, low, high - 1)
+    count = min(PARTITIONS, -(-rows // PARTITION_ROWS)) or 1
+    bounds = [2**64 * number // count for number in range(count + 1)]
+    return [(low, high - 1) for low, high in pairwise(bounds)]
 
 
-def _partition(
-    paths: Sequence[Path], starts: Sequence[int], columns: Sequence[int], least: int, most: int
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-    values, numbers = [], []
-    for path, start in zip(paths, starts[:-1], strict=True):
-        # Opened for each partition: the pages of a mapped file count as memory until it is closed.
+def rows_in(
+    paths: Sequence[Path], starts: Sequence[int], groups: Sequence[Sequence[int]], low: int, high: int
+) -> list[tuple[npt.NDArray[np.uint64], Numbers]]:
+    """Return, for each group of columns, the rows of all files whose key is from `low` to `high`.
+
+    The first column of a group has the keys. Its rows are the values of its columns, (rows, columns), and their
+    numbers, (rows,), counted through all files: `starts` has the number of each file's first row.
+    """
+    values: list[list[npt.NDArray[np.uint64]]] = [[] for _ in groups]
+    numbers: list[list[Numbers]] = [[] for _ in groups]
+    for path, start in zip(paths, starts, strict=False):
+        # Opened for each range: the pages of a mapped file count as memory until it is closed.
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        keys = rows[:, columns[0]]
-        chosen = np.flatnonzero((keys >= np.uint64(least)) & (keys <= np.uint64(most)))
-        values.append(np.stack([rows[:, column][chosen] for column in columns], axis=1).astype(np.uint64))
-        numbers.append((chosen + start).astype(np.uint32))
-    return np.concatenate(values), np.concatenate(numbers)
+        for group, columns in enumerate(groups):
+            keys = rows[:, columns[0]]
+            chosen = np.flatnonzero((keys >= np.uint64(low)) & (keys <= np.uint64(high)))
+            chosen_values = np.stack([rows[:, column][chosen] for column in columns], axis=1)
+            values[group].append(chosen_values.astype(np.uint64))
+            numbers[group].append((chosen + start).astype(np.uint32))
+    return [(np.concatenate(v), np.concatenate(n)) for v, n in zip(values, numbers, strict=True)]
+
+
+def first_rows(paths: Sequence[Path]) -> list[int]:
+    """Return the number of the first row of each file, counted through all files, and the number of all rows."""
+    return np.cumsum([0, *row_counts(paths)], dtype=np.int64).tolist()
 
 
 def row_counts(paths: Sequence[Path]) -> list[int]:

@@ -12,8 +12,8 @@ document is removed by chance. GPT-2 (section 2.1) mentions de-duplication witho
 | BANDS x ROWS | 16 x 7 | FineWeb's 112 hashes; 14 x 8 there finds 92 % of pairs at 0.8, 16 x 7 finds 98 % |
 | SIMILARITY | 0.8 | ours |
 
-Each document has one row of BANDS 64-bit keys on disk. Keys are compared band by band in partitions
-(`arrays.partitions`), so that memory hardly depends on the number of documents; a duplicate takes about 120 bytes.
+Each document has one row of BANDS 64-bit keys on disk. Keys are compared by ranges (`keys.rows_in`), so that
+memory hardly depends on the number of documents; a duplicate takes about 120 bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csgraph
 
-from headwater.corpus.dedup.keys import ArrayFile, partitions, scramble
+from headwater.corpus.dedup.keys import ArrayFile, Numbers, first_rows, key_ranges, rows_in, scramble
 from headwater.corpus.dedup.overlap import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes, split_words
 
@@ -78,60 +78,56 @@ class MinHash:
         return np.unique(scramble(grams))
 
 
-def candidate_pairs(
-    signatures: Sequence[Path], gone: npt.NDArray[np.bool_] | None = None
-) -> Iterator[npt.NDArray[np.uint32]]:
-    """Yield, band by band, pairs of documents that share a key: (pairs, 2) arrays of numbers, the smaller first.
-
-    `signatures` are .npy files of (documents, bands) keys; documents are numbered through all of them. Skip
-    documents that are `gone`, (documents,) bool. Each document of a group with one key is paired with the first
-    and with the previous one.
-    """
-    bands = np.load(signatures[0], mmap_mode="r", allow_pickle=False).shape[1]
-    for band in range(bands):
-        for values, numbers in partitions(signatures, band):
-            keys = values[:, 0]
-            kept = keys != 0  # of a text without words
-            if gone is not None:
-                kept &= ~gone[numbers]
-            pairs = _pairs_of_equal_keys(keys[kept], numbers[kept])
-            if len(pairs):
-                yield pairs
-
-
-def find_duplicates(
+def pairs_in(
     signatures: Sequence[Path],
-    shingles: Callable[[npt.NDArray[np.int64]], ShingleFiles],
-    similarity: float = SIMILARITY,
+    starts: Sequence[int],
+    low: int,
+    high: int,
     gone: npt.NDArray[np.bool_] | None = None,
+) -> Keys:
+    """Return the pairs of documents that share a key from `low` to `high` in a band, sorted, each once.
+
+    A pair is one number with the smaller document in its upper half. `signatures` are .npy files of (documents,
+    bands) keys; documents are numbered through all of them, from `starts` on. Skip documents that are `gone`,
+    (documents,) bool. Each document of a group with one key is paired with the first and with the previous one.
+    """
+    bands = [(band,) for band in range(BANDS)]
+    runs = [np.empty(0, np.uint64)]
+    for values, numbers in rows_in(signatures, starts, bands, low, high):
+        keys = values[:, 0]
+        kept = keys != 0  # of a text without words
+        if gone is not None:
+            kept &= ~gone[numbers]
+        runs.append(_pairs_of_equal_keys(keys[kept], numbers[kept]))
+    return np.unique(np.concatenate(runs))
+
+
+def split_pairs(pairs: Keys) -> tuple[Keys, Keys]:
+    """Return the smaller and the larger documents of pairs."""
+    return pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)
+
+
+def compare(pairs: Keys, wanted: Keys, sets: ShingleFiles, similarity: float) -> npt.NDArray[np.bool_]:
+    """Return which pairs are similar. `sets` has the shingles of the documents `wanted`, which are ascending."""
+    firsts, seconds = (np.searchsorted(wanted, ends).tolist() for ends in split_pairs(pairs))
+    found = (jaccard(sets[a], sets[b]) >= similarity for a, b in zip(firsts, seconds, strict=True))
+    return np.fromiter(found, bool, len(pairs))
+
+
+def choose_removed(
+    pairs: Keys, wanted: Keys, sets: ShingleFiles, similarity: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the documents to remove, ascending, and for each the earlier, similar one that is kept.
 
-    `shingles` returns the shingles of documents, given their ascending numbers. Skip documents that are `gone`,
-    (documents,) bool.
+    `pairs` are similar ones; others as in `compare`.
     """
-    # A pair is one number with the smaller document in its upper half: half the memory, and one sort merges pairs.
-    coded_pairs = _merged(
-        pairs[:, 0].astype(np.uint64) << np.uint64(32) | pairs[:, 1].astype(np.uint64)
-        for pairs in candidate_pairs(signatures, gone)
-    )
-    if not len(coded_pairs):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    wanted = np.union1d(coded_pairs >> np.uint64(32), coded_pairs & np.uint64(0xFFFFFFFF))
-    sets = shingles(wanted.astype(np.int64))
-    similar = np.zeros(len(coded_pairs), bool)
-    firsts = np.searchsorted(wanted, coded_pairs >> np.uint64(32)).astype(np.uint32)
-    seconds = np.searchsorted(wanted, coded_pairs & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-    del coded_pairs
-    for pair in range(len(similar)):
-        similar[pair] = jaccard(sets[int(firsts[pair])], sets[int(seconds[pair])]) >= similarity
-    ones = np.ones(np.count_nonzero(similar), np.int8)
-    graph = coo_array((ones, (firsts[similar], seconds[similar])), shape=(len(wanted), len(wanted)))
-    _, roots = csgraph.connected_components(graph, directed=False)
-    del firsts, seconds, similar, graph
+    firsts, seconds = (np.searchsorted(wanted, ends).astype(np.uint32) for ends in split_pairs(pairs))
+    graph = coo_array((np.ones(len(pairs), np.int8), (firsts, seconds)), shape=(len(wanted), len(wanted)))
+    roots = csgraph.connected_components(graph, directed=False)[1] if len(pairs) else np.empty(0, np.int64)
+    del firsts, seconds, graph
     removed, originals = array("q"), array("q")
     for group in _groups(roots):
-        if len(group) == 2:  # a pair, compared above
+        if len(group) == 2:  # a pair, compared before
             removed.append(int(wanted[group[1]]))
             originals.append(int(wanted[group[0]]))
             continue
@@ -143,7 +139,6 @@ def find_duplicates(
             else:
                 removed.append(int(wanted[member]))
                 originals.append(int(wanted[original]))
-    sets.remove()
     order = np.argsort(removed)
     return np.array(removed, np.int64)[order], np.array(originals, np.int64)[order]
 
@@ -159,13 +154,13 @@ def near_duplicates(
     with ArrayFile(keys, BANDS, "<u8") as rows:
         for text in read():
             rows.append(maker.keys(text).tobytes())
-
-    def shingles(wanted: npt.NDArray[np.int64]) -> ShingleFiles:
-        numbers = set(wanted.tolist())
-        write_shingles((text for number, text in enumerate(read()) if number in numbers), folder / "shingles.bin")
-        return ShingleFiles([folder / "shingles.bin"])
-
-    return find_duplicates([keys], shingles, similarity)
+    starts = first_rows([keys])
+    pairs = merge(pairs_in([keys], starts, low, high) for low, high in key_ranges(starts[-1]))
+    wanted = np.union1d(*split_pairs(pairs))
+    numbers = set(wanted.tolist())
+    write_shingles((text for number, text in enumerate(read()) if number in numbers), folder / "shingles.bin")
+    sets = ShingleFiles([folder / "shingles.bin"], [0, len(wanted)])
+    return choose_removed(pairs[compare(pairs, wanted, sets, similarity)], wanted, sets, similarity)
 
 
 def jaccard(one: Keys, other: Keys) -> float:
@@ -177,11 +172,10 @@ def jaccard(one: Keys, other: Keys) -> float:
     return common / union if union else 0.0
 
 
-def _merged(arrays: Iterable[Keys]) -> Keys:
-    """Return the distinct numbers of all arrays, sorted; each is merged a logarithmic number of times."""
+def merge(arrays: Iterable[Keys]) -> Keys:
+    """Return the distinct numbers of sorted arrays, sorted; each is merged a logarithmic number of times."""
     runs: list[Keys] = []  # each at least twice as long as the next
-    for array_ in arrays:
-        run = np.unique(array_)
+    for run in arrays:
         while runs and len(runs[-1]) < 2 * len(run):
             run = np.union1d(runs.pop(), run)
         runs.append(run)
@@ -212,40 +206,37 @@ def write_shingles(texts: Iterable[str], path: Path) -> None:
 
 
 class ShingleFiles:
-    """The shingles that `write_shingles` wrote to several files, by the number of a text among all."""
+    """The shingles that `write_shingles` wrote to several files, by the number of a text among all.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = paths
-        ends = [np.load(_ends_of(path), allow_pickle=False)[:, 0] for path in paths]
-        self._starts = np.cumsum([0, *map(len, ends)]).tolist()
-        self._ends = [np.concatenate([[0], own]) for own in ends]
+    `starts` has the number of the first text of each file, then that of all texts.
+    """
+
+    def __init__(self, paths: Sequence[Path], starts: Sequence[int]) -> None:
+        self._paths, self._starts = paths, starts
+        self._ends: dict[int, npt.NDArray[np.int64]] = {}  # by file, of those that were read
 
     def __getitem__(self, index: int) -> Keys:
         file = bisect_right(self._starts, index) - 1
         row = index - self._starts[file]
+        if file not in self._ends:
+            ends = np.load(_ends_of(self._paths[file]), allow_pickle=False)[:, 0]
+            self._ends[file] = np.concatenate([[0], ends])
         begin, end = self._ends[file][row : row + 2].tolist()
         # Opened each time: there is a file for each task, and processes are usually limited to 1,024 open files.
         return np.fromfile(self._paths[file], np.uint64, end - begin, offset=8 * begin)
-
-    def remove(self) -> None:
-        """Remove the files."""
-        for path in self._paths:
-            path.unlink()
-            _ends_of(path).unlink()
 
 
 def _ends_of(path: Path) -> Path:
     return path.with_suffix(".ends.npy")
 
 
-def _pairs_of_equal_keys(keys: Keys, numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+def _pairs_of_equal_keys(keys: Keys, numbers: Numbers) -> Keys:
     order = np.argsort(keys, kind="stable")  # numbers ascend within a key
     keys, numbers = keys[order], numbers[order]
     same = np.flatnonzero(keys[1:] == keys[:-1]) + 1
     if not len(same):
-        return np.empty((0, 2), np.uint32)
+        return np.empty(0, np.uint64)
     begins = np.concatenate([[True], keys[1:] != keys[:-1]])
     first = np.maximum.accumulate(np.where(begins, np.arange(len(keys)), 0))
-    chain = np.stack([numbers[same - 1], numbers[same]], axis=1)
-    star = np.stack([numbers[first[same]], numbers[same]], axis=1)
-    return np.unique(np.concatenate([chain, star]), axis=0)
+    earlier = np.concatenate([numbers[same - 1], numbers[first[same]]]).astype(np.uint64)
+    return earlier << np.uint64(32) | np.tile(numbers[same], 2)
