@@ -104,7 +104,7 @@ def whole(files: Path, out: Path) -> Manifest:
     return open_folder(out, "corpus")
 
 
-def test_a_build_interrupted_after_each_task_does_each_once(
+def test_a_build_stopped_after_each_task_does_each_once(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = whole(files, tmp_path / "fresh")
@@ -167,7 +167,7 @@ def test_an_altered_output_is_made_again(
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("engine", ["here", "datatrove"])
-def test_a_build_killed_at_five_places_gives_the_same_bytes(files: Path, tmp_path: Path, engine: str) -> None:
+def test_a_build_killed_five_times_gives_the_same_bytes(files: Path, tmp_path: Path, engine: str) -> None:
     if engine == "datatrove":
         pytest.importorskip("datatrove")
     fresh = whole(files, tmp_path / "fresh")
