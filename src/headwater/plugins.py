@@ -3,7 +3,7 @@
 An entry point `name = "module:function"` of the group `headwater.commands` adds `headwater name`. The function is
 an ordinary Typer command, or a `typer.Typer` with commands of its own. The overview shows the one-line summary of
 the distribution. The entry point `run` of the group `headwater.task_sets` is what `finetune --task-set` calls. One
-of `headwater.architectures` is a function that calls `register_architecture` or `register_task_model`: it is
+of `headwater.architectures` is a function that calls `Architecture.register` or `register_task_model`: it is
 called when a configuration names a preset, a kind of model or a task model that is not known. One of
 `headwater.recipes` is a folder of recipes, a Path.
 """

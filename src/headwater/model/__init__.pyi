@@ -1,6 +1,6 @@
 from .attention import attend, attention_weights, document_mask, padding_mask
 from .backend import Backend, default_backend
-from .config import PRESETS, Faithful, Model, ModelConfig, build_model, preset, register_architecture
+from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, build_model, preset
 from .io.folder import load_config, load_model, model_reader, save_description, save_model
 from .io.single import gguf_name
 from .io.weights import read_tensors, require_cast, stored_bytes
@@ -12,6 +12,7 @@ __all__ = [
     "IGNORE",
     "LSTM",
     "PRESETS",
+    "Architecture",
     "Backend",
     "Block",
     "Faithful",
@@ -33,7 +34,6 @@ __all__ = [
     "padding_mask",
     "preset",
     "read_tensors",
-    "register_architecture",
     "require_cast",
     "save_description",
     "save_model",

@@ -4,7 +4,7 @@ GPT-1 (Radford et al. 2018, section 4.1): post-norm, no final norm, context 512,
 2019, section 2.3): pre-norm with one final norm, residual weights scaled by 1/√N at the start, context 1,024,
 50,257 rows. BERT (Devlin et al. 2019, section 3): GPT-1 with full attention. The presets for small machines keep
 GPT-2's 64 dimensions per head and its width of 64 times the depth; their vocabulary is that of the tokenizer they
-are trained with. Other distributions can add kinds of models: see `register_architecture`.
+are trained with. Other distributions can add kinds of models: see `Architecture`.
 
 `faithful` decides where the authors' code differs from the papers: "code" follows the code, "paper" the papers'
 text and equations. Pre-training, fine-tuning and conversion have it as a key.
@@ -64,7 +64,7 @@ _MASKED_ONLY = ("segments", "embedding_norm", "output_transform")
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What other packages must know of a kind of model; see `register_architecture`."""
+    """What other packages must know of a kind of model; see `register`."""
 
     module: str
     """Where its class is, as "package.module:Class"; imported when a model is built."""
@@ -77,30 +77,20 @@ class Architecture:
     keeps_layers: bool = True
     """Whether the outputs of all layers can be mixed, not only those of the last."""
 
+    def register(self, name: str, presets: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Add this kind of model as `architecture = NAME` of a configuration, and its presets.
+
+        The class takes a ModelConfig and has the methods of `Recurrent`. Its attribute `objective`, if it has one,
+        replaces L1 in pre-training.
+        """
+        _ARCHITECTURES[name] = self
+        PRESETS.update({preset: dict(shape) for preset, shape in (presets or {}).items()})
+
 
 _ARCHITECTURES = {
     "transformer": Architecture("headwater.model.transformer:Transformer"),
     "lstm": Architecture("headwater.model.lstm:LSTM", is_recurrent=True, keeps_layers=False),
 }
-
-
-def register_architecture(
-    name: str,
-    module: str,
-    *,
-    is_recurrent: bool = False,
-    is_causal: bool = True,
-    directions: int = 1,
-    keeps_layers: bool = True,
-    presets: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
-    """Add a kind of model, `architecture = NAME` in a configuration, and its presets; see `Architecture`.
-
-    The class takes a ModelConfig and has the methods of `Recurrent`. Its attribute `objective`, if it has one,
-    replaces L1 in pre-training.
-    """
-    _ARCHITECTURES[name] = Architecture(module, is_recurrent, is_causal, directions, keeps_layers)
-    PRESETS.update({preset: dict(shape) for preset, shape in (presets or {}).items()})
 
 
 def architecture_of(config: ModelConfig) -> Architecture:

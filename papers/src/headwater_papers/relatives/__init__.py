@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headwater.model import register_architecture
+from headwater.model import Architecture
 from headwater.plugins import register_task_model
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -18,12 +18,8 @@ _PRESETS = {
 
 def register() -> None:
     """Add the architecture `bilstm`, its presets, and the task model `lstm`."""
-    register_architecture(
-        "bilstm",
-        "headwater_papers.relatives.bilstm:BiLSTM",
-        is_recurrent=True,
-        is_causal=False,
-        directions=2,
-        presets=_PRESETS,
+    bilstm = Architecture(
+        "headwater_papers.relatives.bilstm:BiLSTM", is_recurrent=True, is_causal=False, directions=2
     )
+    bilstm.register("bilstm", _PRESETS)
     register_task_model("lstm", "headwater_papers.relatives.esim:RecurrentReader")
