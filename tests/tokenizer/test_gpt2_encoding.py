@@ -174,7 +174,6 @@ def test_without_gigatoken_the_library_encodes(
     small: Tokenizer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "gigatoken", None)
-    monkeypatch.setattr("headwater.tokenizer.gpt2._WORTHWHILE_BYTES", 10)
     monkeypatch.setattr("headwater.tokenizer.gpt2._LONG_BYTES", 5)
     fast_engine._note.cache_clear()
     fresh = Tokenizer(small.vocabulary)
@@ -189,7 +188,6 @@ def test_short_texts_never_wait_for_the_check_of_the_fast_engine(
         raise AssertionError("the check takes seconds")
 
     monkeypatch.setattr("headwater.tokenizer.gpt2.fast_engine", check)
-    monkeypatch.setattr("headwater.tokenizer.gpt2._WORTHWHILE_BYTES", 10)
     fresh = Tokenizer(small.vocabulary)
     for _ in range(3):
         assert fresh.encode(TEXT) == small.encode(TEXT)

@@ -1,8 +1,8 @@
 """GPT-2's encoding: pre-split and byte-level pairs of Radford et al. 2019, section 2.2.
 
 Decided here: which engine encodes. The `tokenizers` library encodes short texts, as its calls cost less, and the
-first megabytes of long ones; then the faster engine (`fast_engine`), if its ids are equal. Lone surrogates have no
-bytes and are an error, so that decode(encode(x)) == x for every text.
+faster engine (`fast_engine`) long ones, if its ids are equal. Lone surrogates have no bytes and are an error, so
+that decode(encode(x)) == x for every text.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from headwater.tokenizer.vocabulary import Encoded, Vocabulary, characters_to_by
 # the authors that every GPT-2 vocabulary depends on.
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# A call with fewer bytes is a short one.
-_LONG_BYTES = 1 << 20
-# Bytes of long calls that the library encodes before it is worth loading and checking the fast engine.
-_WORTHWHILE_BYTES = 1 << 21
+# Bytes of a call from which it is worth loading and checking the fast engine.
+_LONG_BYTES = 1 << 21
 # The pre-split always has a border between a visible character and a space: a long text may be cut there.
 _SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
 _CUT_CHARACTERS = 1 << 16
@@ -72,9 +70,6 @@ class ByteLevelCodec:
         self.token_bytes: list[bytes] = [
             characters_to_bytes(token) if token in plain else token.encode() for token in vocabulary.tokens
         ]
-        self._fast: ByteEngine | None = None
-        self._long_bytes = 0
-        self._tried_fast = False
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""
@@ -95,15 +90,12 @@ class ByteLevelCodec:
     def _library(self) -> LibraryEngine:
         return LibraryEngine(self.vocabulary)
 
+    @cached_property
+    def _fast(self) -> ByteEngine:
+        return fast_engine(self.vocabulary, self._library) or self._library
+
     def _engine(self, size: int) -> ByteEngine:
-        if size < _LONG_BYTES:
-            return self._library
-        if not self._tried_fast:
-            self._long_bytes += size
-            if self._long_bytes >= _WORTHWHILE_BYTES:
-                self._fast = fast_engine(self.vocabulary, self._library)
-                self._tried_fast = True
-        return self._fast or self._library
+        return self._library if size < _LONG_BYTES else self._fast
 
 
 def to_bytes(texts: Sequence[str]) -> list[bytes]:
