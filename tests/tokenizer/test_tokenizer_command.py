@@ -93,10 +93,7 @@ def test_compare_prints_figures_by_script(folder: Path, capsys: pytest.CaptureFi
     used = set(tokenizer.encode(TEXT))
     assert first["unused_share"] == pytest.approx(1 - len(used) / 268)
     assert main(["tokenizer", "compare", str(folder), str(folder), str(file)]) == 0
-    printed = capsys.readouterr().out
-    assert "Hangul: bytes a token" in printed
-    assert r"'\x88'" in printed  # a part of a syllable, as `encode --show` prints it
-    assert r"\\x" not in printed
+    assert "Hangul: bytes a token" in capsys.readouterr().out
 
 
 def test_two_kinds_of_tokenizers_are_compared_on_equal_bytes() -> None:

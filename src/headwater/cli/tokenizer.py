@@ -176,12 +176,3 @@ def _table(comparisons: list[Comparison]) -> Iterator[str]:
     yield " " * label + "".join(f"  {name:>{width}}" for name in names)
     for name, cells in rows:
         yield f"{name:<{label}}" + "".join(f"  {cell:>{width}}" for cell in cells)
-    for comparison in comparisons:
-        yield ""
-        yield f"{comparison.name}: longest {', '.join(map(_quoted, comparison.longest))}"
-        rarest = ", ".join(f"{_quoted(text)} ({count})" for text, count in comparison.rarest)
-        yield f"{comparison.name}: rarest {rarest}"
-
-
-def _quoted(text: str) -> str:
-    return repr(text).replace("\\\\", "\\")  # the backslash of a partial character's \\xNN once

@@ -17,7 +17,6 @@ import numpy as np
 from headwater.errors import DataError
 from headwater.tokenizer.tokenizer import Tokenizer
 
-_SHOWN = 10
 # Words of Unicode character names that are not scripts: LATIN SMALL LETTER A, but FULLWIDTH LATIN …
 _NOT_SCRIPTS = {"FULLWIDTH", "HALFWIDTH", "MODIFIER", "MATHEMATICAL", "SUPERSCRIPT", "SUBSCRIPT"}
 _JOINED = {"CJK": "Han", "HIRAGANA": "Japanese kana", "KATAKANA": "Japanese kana"}
@@ -44,8 +43,6 @@ class Comparison:
     bytes: int
     tokens: int
     unused_share: float
-    longest: list[str]
-    rarest: list[tuple[str, int]]
     scripts: dict[str, ScriptFigures]
     bytes_per_token: float
     split_share: float
@@ -68,20 +65,14 @@ def _describe(name: str, tokenizer: Tokenizer, text: str, words: Counter[str]) -
     used = np.bincount(ids, minlength=tokenizer.vocabulary_size)
     special = set(tokenizer.special_tokens.values())
     ordinary = [i for i in range(tokenizer.vocabulary_size) if i not in special]
-    seen = [i for i in ordinary if used[i]]
-    spelled = {i: tokenizer.token_bytes(i).decode("utf-8", errors="backslashreplace") for i in seen}
     scripts = _by_script(tokenizer, words)
     size = len(text.encode())
-    longest = sorted(seen, key=lambda i: (-len(tokenizer.token_bytes(i)), i))[:_SHOWN]
-    rarest = sorted(seen, key=lambda i: (used[i], i))[:_SHOWN]
     return Comparison(
         name=name,
         vocabulary_size=tokenizer.vocabulary_size,
         bytes=size,
         tokens=len(ids),
-        unused_share=1 - len(seen) / len(ordinary),
-        longest=[spelled[i] for i in longest],
-        rarest=[(spelled[i], int(used[i])) for i in rarest],
+        unused_share=float((used[ordinary] == 0).mean()),
         scripts=scripts,
         bytes_per_token=_ratio(size, len(ids)),
         split_share=_ratio(sum(figures.split_words for figures in scripts.values()), words.total()),
