@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headwater as hw
 from headwater import shipped
 from headwater.finetuning import FinetuneConfig, finetune
 from headwater.finetuning.learning import train
+from headwater.finetuning.learning.prepare import OUTPUTS
 from headwater.finetuning.learning.search import FACTORS
+from headwater.finetuning.model import features
 from headwater.model import load_config, load_model, save_model
 from headwater.storage import Progress
 from headwater.tokenizer import Tokenizer
@@ -115,3 +118,26 @@ def test_a_search_weighs_rows_as_the_training_does(foreign: Path, monkeypatch: p
     hw.Classifier(foreign, learning_rate="search", epochs=0.1, device="cpu").fit(TEXTS, LABELS, weights)
     assert len(given) >= len(FACTORS)
     assert all(one is not None and {*one.tolist()} == {1.0, 2.0} for one in given)
+
+
+def test_a_search_computes_a_frozen_bases_outputs_once(
+    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rates read the files of the run's folder: of much text the outputs do not fit in memory."""
+    stores: list[Any] = []
+    fill = features._fill
+    monkeypatch.setattr(features, "_fill", lambda *args: [stores.append(args[2]), fill(*args)][1])
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in zip(TEXTS, LABELS, strict=True))
+    )
+    config = FinetuneConfig.build({"learning_rate": "search", "freeze": True, "steps": 2, "device": "cpu"})
+    metrics = finetune(config, tmp_path / "out", model=foreign, train=rows)
+    assert len(metrics["learning_rate"]["tried"]) >= len(FACTORS)
+    folder = tmp_path / "out" / OUTPUTS
+    assert [isinstance(store, np.memmap) for store in stores] == [
+        True,
+        True,
+    ]  # of the training and validation rows
+    assert {Path(store.filename).parent for store in stores} == {folder}
+    assert not folder.exists()

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from headwater import native
 from headwater.native import AdamStep
+from headwater.native.elementwise import _alike
 
 FLOAT, HALF = torch.float32, torch.bfloat16
 LENGTHS = [1, 3, 4, 7, 8, 9, 15, 16, 17, 300, 4096, 5000]
@@ -182,6 +183,16 @@ def test_attention_over_whole_texts_and_its_gradient(time: int) -> None:
             assert (got - wanted).abs().max() <= 2**-6 * max(1.0, wanted.abs().max().item())
         one = (x[:1, :1].contiguous() for x in (query, key, value))
         assert torch.equal(kernels.attend(*one)[0], out[:1, :1])
+
+
+def test_a_gradient_that_the_kernel_can_read_is_not_copied() -> None:
+    """Autograd gives the gradient of (text, time, head, dimension) rows with the middle two exchanged."""
+    gradient = drawn(1, 2, 5, 3, 32).bfloat16().transpose(1, 2)
+    assert _alike(gradient)[0] is gradient
+    with_gaps = drawn(1, 2, 3, 5, 64).bfloat16()[..., ::2]
+    (packed,) = _alike(with_gaps)
+    assert packed.is_contiguous()
+    assert torch.equal(packed, with_gaps)
 
 
 def test_log_sums(kernels: native.Kernels) -> None:
