@@ -13,17 +13,16 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.errors import resumable
-from headwater.finetuning.learning.choose import learn
+from headwater.finetuning.learning.choose import Learned, learn
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.parts import Tables, read_tables
-from headwater.finetuning.learning.prepare import OUTPUTS, Prepared, prepare_folder
+from headwater.finetuning.learning.prepare import OUTPUTS, prepare_folder
 from headwater.finetuning.learning.search import RATES
-from headwater.finetuning.learning.train import TrainingOutcome
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.results.page import card, page
 from headwater.finetuning.results.predictions import write_predictions
@@ -47,6 +46,9 @@ from headwater.storage import (
 )
 from headwater.tokenizer import Tokenizer
 from headwater.training import CHECKPOINTS, resolve_precision
+
+if TYPE_CHECKING:
+    import torch
 
 CONFIG_FILE, REPORT_FILE = "config.toml", "report.html"
 
@@ -113,26 +115,34 @@ def run_stage(
     if (written := _finished(stage, progress)) is not None:
         return written
     device = choose_device(config.training.device)
-    begun = FinetuneConfig.load(out / CONFIG_FILE) if stage.find() and (out / CONFIG_FILE).exists() else None
-    training = resolve_precision(config.training, begun.training if begun else None, device)
-    config = config.model_copy(update={"training": training})
-    prepared = prepare_folder(config, tables, model, tokenizer, device, progress)
+    prepared = prepare_folder(_with_precision(config, stage, device), tables, model, tokenizer, device, progress)
     stage.begin()
     with resumable(), folder_lock(out):
         prepared.config.save(out / CONFIG_FILE)
         learned = learn(prepared, progress, out=out)
-        prepared, outcome = learned.prepared, learned.outcome
-        tuned, parts = outcome.fine_tuned, prepared.parts
-        tuned.columns, tuned.compose = columns or Columns(), compose
-        tuned.seen = (prepared.seen or Seen()).extended(parts.train.rows, parts.validation.rows)
+        _record_rows(learned, columns or Columns(), compose)
         metrics = measure(learned, reason)
-        _write_model(stage, prepared, outcome, metrics)
+        _write_model(stage, learned, metrics)
         doubtful: list[dict[str, Any]] = []
         if config.baseline:
-            add_baselines(metrics, prepared, outcome, baselines, progress)
-            doubtful = find_suspects(metrics, prepared, progress) if baselines is None else []
-        _write_report(stage, prepared, outcome, metrics, model.name, doubtful)
+            add_baselines(metrics, learned.prepared, learned.outcome, baselines, progress)
+            doubtful = find_suspects(metrics, learned.prepared, progress) if baselines is None else []
+        _write_report(stage, learned, metrics, model.name, doubtful)
     return metrics
+
+
+def _with_precision(config: FinetuneConfig, stage: Stage, device: torch.device) -> FinetuneConfig:
+    """Return the configuration with the precision of the device, or that of the training to resume."""
+    path = stage.out / CONFIG_FILE
+    begun = FinetuneConfig.load(path).training if stage.find() and path.exists() else None
+    return config.model_copy(update={"training": resolve_precision(config.training, begun, device)})
+
+
+def _record_rows(learned: Learned, columns: Columns, compose: bool) -> None:
+    """Give the model what `predict` and a further training need of the training rows."""
+    prepared, tuned = learned.prepared, learned.outcome.fine_tuned
+    tuned.columns, tuned.compose = columns, compose
+    tuned.seen = (prepared.seen or Seen()).extended(prepared.parts.train.rows, prepared.parts.validation.rows)
 
 
 def _finished(stage: Stage, progress: Progress) -> dict[str, Any] | None:
@@ -177,37 +187,30 @@ def _stage(config: FinetuneConfig, out: Path, inputs: dict[str, Path], tokenizer
     )
 
 
-def _write_model(stage: Stage, prepared: Prepared, outcome: TrainingOutcome, metrics: dict[str, Any]) -> None:
+def _write_model(stage: Stage, learned: Learned, metrics: dict[str, Any]) -> None:
     """Write the model, its predictions and its metrics."""
+    prepared, outcome = learned.prepared, learned.outcome
     tuned = outcome.fine_tuned
     with _written(stage) as work:
         tuned.save(work)
-        for name, rows in prepared.parts.rows.items():
-            if name == "validation":
-                write_predictions(tuned, name, rows, outcome.probabilities, work)
-            elif name != "train":
-                write_predictions(tuned, name, rows, tuned.probabilities(prepared.encoded[name]), work)
+        write_predictions(tuned, "validation", prepared.parts.validation.rows, outcome.probabilities, work)
+        for name, rows in prepared.parts.tests.items():
+            write_predictions(tuned, name, rows, tuned.probabilities(prepared.encoded[name]), work)
         write_json(work / METRICS_FILE, metrics)
 
 
 def _write_report(
-    stage: Stage,
-    prepared: Prepared,
-    outcome: TrainingOutcome,
-    metrics: dict[str, Any],
-    base: str,
-    doubtful: list[dict[str, Any]],
+    stage: Stage, learned: Learned, metrics: dict[str, Any], base: str, doubtful: list[dict[str, Any]]
 ) -> None:
     """Write the report, the card, the rows whose label is doubtful, and the metrics with the comparison."""
-    tuned, rows = outcome.fine_tuned, prepared.parts.validation.rows
+    prepared, outcome = learned.prepared, learned.outcome
+    rows, encoded = prepared.parts.validation.rows, prepared.encoded["validation"]
     with _written(stage) as work:
-        written, metrics["mistakes"] = page(
-            tuned, metrics, rows, prepared.encoded["validation"], outcome.probabilities
-        )
+        written, metrics["mistakes"] = page(outcome.fine_tuned, metrics, rows, encoded, outcome.probabilities)
         write_text(work / REPORT_FILE, translated_page(written))
         if doubtful:
             write_json_lines(work / SUSPECTS_FILE, doubtful)
-        write_text(work / "README.md", card(base, tuned, metrics))
+        write_text(work / "README.md", card(base, outcome.fine_tuned, metrics))
         write_json(work / METRICS_FILE, metrics)
     remove_work(stage.out)
 

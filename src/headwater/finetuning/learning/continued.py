@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from headwater.errors import UsageError
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.model.features import FrozenTaskModel
@@ -17,15 +15,6 @@ from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import Raw
 from headwater.finetuning.rows.seen import Seen
 from headwater.storage import Progress
-
-
-def load_start(config: FinetuneConfig, folder: Path, device: torch.device) -> FineTuned | None:
-    """Return the fine-tuned model whose head is kept; None for a new head. Raise what `check_start` does."""
-    if not config.keep_head:
-        return None
-    start = FineTuned.load(folder, device=device)
-    check_start(start, config, folder)
-    return start
 
 
 def recipe_of(start: FineTuned) -> Recipe:

@@ -17,7 +17,7 @@ import torch
 from headwater.display import counted
 from headwater.errors import UsageError
 from headwater.finetuning.learning.config import PAPER_EPOCHS, PATIENCE, FinetuneConfig, Recipe
-from headwater.finetuning.learning.continued import continuation, load_start, recipe_of, rows_seen
+from headwater.finetuning.learning.continued import check_start, continuation, recipe_of, rows_seen
 from headwater.finetuning.learning.parts import Learn, Parts, Tables, arrange_parts
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
@@ -131,7 +131,9 @@ def prepare_folder(
         whole = start.model.model if start else load_model(model, device=device)
         return whole, load_tokenizer(model, tokenizer)
 
-    start = load_start(config, model, device)
+    start = FineTuned.load(model, device=device) if config.keep_head else None
+    if start is not None:
+        check_start(start, config, model)
     seen = rows_seen(model, config, progress)
     prepared = prepare(config, tables, base, start=start, seen=seen, progress=progress)
     parts = prepared.parts
