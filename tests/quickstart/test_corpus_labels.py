@@ -15,7 +15,7 @@ from headwater.cli.main import main
 from headwater.corpus import Document, split
 from headwater.errors import DataError, UsageError
 from headwater.quickstart import make_labels
-from headwater.quickstart.passage_tasks import AS_WRITTEN, SHUFFLED
+from headwater.quickstart.labels import AS_WRITTEN, SHUFFLED
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
 WORDS = ["array", "matrix", "graph", "tensor", "node", "edge", "value", "returns", "gives", "the", "of", "axis"]

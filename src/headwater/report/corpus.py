@@ -19,20 +19,12 @@ Measure = Callable[[Path], dict[str, Any]]
 
 
 class CorpusBar(NamedTuple):
-    """One bar, for a step of the funnel, a language or a length."""
+    """How many documents a step left, a rule removed, or a language has; of a rule with some texts."""
 
     name: str
     documents: int
     megabytes: float | None = None
-
-
-class Rule(NamedTuple):
-    """What one rule removed, with the beginnings of some texts."""
-
-    name: str
-    documents: int
-    megabytes: float | None
-    examples: Sequence[tuple[str, str]]  # (source, beginning of the text)
+    examples: Sequence[tuple[str, str]] = ()  # (source, beginning of the text)
 
 
 @dataclass(frozen=True)
@@ -42,7 +34,7 @@ class Corpus:
     name: str
     facts: Sequence[tuple[str, str]]
     stages: Sequence[CorpusBar] = ()
-    rules: Sequence[Rule] = ()
+    rules: Sequence[CorpusBar] = ()
     clusters: Mapping[str, int] | None = None
     languages: Sequence[CorpusBar] = ()
     lengths: Sequence[CorpusBar] = ()
@@ -90,14 +82,14 @@ def _stages(funnel: dict[str, Any]) -> list[CorpusBar]:
     return [CorpusBar(name, count, bytes_ / 1e6) for name, count, bytes_ in left]
 
 
-def _rules(funnel: dict[str, Any]) -> list[Rule]:
+def _rules(funnel: dict[str, Any]) -> list[CorpusBar]:
     rules = [
-        Rule(f"{step}: {name}", removed["documents"], removed["bytes"] / 1e6, _examples(removed["examples"]))
+        CorpusBar(f"{step}: {name}", removed["documents"], removed["bytes"] / 1e6, _examples(removed["examples"]))
         for step, rules in funnel["removed"].items()
         for name, removed in sorted(rules.items(), key=lambda entry: -entry[1]["documents"])
     ]
     return rules + [
-        Rule(f"duplicates: {kind}", count, None, _examples(funnel["examples"].get(kind, [])))
+        CorpusBar(f"duplicates: {kind}", count, None, _examples(funnel["examples"].get(kind, [])))
         for kind, count in funnel["duplicates"].items()
         if count
     ]
