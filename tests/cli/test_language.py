@@ -184,6 +184,26 @@ def test_the_locale_chooses_the_language(environment: dict[str, str], language: 
     assert language_of_locale(environment) == language
 
 
+@pytest.mark.parametrize(
+    ("english", "korean"),
+    [
+        (
+            "Warning: runs/a is better on the same rows: accuracy 0.900, now 0.800",
+            "주의: 같은 행에서 runs/a이(가) 더 낫습니다: 정확도 0.900, 지금은 0.800",
+        ),
+        (
+            "fine-tuning a: 2 of 9 updates, loss 4.012, validation loss 0.7682",
+            "미세 조정 a: 업데이트 9번 가운데 2번, 손실 4.012, 검증 손실 0.7682",
+        ),
+        ("rows          60 for train, 6 for validation", "행            학습용 60, 검증용 6"),
+        ("row 3: predicted 'label', labelled 'text': \"text\"", "3행: 예측 'label', 라벨 'text': \"text\""),
+        ("reading the rows: 60 to train on", "행 읽기: 학습용 60행"),
+    ],
+)
+def test_a_line_of_a_fine_tuning_is_wholly_korean(english: str, korean: str) -> None:
+    assert catalogue("ko").translate(english) == korean
+
+
 def test_an_error_is_in_korean_and_its_names_stay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["finetune", "--task", "classify", "--train", str(tmp_path / "none.csv"), "--out", str(tmp_path)]
     assert main([*arguments, "--lang", "ko"]) == 1

@@ -182,7 +182,7 @@ def _described_labels(
         notes.append(f"{counted(len(never), 'label')} left out, without a training row: {listed(never)}")
     if never := [name for name, count in classes.items() if not count]:
         kept = f"{counted(len(never), 'label')} kept without a training row: {listed(never)}"
-        notes.append(f"{kept}; a new model never predicts it, a continued one may forget it: add rows")
+        notes.append(f"{kept}; what has no row is not learned, and a continued model may forget it: add rows")
     cases = Counter(name.casefold() for name in classes)
     if same := [name for name in classes if cases[name.casefold()] > 1]:
         notes.append(f"labels that differ only in case are different classes: {', '.join(map(repr, same[:6]))}")
