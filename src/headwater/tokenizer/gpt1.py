@@ -19,6 +19,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 from unicodedata import combining, normalize
 
@@ -40,7 +41,8 @@ _PLAINER = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
 _SIGNS = """-~!";?+,)(/*[]}{|_"""
 # What ftfy may change in an ASCII line: an entity, a control character, another line break.
 _ASCII_REPAIR = re.compile(r"[&\x00-\x08\x0b-\x1f\x7f]")
-_BLOCK = 1 << 15
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_BLOCK_LINES = 256
 
 
 class WordCodec:
@@ -145,33 +147,13 @@ class WordSplitter:
 
     def _repaired_blocks(self, text: str) -> Iterator[str]:
         """Yield the text repaired as by ftfy, in blocks of whole lines that fit the cache."""
-        if text.isascii() and _ASCII_REPAIR.search(text) is None:
-            start = 0
-            while start < len(text):
-                end = text.find("\n", start + _BLOCK) + 1 or len(text)
-                yield text[start:end]
-                start = end
-            return
-        lines = text.split("\n")
-        plain: list[str] = []
-        size = 0
-        markup = False
-        for number, line in enumerate(lines, 1):
-            segment = line + "\n" if number < len(lines) else line
-            clean = line.isascii() and _ASCII_REPAIR.search(line) is None
-            if clean:
-                markup = markup or "<" in line
-                plain.append(segment)
-                size += len(segment)
-                if size < _BLOCK:
-                    continue
-            yield "".join(plain)
+        markup = False  # after a "<", ftfy assumes markup and does not change entities
+        for (_, clean), lines in groupby(enumerate(_LINE.findall(text)), _block_of):
+            block = "".join([line for _, line in lines])
             if not clean:
-                # After a "<", ftfy assumes markup and does not change entities.
-                yield self._repair(segment, unescape_html=False if markup else "auto", explain=False)
-                markup = markup or "<" in segment
-            plain, size = [], 0
-        yield "".join(plain)
+                repaired = self._repair(block, unescape_html=False if markup else "auto", explain=False)
+            yield block if clean else repaired
+            markup = markup or "<" in block
 
     def split_line(self, chunks: list[str]) -> list[str]:
         """Return the words of a standardised line, given as its chunks."""
@@ -181,6 +163,12 @@ class WordSplitter:
         """Return the words of a chunk of a standardised line, or None if they may depend on its neighbours."""
         words = self._english.of_chunk(chunk)
         return None if words is None else [word.lower() for word in words]
+
+
+def _block_of(numbered: tuple[int, str]) -> tuple[int, bool]:
+    """Return the number of a line's block, and whether ftfy would not change the line."""
+    number, line = numbered
+    return number // _BLOCK_LINES, line.isascii() and _ASCII_REPAIR.search(line) is None
 
 
 def _marks_in_order(text: str, many: int = _MANY_MARKS) -> str:
