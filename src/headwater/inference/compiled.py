@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headwater import native
 from headwater.display import counted
@@ -27,10 +27,9 @@ from headwater.inference.torch_network import (
     Norm,
     TorchNetwork,
     final_norm_of,
-    linears,
     output_rows,
+    read_matrices,
     table_dtype,
-    weight_and_bias,
 )
 from headwater.model import Block, Transformer
 from headwater.native import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
@@ -72,7 +71,7 @@ class NativeNetwork:
         )
         self.dtype = table_dtype(precision)  # of keys, values and tables
         blocks = [block for block in model.blocks if isinstance(block, Block)]
-        self._norms = [[Norm.of(block.norm_1), Norm.of(block.norm_2)] for block in blocks]
+        self._norms = [[Norm(block.norm_1), Norm(block.norm_2)] for block in blocks]
         self._final_norm = final = final_norm_of(model)
         tokens, positions = model.tokens.weight.detach(), model.positions.weight.detach()
         self.weights = TransformerWeights(
@@ -149,19 +148,11 @@ class NativeNetwork:
 
 
 def _layers(blocks: Sequence[Block], consume: bool) -> Iterator[LayerTensors]:
-    """Yield each block's tensors. With `consume` its matrices are freed before the next block is read."""
+    """Yield each block's tensors, which with `consume` are no longer the block's."""
     for block in blocks:
-        affine = [Affine(*weight_and_bias(linear, block)) for linear in linears(block)]
-        yield LayerTensors(
-            affine[0], affine[1], affine[2], affine[3], _affine(block.norm_1), _affine(block.norm_2)
-        )
-        if consume:
-            for linear in linears(block):
-                linear.weight.data = linear.weight.new_empty(0)
-
-
-def _affine(module: nn.Linear | nn.LayerNorm) -> Affine:
-    return Affine(module.weight.detach(), module.bias.detach())
+        matrices = [Affine(*pair) for pair in read_matrices(block, consume)]
+        norms = [Affine(norm.weight.detach(), norm.bias.detach()) for norm in (block.norm_1, block.norm_2)]
+        yield LayerTensors(*matrices, *norms)
 
 
 class NativeRunner:

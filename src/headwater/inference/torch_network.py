@@ -22,7 +22,7 @@ average half a block of padding for each prompt.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -76,7 +76,11 @@ class TorchNetwork:
         tokens, positions = (owned(table.weight, dtype, consume) for table in (model.tokens, model.positions))
         output = arrange(output_rows(model, tokens), None, precision, consume=True)
         blocks = [block for block in model.blocks if isinstance(block, Block)]
-        layers = [BlockWeights.of(block, precision, consume) for block in blocks]
+        layers = []
+        for block in blocks:
+            matrices = [arrange(*pair, precision, consume=consume) for pair in read_matrices(block, consume)]
+            norms = [Norm(block.norm_1), Norm(block.norm_2)]
+            layers.append(BlockWeights(matrices, norms, block.pre_norm, block.mlp.activation))
         return cls(model.config, precision, (tokens, positions), layers, final_norm_of(model), output)
 
     @torch.inference_mode()
@@ -141,14 +145,9 @@ class TorchNetwork:
 class Norm:
     """LayerNorm in float32 for parameters of any dtype."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, epsilon: float) -> None:
-        self.weight, self.bias, self.epsilon = weight, bias, epsilon
-
-    @classmethod
-    def of(cls, norm: nn.LayerNorm) -> Norm:
-        """Read the parameters of a LayerNorm."""
-        weight, bias = (owned(parameter, torch.float32) for parameter in (norm.weight, norm.bias))
-        return cls(weight, bias, norm.eps)
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        self.weight, self.bias = (owned(parameter, torch.float32) for parameter in (norm.weight, norm.bias))
+        self.epsilon = norm.eps
 
     def __call__(self, x: Tensor) -> Tensor:
         """(rows, width) float32 -> the same."""
@@ -164,17 +163,6 @@ class BlockWeights:
         self.query_key_value, self.projection, self.expand, self.contract = matrices
         self.norm_1, self.norm_2 = norms
         self.pre_norm, self.activation = pre_norm, activation
-
-    @classmethod
-    def of(cls, block: Block, precision: Precision, consume: bool) -> BlockWeights:
-        """Read a block's weights."""
-        matrices = []
-        for linear in linears(block):
-            matrices.append(arrange(*weight_and_bias(linear, block), precision, consume=consume))
-            if consume:
-                linear.weight.data = linear.weight.new_empty(0)
-        norms = [Norm.of(block.norm_1), Norm.of(block.norm_2)]
-        return cls(matrices, norms, block.pre_norm, block.mlp.activation)
 
     def __call__(
         self,
@@ -206,20 +194,22 @@ class BlockWeights:
         return x
 
 
-def linears(block: Block) -> list[nn.Linear]:
-    """Return a block's linear maps, in the order of `BlockWeights`."""
+def read_matrices(block: Block, consume: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield weight and bias of a block's linear maps, in the order of `BlockWeights`.
+
+    Those of the queries are multiplied by the block's factor of attention. With `consume` each is freed before the
+    next is read.
+    """
     attention, mlp = block.attention, block.mlp
-    return [attention.query_key_value, attention.projection, mlp.expand, mlp.contract]
-
-
-def weight_and_bias(linear: nn.Linear, block: Block) -> tuple[Tensor, Tensor]:
-    """Return a linear map's tensors; those of the queries are multiplied by the block's factor of attention."""
-    weight, bias = linear.weight.detach(), linear.bias.detach()
-    if block.attention.factor == 1 or linear is not block.attention.query_key_value:
-        return weight, bias
-    factors = torch.ones_like(bias)
-    factors[: linear.in_features] = block.attention.factor
-    return weight * factors[:, None], bias * factors
+    for linear in (attention.query_key_value, attention.projection, mlp.expand, mlp.contract):
+        weight, bias = linear.weight.detach(), linear.bias.detach()
+        if linear is attention.query_key_value and attention.factor != 1:
+            factors = torch.ones_like(bias)
+            factors[: linear.in_features] = attention.factor
+            weight, bias = weight * factors[:, None], bias * factors
+        yield weight, bias
+        if consume:
+            linear.weight.data = linear.weight.new_empty(0)
 
 
 def output_rows(model: Transformer, tokens: Tensor) -> Tensor:
@@ -229,7 +219,7 @@ def output_rows(model: Transformer, tokens: Tensor) -> Tensor:
 
 def final_norm_of(model: Transformer) -> Norm | None:
     """Return the norm after the last block, if the model has one."""
-    return Norm.of(model.final_norm) if isinstance(model.final_norm, nn.LayerNorm) else None
+    return Norm(model.final_norm) if isinstance(model.final_norm, nn.LayerNorm) else None
 
 
 def table_dtype(precision: Precision) -> torch.dtype:
