@@ -26,8 +26,8 @@ from headwater.tokenizer.vocabulary import Encoded, Vocabulary, characters_to_by
 # the authors that every GPT-2 vocabulary depends on.
 PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
-# Bytes of a call from which it is worth loading and checking the fast engine.
-_LONG_BYTES = 1 << 21
+# Bytes of a call from which it is worth loading and checking the fast engine: `pack` encodes two megabytes a call.
+_LONG_BYTES = 1_500_000
 # The pre-split always has a border between a visible character and a space: a long text may be cut there.
 _SAFE_CUT = re.compile(r"(?<=\S)(?=[ \n])")
 _CUT_CHARACTERS = 1 << 16
