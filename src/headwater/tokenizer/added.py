@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import chain
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
 from headwater.tokenizer.library import RULES, bert_normalizer, whole
-from headwater.tokenizer.vocabulary import AddedToken, Encoded, Vocabulary, join_surrogates
+from headwater.tokenizer.vocabulary import AddedToken, Encoded, Vocabulary, join_ids, join_surrogates
 
 # A text without added tokens is one piece with this id; added tokens follow it.
 _PIECE = 0
@@ -72,9 +69,7 @@ class AddedCodec:
         splitter = self._splitter(allowed)
         if splitter is None:
             return self.ordinary.encode_array(texts)
-        parts = self.encode_batch(texts, allowed)
-        ids = np.array(list(chain.from_iterable(parts)), np.uint32)
-        return ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        return join_ids(self.encode_batch(texts, allowed))
 
     def _splitter(self, allowed: frozenset[str]) -> _Splitter | None:
         """Return what finds the added tokens in a text; None if none can be in it."""

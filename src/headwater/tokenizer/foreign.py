@@ -14,12 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
-
-import numpy as np
-import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.reading import read_text
@@ -29,8 +25,10 @@ from headwater.tokenizer.vocabulary import (
     CLASSIFY,
     SEPARATOR,
     AddedToken,
+    Encoded,
     Vocabulary,
     characters_to_bytes,
+    join_ids,
     join_surrogates,
 )
 
@@ -92,13 +90,9 @@ class LibraryCodec:
         with _library_errors("the tokenizers library gives up on a text", repair):
             return [encoded.ids for encoded in encoder.encode_batch_fast(clean, add_special_tokens=False)]
 
-    def encode_array(
-        self, texts: Sequence[str], allowed: frozenset[str]
-    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    def encode_array(self, texts: Sequence[str], allowed: frozenset[str]) -> Encoded:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
-        parts = self.encode_batch(texts, allowed)
-        ids = np.array(list(chain.from_iterable(parts)), np.uint32)
-        return ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        return join_ids(self.encode_batch(texts, allowed))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids, with special tokens."""

@@ -24,11 +24,10 @@ from typing import Any
 from unicodedata import combining, normalize
 
 import numpy as np
-import numpy.typing as npt
 
 from headwater.errors import require_extra
 from headwater.tokenizer.english import EnglishWords
-from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Vocabulary
+from headwater.tokenizer.vocabulary import NEWLINE, UNKNOWN, WORD_END, Encoded, Vocabulary
 
 # The most cached chunks, and the most characters of one: natural text rarely has more.
 REMEMBERED = 1 << 20
@@ -63,11 +62,10 @@ class WordCodec:
         """Return the ids of each text. Joined in one array first, a short text would take twice as long."""
         return [np.frombuffer(self._encode(text), np.uint32).tolist() for text in texts]
 
-    def encode_array(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    def encode_array(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
         parts = [self._encode(text) for text in texts]
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(part) // 4 for part in parts], out=offsets[1:])
+        offsets = np.cumsum([0, *(len(part) // 4 for part in parts)], dtype=np.int64)
         return np.frombuffer(b"".join(parts), np.uint32), offsets
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -210,6 +210,11 @@ def _alphabet(kind: Kind, ids: Mapping[str, int]) -> set[str]:
     if kind == "gpt2":
         return set(BYTE_CHARACTERS)
     return {t for t in ids if len(t.removesuffix(WORD_END)) == 1} | {UNKNOWN, NEWLINE, WORD_END}
+
+
+def join_ids(texts: Sequence[Sequence[int]]) -> Encoded:
+    """Return the ids of texts in one array, and len(texts) + 1 offsets."""
+    return np.array(list(chain.from_iterable(texts)), np.uint32), np.cumsum([0, *map(len, texts)], dtype=np.int64)
 
 
 def join_surrogates(text: str) -> str:
