@@ -109,11 +109,11 @@ def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDAr
 def fit_probe(
     model: PooledModel, parts: Sequence[Encoded], labels: Labels, weights: Floats, start: Start
 ) -> float:
-    """Set the head of an untrained model by a regression on its features; return the loss of the rows.
+    """Set the head by a regression on the model's features; return the loss of the rows.
 
     parts: with features. weights: of all their rows.
     """
-    model.pooled = start.pooled
+    model.pooled, model.cosines = start.pooled, False
     features = np.concatenate([part.features[start.pooled] for part in parts if part.features is not None])
     targets = np.concatenate([labels.probabilities(part) for part in parts])
     found = _fit(features, targets, weights, start.strength, labels.target == "labels").scaled(start.scale)

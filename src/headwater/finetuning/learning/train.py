@@ -92,9 +92,10 @@ def train_task(
     untuned = [] if start is None else [judge.entry(0, training_loss, intervals=not keep_last)]
     if config.recipe == "probe":
         return judge.outcome(config, 0, untuned, start and replace(start, kept=True))
+    begun = {} if start is None or keep_last else {key: one.clone() for key, one in model.state_dict().items()}
+    if start is not None and labels.target == "class":
+        _begin_cosines(prepared, model, start)
     trainer, source = build_trainer(config, model, prepared.encoded["train"], labels, prepared.weights)
-    masters = trainer.optimizer.masters
-    start_weights = [] if start is None or keep_last else [weight.detach().clone() for weight in masters]
     steps, per_epoch = config.training.steps, source.updates_an_epoch
     run = Run(
         trainer=trainer,
@@ -111,16 +112,33 @@ def train_task(
     )
     run.train()
     run.restore_best()
-    assert run.best is not None
-    best_step = int(run.best["step"])
-    if start is not None and not keep_last and judge.keeps(untuned[0], run.best["rank"]):
-        best_step, start = 0, replace(start, kept=True)
-        with torch.no_grad():
-            torch._foreach_copy_(masters, start_weights)
-        trainer.optimizer.copy_to_model()
     trainer.end_training()
+    assert run.best is not None
+    best_step, rank = int(run.best["step"]), run.best["rank"]
+    if start is not None and labels.target == "class":
+        _fit_again(prepared, model, start)
+        rank = judge.rank_of(judge.entry(best_step, 0.0))
+    if start is not None and begun and judge.keeps(untuned[0], rank):
+        best_step, start = 0, replace(start, kept=True)
+        model.load_state_dict(begun)
     curve = [_curve_entry(entry, judge.metric, per_epoch) for entry in run.curve]
     return judge.outcome(config, best_step, [*untuned, *curve], start)
+
+
+def _begin_cosines(prepared: Prepared, model: TaskModel, start: Start) -> None:
+    """Begin a training on cosines with the directions of the classes in the base's features."""
+    assert isinstance(model, PooledModel)
+    train = prepared.encoded["train"]
+    assert train.features is not None
+    model.begin_cosines(train.features[start.pooled], prepared.parts.labels.probabilities(train))
+
+
+def _fit_again(prepared: Prepared, model: TaskModel, start: Start) -> None:
+    """Set the head by a regression as the probe's, on the tuned features."""
+    assert isinstance(model, PooledModel)
+    labels, train = prepared.parts.labels, model.with_features(prepared.encoded["train"])
+    weights = _weights(prepared.config, train.targets, labels, prepared.weights)
+    fit_probe(model, [train], labels, weights, start)
 
 
 def begin_head(
@@ -201,10 +219,11 @@ class _Judge:
     ) -> TrainingOutcome:
         """Return the outcome of a training whose kept state is in the model."""
         self.fine_tuned.model.eval()
-        best = self.fine_tuned.probabilities(self.validation)
+        best, loss = self.fine_tuned.model.predict(self.validation, self.fine_tuned.labels)
         for entry in curve:  # intervals, which cost more than values, of the state that is kept alone
             if entry["step"] == step:
                 entry |= measure_probabilities(self.fine_tuned, self.validation.targets, best)
+                entry["validation_loss"] = loss
         rate = config.training.learning_rate
         steps = 0 if config.recipe == "probe" else config.training.steps
         return TrainingOutcome(self.fine_tuned, self.metric, rate, step, steps, curve, best, start)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from headwater.model import Model, ModelConfig
 
 Pooled = Literal["mean", "last"]
+# What cosines are divided by to be logits.
+_TEMPERATURE = 0.1
 POOLED_RECIPES = ("probe", "lp-ft")  # whose head reads one vector of each text
 
 
@@ -41,7 +44,10 @@ def sequences_of(recipe: str, tokenizer: Tokenizer, config: ModelConfig) -> dict
 
 
 class PooledModel(TaskModel):
-    """A language model and a linear layer over `features`."""
+    """A language model and a linear layer over `features`.
+
+    With `cosines` the rows of the layer are directions, and a logit is the cosine of one and the features.
+    """
 
     def __init__(
         self,
@@ -57,7 +63,7 @@ class PooledModel(TaskModel):
         width = model.config.output_width * {"classify": 1, "similarity": 3}.get(task, 4)
         head = nn.utils.skip_init(nn.Linear, width, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
-        self.template, self.pooled = template, pooled
+        self.template, self.pooled, self.cosines = template, pooled, False
 
     def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the vector of each text: (sequences, time, width) -> (sequences, width)."""
@@ -78,9 +84,22 @@ class PooledModel(TaskModel):
     def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
         """(sequences, width) -> (examples, outputs) float32."""
         features = self.features(pooled)
+        if self.cosines:
+            directions = functional.normalize(self.head.weight.float(), dim=1)
+            return functional.normalize(features, dim=1) @ directions.T / _TEMPERATURE
         if self.training and self.dropout:
             features = functional.dropout(features, self.dropout)
         return functional.linear(features, self.head.weight.float(), self.head.bias.float())
+
+    @torch.no_grad()
+    def begin_cosines(self, features: npt.NDArray[np.float32], targets: npt.NDArray[np.float32]) -> None:
+        """Make the layer's rows the mean directions of each output's examples, as Snell et al. (2017).
+
+        features: (examples, features); targets: (examples, outputs), the label's probability of each output.
+        """
+        directions = functional.normalize(torch.from_numpy(features), dim=1)
+        self.head.weight.copy_(functional.normalize(torch.from_numpy(targets).T @ directions, dim=1))
+        self.cosines = True
 
     def continue_from(self, start: TaskModel) -> None:
         """See `TaskModel`; both read the same vector of a text."""
