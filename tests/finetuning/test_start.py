@@ -276,6 +276,30 @@ def test_a_probe_learns_from_the_rows_that_were_split_off_too(encoder: Path, tmp
     assert ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) > 0.9999
 
 
+def test_the_head_is_fitted_again_on_tuned_features(encoder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS), encoding="utf-8")
+    config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 8, "learning_rate": 1e-3, "baseline": False})
+    found = finetune(config, tmp_path / "out", model=encoder, train=table, validation=table)
+    assert found["best_step"] > 0
+    texts, names = zip(*ROWS, strict=True)
+    before, after = (hw.load(folder).embed(texts) for folder in (encoder, tmp_path / "out"))
+
+    def within(vectors: np.ndarray[Any, Any]) -> float:
+        directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        same = np.equal.outer(names, names)
+        cosines = directions @ directions.T
+        return float(cosines[same].mean() - cosines[~same].mean())
+
+    assert within(after) > 2 * within(before)  # texts of a class have come together
+    deviation = after.std(axis=0) + 1e-6
+    scaled = (after - after.mean(axis=0)) / deviation
+    theirs = LogisticRegression(C=found["start"]["strength"], max_iter=300).fit(scaled, names).coef_[0]
+    weight = FineTuned.load(tmp_path / "out").model.head.weight.detach().numpy()
+    ours = (weight[1] - weight[0]) * deviation
+    assert ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) > 0.999
+
+
 def test_tuning_has_to_gain_a_standard_error() -> None:
     judge = _Judge(FineTuned, range(400), "accuracy", True)  # type: ignore[arg-type]
     start = {"accuracy": {"value": 0.90, "interval": [0.86, 0.94]}, "validation_loss": 0.3}

@@ -44,7 +44,7 @@ FROZEN_RATE = 1e-3
 _LAMBDA_LM = 0.5
 # Of the recipe lp-ft: the rate, the warm-up, the epochs and the rows above which they are fewer; up to FEW_ROWS
 # rows they are half as many, if that is so many updates: measured with 128 rows, the others gained nothing.
-LP_FT_RATE, LP_FT_WARMUP, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_UPDATES = 1e-4, 0.1, 10, 1_500, 20
+LP_FT_RATE, LP_FT_WARMUP, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_UPDATES = 1e-4, 0.1, 10, 1_500, 40
 # Of the recipe auto. Up to FEW_OF_A_CLASS rows per output gpt1 is not tried, and from MANY_ROWS on lp-ft, which
 # would double the time. Up to FEW_ROWS rows, or so many per output, cross-validation chooses. A regression with
 # more outputs than MOST_OUTPUTS takes longer than a training.

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.prepare import Prepared
@@ -82,20 +81,37 @@ def train_task(
     start, training_loss = None, 0.0
     if isinstance(model, PooledModel) and prepared.start is None:
         start, training_loss = begin_head(prepared, model, probe, progress)
-    judge = _Judge(
-        fine_tuned,
-        prepared.encoded["validation"],
-        config.checked_metric(labels),
-        start is not None,
-        "training_rows" if prepared.learns_from_all else "validation",
-    )
+    metric, rows = config.checked_metric(labels), "training_rows" if prepared.learns_from_all else "validation"
+    judge = _Judge(fine_tuned, prepared.encoded["validation"], metric, start is not None, rows)
     untuned = [] if start is None else [judge.entry(0, training_loss, intervals=not keep_last)]
     if config.recipe == "probe":
         return judge.outcome(config, 0, untuned, start and replace(start, kept=True))
     begun = {} if start is None or keep_last else {key: one.clone() for key, one in model.state_dict().items()}
-    if start is not None and labels.target == "class":
-        _begin_cosines(prepared, model, start)
-    trainer, source = build_trainer(config, model, prepared.encoded["train"], labels, prepared.weights)
+    curve, best_step, rank = _tune(prepared, judge, start, progress, out, keep_last, on_update)
+    if start is not None and begun and judge.keeps(untuned[0], rank):
+        best_step, start = 0, replace(start, kept=True)
+        model.load_state_dict(begun)
+    return judge.outcome(config, best_step, [*untuned, *curve], start)
+
+
+def _tune(
+    prepared: Prepared,
+    judge: _Judge,
+    start: Start | None,
+    progress: Progress,
+    out: Path | None,
+    keep_last: bool,
+    on_update: OnUpdate | None,
+) -> tuple[list[dict[str, Any]], int, Sequence[float]]:
+    """Train the judged model, and leave its best state in it; return the curve, the state's step and its rank.
+
+    With a start, classes are tuned on cosines, and the head is then fitted again, on the tuned features.
+    """
+    config, labels, train, model = prepared.config, judge.fine_tuned.labels, prepared.encoded["train"], judge.model
+    pooled = model if isinstance(model, PooledModel) and start and labels.target == "class" else None
+    if pooled is not None:
+        pooled.begin_cosines(train, labels)
+    trainer, source = build_trainer(config, model, train, labels, prepared.weights)
     steps, per_epoch = config.training.steps, source.updates_an_epoch
     run = Run(
         trainer=trainer,
@@ -115,30 +131,11 @@ def train_task(
     trainer.end_training()
     assert run.best is not None
     best_step, rank = int(run.best["step"]), run.best["rank"]
-    if start is not None and labels.target == "class":
-        _fit_again(prepared, model, start)
+    if pooled is not None and start is not None:
+        weights = _weights(config, train.targets, labels, prepared.weights)
+        fit_probe(pooled, [pooled.with_features(train)], labels, weights, start)
         rank = judge.rank_of(judge.entry(best_step, 0.0))
-    if start is not None and begun and judge.keeps(untuned[0], rank):
-        best_step, start = 0, replace(start, kept=True)
-        model.load_state_dict(begun)
-    curve = [_curve_entry(entry, judge.metric, per_epoch) for entry in run.curve]
-    return judge.outcome(config, best_step, [*untuned, *curve], start)
-
-
-def _begin_cosines(prepared: Prepared, model: TaskModel, start: Start) -> None:
-    """Begin a training on cosines with the directions of the classes in the base's features."""
-    assert isinstance(model, PooledModel)
-    train = prepared.encoded["train"]
-    assert train.features is not None
-    model.begin_cosines(train.features[start.pooled], prepared.parts.labels.probabilities(train))
-
-
-def _fit_again(prepared: Prepared, model: TaskModel, start: Start) -> None:
-    """Set the head by a regression as the probe's, on the tuned features."""
-    assert isinstance(model, PooledModel)
-    labels, train = prepared.parts.labels, model.with_features(prepared.encoded["train"])
-    weights = _weights(prepared.config, train.targets, labels, prepared.weights)
-    fit_probe(model, [train], labels, weights, start)
+    return [_curve_entry(entry, judge.metric, per_epoch) for entry in run.curve], best_step, rank
 
 
 def begin_head(
@@ -183,6 +180,10 @@ class _Judge:
     begun: bool
     rows: str = "validation"
 
+    @property
+    def model(self) -> TaskModel:
+        return self.fine_tuned.model
+
     def rank_of(self, entry: Mapping[str, Any]) -> tuple[float, ...]:
         """Return what orders states; of few rows the loss, because their metric is mostly chance."""
         value, loss = entry[self.metric]["value"], entry["validation_loss"]
@@ -201,7 +202,7 @@ class _Judge:
 
     def entry(self, step: int, training_loss: float, *, intervals: bool = False) -> dict[str, Any]:
         """Return the curve's entry of the present state."""
-        values, loss = self.fine_tuned.model.predict(self.validation, self.fine_tuned.labels)
+        values, loss = self.model.predict(self.validation, self.fine_tuned.labels)
         figures = measure_probabilities(self.fine_tuned, self.validation.targets, values, intervals=intervals)
         return {"step": step, "validation_loss": loss, **figures, "training_loss": training_loss, "epoch": 0}
 
@@ -218,8 +219,8 @@ class _Judge:
         self, config: FinetuneConfig, step: int, curve: list[dict[str, Any]], start: Start | None
     ) -> TrainingOutcome:
         """Return the outcome of a training whose kept state is in the model."""
-        self.fine_tuned.model.eval()
-        best, loss = self.fine_tuned.model.predict(self.validation, self.fine_tuned.labels)
+        self.model.eval()
+        best, loss = self.model.predict(self.validation, self.fine_tuned.labels)
         for entry in curve:  # intervals, which cost more than values, of the state that is kept alone
             if entry["step"] == step:
                 entry |= measure_probabilities(self.fine_tuned, self.validation.targets, best)

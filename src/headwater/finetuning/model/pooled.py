@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -23,6 +22,7 @@ from headwater.finetuning.rows.row import TaskName
 from headwater.tokenizer import Template, Tokenizer
 
 if TYPE_CHECKING:
+    from headwater.finetuning.rows.labels import Labels
     from headwater.model import Model, ModelConfig
 
 Pooled = Literal["mean", "last"]
@@ -92,13 +92,12 @@ class PooledModel(TaskModel):
         return functional.linear(features, self.head.weight.float(), self.head.bias.float())
 
     @torch.no_grad()
-    def begin_cosines(self, features: npt.NDArray[np.float32], targets: npt.NDArray[np.float32]) -> None:
-        """Make the layer's rows the mean directions of each output's examples, as Snell et al. (2017).
-
-        features: (examples, features); targets: (examples, outputs), the label's probability of each output.
-        """
-        directions = functional.normalize(torch.from_numpy(features), dim=1)
-        self.head.weight.copy_(functional.normalize(torch.from_numpy(targets).T @ directions, dim=1))
+    def begin_cosines(self, encoded: Encoded, labels: Labels) -> None:
+        """Make the layer's rows the mean directions of each class's features (Snell et al. 2017)."""
+        assert encoded.features is not None
+        directions = functional.normalize(torch.from_numpy(encoded.features[self.pooled]), dim=1)
+        of_class = torch.from_numpy(labels.probabilities(encoded)).T
+        self.head.weight.copy_(functional.normalize(of_class @ directions, dim=1))
         self.cosines = True
 
     def continue_from(self, start: TaskModel) -> None:
