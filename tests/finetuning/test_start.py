@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.finetuning.test_finetune_resume import Stop, StopAfter, content_of
 
 import headwater as hw
-from headwater.errors import DataError, MismatchError, UsageError
+from headwater.errors import DataError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, export_classifier, finetune
 from headwater.finetuning.learning import config as config_module
 from headwater.finetuning.learning.start import _fit, choose_probe, fit_probe
@@ -152,7 +152,7 @@ def test_it_resumes_bit_for_bit_and_can_be_continued(encoder: Path, tmp_path: Pa
     assert keys["recipe"] == "lp-ft"
     further = FinetuneConfig.build({**keys, "steps": 2})
     finetune(further, tmp_path / "further", model=tmp_path / "whole", train=table)
-    with pytest.raises(MismatchError, match="recipe"):
+    with pytest.raises(UsageError, match="recipe"):
         finetune(
             FinetuneConfig.build({**keys, "recipe": "gpt1", "steps": 2}),
             tmp_path / "other",
