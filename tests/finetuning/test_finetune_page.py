@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +70,21 @@ def test_a_change_is_the_difference_of_the_probabilities(trained: Path) -> None:
     probabilities = fine_tuned.probabilities(fine_tuned.encode(Raw((text,)) for text in texts))[:, 1]
     found = [piece.change for piece in explain(fine_tuned, (texts[0],), 1)]
     assert found == pytest.approx(probabilities[0] - probabilities[1:], abs=1e-6)
+
+
+def test_log_odds_tell_words_apart_where_no_probability_changes(trained: Path) -> None:
+    fine_tuned = FineTuned.load(trained)
+    text = "the film was awful and a plot awful"
+    output = int(fine_tuned.probabilities(fine_tuned.encode([Raw((text,))])).argmax())
+    before = explain(fine_tuned, (text,), output)
+    with torch.no_grad():
+        fine_tuned.model.head.weight *= 12
+        fine_tuned.model.head.bias *= 12
+    after = explain(fine_tuned, (text,), output)
+    assert max(abs(piece.change) for piece in after) < max(abs(piece.change) for piece in before)
+    for one, other in zip(before, after, strict=True):  # logits are 12 times as large, and so are log-odds
+        assert one.log_odds is not None
+        assert other.log_odds == pytest.approx(12 * one.log_odds, rel=1e-2, abs=1e-2)
 
 
 def test_of_a_long_row_what_is_read_is_explained(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:

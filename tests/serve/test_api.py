@@ -207,6 +207,8 @@ def test_scores_and_classes_are_those_of_the_library(
         assert label["label"] == prediction.label
         assert label["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
     assert "".join(word["text"] for word in labels[0]["words"]) == rows[0]
+    assert all(isinstance(word["log_odds"], float) for word in labels[0]["words"])
+    assert labels[0]["saturated"] is False
     assert http.post("/classify", json={"model": "base", "input": "the"}).status_code == 400
     error = http.post("/classify", json={"model": "classes", "input": ["the", " ", None]}).json()["error"]
     assert (error["param"], error["message"]) == ("input", "input[2]: Input should be a valid string.")

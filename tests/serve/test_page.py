@@ -565,10 +565,23 @@ def test_an_empty_and_a_certain_row_are_explained(open_page: Open) -> None:
     page.click("#classify-form .main")
     expect(page.locator("#classified-hint")).to_have_text("There is no text to label.")
     answer = {"index": 0, "label": "sea", "probabilities": {"sea": 0.99999, "stone": 0.00001}, "tokens_cut": 0}
-    answer["words"] = [{"segment": 0, "text": "river", "change": 0.00001}]
+    changes = {"river": (0.00001, 0.5), "stone": (0.0, -0.25)}
+    answer["words"] = [
+        {"segment": 0, "text": text, "change": change, "log_odds": odds}
+        for text, (change, odds) in changes.items()
+    ]
+    answer["saturated"] = True
     page.route("**/classify", lambda route: route.fulfill(json={"data": [answer]}))
     page.click("#classify-form .main")
-    expect(page.locator("#classified-hint")).to_contain_text("so certain (100 %)")
+    expect(page.locator("#classified-hint")).to_contain_text(
+        "No word alone changes this answer: the model is so certain (100 %)"
+    )
+    expect(page.locator("#classified-hint")).to_contain_text("log-odds")
+    assert page.locator("#classified-strongest .number").all_text_contents() == ["+0.50", "−0.25"]
+    shares = page.evaluate(
+        "[...document.querySelectorAll('.piece')].map((e) => e.style.getPropertyValue('--share'))"
+    )
+    assert shares == ["1.000", "0.500"]
     expect(page.locator("#problem")).to_be_hidden()
 
 

@@ -36,6 +36,8 @@ _NUMBER_BYTES, _BASE64_BYTES = 20, 6
 # Approximate bytes in an answer: of a token's id, of an id with its name, and of an entry with several fields.
 _ID_BYTES, _NAMED_BYTES, _ENTRY_BYTES = 8, 24, 64
 _TASK_TOKENS = 3  # of a pair: start, delimiter and extract
+# Above this probability an answer is certain; if no word changes it by the rest, none alone does so visibly.
+_SATURATED = 0.999
 EncodedPair = tuple[list[int], list[int]]  # context and continuation
 _PARTS = {"entail": "[premise, hypothesis]", "similarity": "[first, second]"}
 
@@ -293,6 +295,9 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )
             answer["words"] = [piece.to_dict() for piece in pieces]
+            likeliest = max((prediction.probabilities or {}).values(), default=0.0)
+            changed = max((abs(piece.change) for piece in pieces), default=0.0)
+            answer["saturated"] = head.labels.target != "score" and min(likeliest, 1 - changed) > _SATURATED
         data.append(answer)
     return {"object": "list", "model": served.name, "task": head.task, "data": data}
 

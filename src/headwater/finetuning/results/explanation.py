@@ -21,21 +21,28 @@ from headwater.finetuning.rows.row import Raw
 # For one prediction: the most and fewest parts that are left out in turn, and about how many tokens that may cost.
 _MOST_PARTS, _FEWEST_PARTS, _TOKENS = 48, 6, 4_096
 _CHARACTERS_PER_TOKEN = 256  # the most that are looked at
+_LEAST = 1e-30  # above the least float32
 # A word with its space; longer runs without a space, as in Chinese, are split into four characters each.
 _WORD = re.compile(r"\s*\S{1,20}(?=\s|$)|\s*\S{1,4}|\s+")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a segment; change: the answer's probability (or score) with it minus that without it."""
+    """A part of a segment; change: the answer's probability (or score) with it minus that without it.
+
+    log_odds: the same difference of log(p / (1 - p)), which still tells words apart where p is about 1; None for a
+    score.
+    """
 
     segment: int
     text: str
     change: float
+    log_odds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the server and the estimators show it, with six digits."""
-        return {"segment": self.segment, "text": self.text, "change": round(self.change, 6)}
+        log_odds = None if self.log_odds is None else round(self.log_odds, 6)
+        return {"segment": self.segment, "text": self.text, "change": round(self.change, 6), "log_odds": log_odds}
 
 
 def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list[Piece]:
@@ -56,10 +63,15 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     probabilities = fine_tuned.probabilities(encoded)
     if fine_tuned.labels.target == "score":
         values = fine_tuned.decide(probabilities)
-    else:
-        values = probabilities[:, output].astype(np.float64)
-    changes = values[0] - values[1:]
-    return [Piece(segment, text, float(c)) for (segment, text), c in zip(parts, changes, strict=True)]
+        changes = values[0] - values[1:]
+        return [Piece(segment, text, float(c)) for (segment, text), c in zip(parts, changes, strict=True)]
+    exact = probabilities.astype(np.float64)
+    values = exact[:, output]
+    # The sum of the others is exact where 1 - p would be 0; labels of which several hold have no such sum.
+    rest = 1 - values if fine_tuned.labels.target == "labels" else np.delete(exact, output, axis=1).sum(axis=1)
+    log_odds = np.log(np.maximum(values, _LEAST)) - np.log(np.maximum(rest, _LEAST))
+    changes = zip(parts, values[0] - values[1:], log_odds[0] - log_odds[1:], strict=True)
+    return [Piece(segment, text, float(change), float(odds)) for (segment, text), change, odds in changes]
 
 
 def _beginning(fine_tuned: FineTuned, text: str) -> str:

@@ -5,7 +5,6 @@ import { bar, byId, fillSelect, make, onSubmit, percent } from "./dom.js";
 import { t } from "./language.js";
 
 const FIELDS = { classify: ["text"], entail: ["premise", "hypothesis"], similarity: ["first", "second"], choice: ["context", "question", "answers"] };
-const SATURATED = 0.999; // from this probability on, no word may change the answer by as much as a shown digit
 let models = [];
 let answer = null;
 
@@ -42,7 +41,7 @@ async function classify() {
 const answerOf = (parts, label, probabilities) => parts[2 + Number(label) - Math.min(...Object.keys(probabilities).map(Number))];
 
 function showAnswer() {
-  const { label, probabilities, task, parts } = answer;
+  const { label, probabilities, task, parts, saturated } = answer;
   const words = answer.words ?? []; // an empty text has no label
   byId("classified").hidden = false;
   byId("classified-label").textContent = label === null ? "–" : task === "choice" ? answerOf(parts, label, probabilities) : Array.isArray(label) ? label.join(", ") || "–" : String(label);
@@ -51,23 +50,22 @@ function showAnswer() {
   // A score changes by parts of its scale, a probability by percentage points.
   const isScore = task !== "choice" && typeof label === "number";
   const levels = Object.keys(probabilities).map(Number);
-  const scale = isScore ? Math.max(...levels) - Math.min(...levels) : 1;
-  const shown = (change) => (change < 0 ? "−" : "+") + (isScore ? Math.abs(change).toFixed(2) : t("word.points", (100 * Math.abs(change)).toFixed(1)));
+  const changeOf = (word) => (saturated ? word.log_odds : word.change); // log-odds tell words apart where no probability changes
+  const scale = saturated ? Math.max(...words.map((word) => Math.abs(changeOf(word)))) : isScore ? Math.max(...levels) - Math.min(...levels) : 1;
+  const shown = (change) => (change < 0 ? "−" : "+") + (isScore || saturated ? Math.abs(change).toFixed(2) : t("word.points", (100 * Math.abs(change)).toFixed(1)));
   const texts = [];
   for (const word of words) {
-    const said = `${word.text.trim()}: ${shown(word.change)}`;
-    (texts[word.segment] ??= []).push(make("span", { class: word.change >= 0 ? "piece for" : "piece against", role: "listitem", title: said, "aria-label": said, "--share": Math.min(1, Math.abs(word.change) / scale).toFixed(3) }, word.text));
+    const said = `${word.text.trim()}: ${shown(changeOf(word))}`;
+    (texts[word.segment] ??= []).push(make("span", { class: changeOf(word) >= 0 ? "piece for" : "piece against", role: "listitem", title: said, "aria-label": said, "--share": Math.min(1, Math.abs(changeOf(word)) / scale || 0).toFixed(3) }, word.text));
   }
   byId("classified-words").replaceChildren(...texts.filter(Boolean).map((spans) => make("div", { class: "text", role: "list" }, ...spans)));
-  const strongest = [...words].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, 5);
-  byId("classified-strongest").replaceChildren(...strongest.map((word) => make("li", {}, make("code", {}, word.text.trim()), make("span", { class: "number" }, shown(word.change)))));
+  const strongest = [...words].sort((a, b) => Math.abs(changeOf(b)) - Math.abs(changeOf(a))).slice(0, 5);
+  byId("classified-strongest").replaceChildren(...strongest.map((word) => make("li", {}, make("code", {}, word.text.trim()), make("span", { class: "number" }, shown(changeOf(word))))));
   byId("classified-hint").textContent = hint();
 
   function hint() {
     if (label === null) return t("word.empty");
     if (isScore) return t("word.hint.score");
-    const likeliest = sorted[0]?.[1] ?? 0;
-    const isSaturated = likeliest > SATURATED && words.every((word) => Math.abs(word.change) < 1 - SATURATED);
-    return t(isSaturated ? "word.saturated" : "word.hint", percent(likeliest));
+    return t(saturated ? "word.saturated" : "word.hint", percent(sorted[0]?.[1] ?? 0));
   }
 }

@@ -234,7 +234,7 @@ export default {
   "word.title": "Which words mattered",
   "word.hint": (p) => `Each word was left out in turn. Blue: the answer's probability (${p}) is higher with the word. Orange and underlined: lower. Full tint is 100 percentage points.`,
   "word.empty": "There is no text to label.",
-  "word.saturated": (p) => `The model is so certain (${p}) that leaving out any single word changes nothing that can be shown: several words say the same.`,
+  "word.saturated": (p) => `No word alone changes this answer: the model is so certain (${p}) that its probability stays the same without any one of them. The numbers are changes of its log-odds, log(p / (1 − p)); full tint is the largest.`,
   "word.hint.score": "Each word was left out in turn. Blue: the score is higher with the word. Orange and underlined: lower. Full tint is the whole scale.",
   "word.points": (points) => `${points} points`,
 
