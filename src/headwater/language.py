@@ -33,7 +33,9 @@ class Catalogue:
         self._entries = entries
         # The pattern with most text of its own first: "{} has no {}" also fits longer messages.
         patterns = sorted((one for one in entries if "{" in one), key=lambda one: -len(_VALUES.sub("", one)))
-        self._patterns = [(re.compile(self._pattern(one), re.S), entries[one]) for one in patterns]
+        compiled = [(re.compile(self._pattern(one), re.S), one) for one in patterns]
+        self._patterns = [(pattern, entries[one]) for pattern, one in compiled if not one.startswith("{")]
+        self._open_patterns = [(pattern, entries[one]) for pattern, one in compiled if one.startswith("{")]
 
     @staticmethod
     def _pattern(english: str) -> str:
@@ -46,22 +48,27 @@ class Catalogue:
         """
         if text in self._entries:
             return self._entries[text]
-        for pattern, translation in self._patterns:
-            if matched := pattern.fullmatch(text):
-                values = [self._of_value(value, words_stay) for value in matched.groups()]
-                return re.sub(r"\{(\d*)n?\}", _Filler(values), translation)
+        stage, colon, rest = text.partition(": ")
+        for patterns in (self._patterns, self._open_patterns):
+            for pattern, translation in patterns:
+                if matched := pattern.fullmatch(text):
+                    values = [self._of_value(value, words_stay) for value in matched.groups()]
+                    return re.sub(r"\{(\d*)n?\}", _Filler(values), translation)
+            if colon and stage in self._entries:
+                return f"{self._entries[stage]}: {self.translate(rest, words_stay=words_stay)}"
         return self._of_parts(text, words_stay)
 
     def _of_value(self, value: str, words_stay: bool) -> str:
         """Return a value in this language: a path and a quotation stay as they are."""
         unquoted = _QUOTATION.sub("", value)
         is_name = _PATH.search(unquoted) or not re.search("[A-Za-z]", unquoted)
-        if is_name or (words_stay and (" " not in value or ". " in value)):
-            return value
-        return self.translate(value, words_stay=words_stay)
+        return value if is_name or (words_stay and ". " in value) else self._of_part(value, words_stay)
+
+    def _of_part(self, part: str, words_stay: bool) -> str:
+        return part if words_stay and " " not in part else self.translate(part, words_stay=words_stay)
 
     def _of_parts(self, text: str, words_stay: bool) -> str:
-        """Translate `stage …`, `stage: summary (duration)`, and the parts of a list with commas."""
+        """Translate `stage …`, `name: summary (duration)`, alternatives, and the parts of a list with commas."""
         if matched := re.fullmatch(r"(.+) \(([^()]+)\)", text, re.S):
             whole, aside = (self.translate(part, words_stay=words_stay) for part in matched.groups())
             return f"{whole} ({aside})"
@@ -69,11 +76,11 @@ class Catalogue:
             return f"{self.translate(text[:-2])} …"
         if "or" in self._entries and (matched := _ALTERNATIVES.fullmatch(text)):
             return f"{matched[1]} {self._entries['or']} {matched[2]}"
-        stage, colon, rest = text.partition(": ")
-        if colon and stage in self._entries:
-            return f"{self._entries[stage]}: {self.translate(rest, words_stay=words_stay)}"
+        name, colon, rest = text.rpartition(": ")
+        if colon and (translation := self.translate(rest, words_stay=words_stay)) != rest:
+            return f"{self.translate(name, words_stay=words_stay)}: {translation}"
         if ", " in text:
-            return ", ".join(self._of_value(part, words_stay) for part in text.split(", "))
+            return ", ".join(self._of_part(part, words_stay) for part in text.split(", "))
         return text
 
 

@@ -217,5 +217,31 @@ def test_an_unknown_language_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     assert "expected en or ko" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("said", "korean"),
+    [
+        (
+            "computes in bf16, 0.1 passes over 739,487 tokens",
+            "bf16(으)로 계산합니다(토큰 739,487개를 0.1번 읽습니다)",
+        ),
+        (
+            "pack: 982 tokens, 46 of them held out (2.4 s)",
+            "토큰으로 바꾸기: 토큰 982개, 그 가운데 46개는 검증용 (2.4초)",
+        ),
+        ("labels: source: 86 examples for training, 8 held out", "라벨: source: 학습용 예 86개, 검증용 8개"),
+        (
+            "pre-training: 4 of 23 updates, 3,130 tokens/s",
+            "사전 학습: 업데이트 23번 가운데 4번, 초당 토큰 3,130개",
+        ),
+        (
+            "heldout.bits-per-byte: bits per byte 2.822 (1.1 s)",
+            "heldout.bits-per-byte: 바이트당 비트 수 2.822 (1.1초)",
+        ),
+    ],
+)
+def test_progress_is_in_korean(said: str, korean: str) -> None:
+    assert catalogue("ko").translate(said) == korean
+
+
 def test_every_korean_entry_is_read() -> None:
     assert catalogue("ko").translate("Interrupted.") == "중단했습니다."

@@ -72,7 +72,7 @@ def test_a_change_is_the_difference_of_the_probabilities(trained: Path) -> None:
     assert found == pytest.approx(probabilities[0] - probabilities[1:], abs=1e-6)
 
 
-def test_log_odds_tell_words_apart_where_no_probability_changes(trained: Path) -> None:
+def test_log_odds_explain_a_certain_answer(trained: Path) -> None:
     fine_tuned = FineTuned.load(trained)
     text = "the film was awful and a plot awful"
     output = int(fine_tuned.probabilities(fine_tuned.encode([Raw((text,))])).argmax())
