@@ -21,9 +21,10 @@ from headwater_papers.figures import bands
 from headwater_papers.labelled import FULL, NO_AUXILIARY, Variant, fine_tune, piece_names, sets_missing
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.scale import Rows, Scale
-from headwater_papers.setup import describe, training_notes
+from headwater_papers.setup import describe, describe_recipe, training_notes
 from headwater_papers.statistics import differences
 
+_MEASURED = 40  # rows of validation and test, whose scores are not used here
 _TITLES = {FULL.name: "λ = 0.5", NO_AUXILIARY.name: "λ = 0"}
 
 
@@ -48,9 +49,10 @@ def arranged(scale: Scale) -> Scale:
 
 
 def variants(settings: ConvergenceSettings, rows: int) -> list[Variant]:
-    """Return both fine-tunings on this number of rows."""
+    """Return both fine-tunings on this number of rows, which are validated once."""
+    changes = {"steps": settings.updates, "validate_every": settings.updates, "baseline": False}
     return [
-        replace(one, name=f"{one.name}-{rows}-rows", changes={**one.changes, "steps": settings.updates})
+        replace(one, name=f"{one.name}-{rows}-rows", changes={**one.changes, **changes})
         for one in (FULL, NO_AUXILIARY)
     ]
 
@@ -83,8 +85,10 @@ def run(laboratory: Laboratory) -> Findings:
         ],
         findings=[judge_all(CLAIMS["gpt1_convergence.faster"], gains, part="number of rows")],
         setup=[
-            *describe(laboratory, ["gpt1"], fine_tuned=True),
-            ("compared", f"{settings.updates} updates on {', '.join(f'{n:,}' for n in settings.rows)} rows"),
+            *describe(laboratory, ["gpt1"]),
+            describe_recipe(scale),
+            ("rows", f"{' and '.join(f'{rows:,}' for rows in settings.rows)} of {settings.set}"),
+            ("compared", f"the first {settings.updates} updates"),
         ],
         notes=[
             "Both fine-tunings of a seed have the same head, the same rows and the same order.",
@@ -103,9 +107,8 @@ def run(laboratory: Laboratory) -> Findings:
 
 
 def _with_rows(scale: Scale, settings: ConvergenceSettings, rows: int) -> Scale:
-    """Return the scale with this number of training rows of the set."""
-    sets = dict(scale.labelled.sets)
-    sets[settings.set] = sets.get(settings.set, Rows()).model_copy(update={"train": rows})
+    """Return the scale with this number of training rows of the set, and few rows of its other parts."""
+    sets = scale.labelled.sets | {settings.set: Rows(train=rows, validation=_MEASURED, test=_MEASURED)}
     return scale.model_copy(update={"labelled": scale.labelled.model_copy(update={"sets": sets})})
 
 

@@ -28,11 +28,16 @@ def describe(laboratory: Laboratory, models: Sequence[str], *, fine_tuned: bool 
     lines = describe_text(laboratory, texts[0]) if texts else [_describe_scale(laboratory.scale)]
     lines += [describe_model(laboratory, model) for model in models]
     if fine_tuned:
-        plan = laboratory.scale.labelled
-        recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in plan.recipe.items())
-        rows = "; ".join(f"{name}: {describe_rows(taken)}" for name, taken in plan.sets.items())
-        lines += [("fine-tuning", recipe or "as the paper"), ("rows", rows)]
+        sets = laboratory.scale.labelled.sets
+        rows = "; ".join(f"{name}: {describe_rows(taken)}" for name, taken in sets.items())
+        lines += [describe_recipe(laboratory.scale), ("rows", rows)]
     return lines
+
+
+def describe_recipe(scale: Scale) -> tuple[str, str]:
+    """Return the keys of fine-tuning that the scale sets."""
+    keys = (f"{key.replace('_', ' ')} {value}" for key, value in scale.labelled.recipe.items())
+    return "fine-tuning", ", ".join(keys) or "as the paper"
 
 
 def training_notes(scale: Scale, models: Sequence[str]) -> list[str]:
