@@ -1,4 +1,4 @@
-"""Experiments that the papers only suggest: copies known by heart, convergence with L1, and *very* in Korean."""
+"""Experiments that the papers only suggest: copies, convergence, position, distance, and *very* in Korean."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 from headwater.corpus import Document
 from headwater_papers import reproduce
+from headwater_papers.gpt1_distances import ranges
 from headwater_papers.gpt1_korean import read_reviews
 from headwater_papers.gpt2_copies import by_copies, choose_passages, plant
-from headwater_papers.scale import Scale
+from headwater_papers.scale import ModelPlan, Scale, TextPlan
 
 
 def test_copies_are_planted_between_the_paragraphs_that_are_read() -> None:
@@ -55,3 +56,28 @@ def test_convergence_compares_the_same_updates(scale: Scale, sets: Path, tmp_pat
         (f"{rows} rows, λ = {rate}", 3) for rows in (8, 16) for rate in (0.5, 0)
     ]
     assert len(results["findings"]) == 1
+
+
+@pytest.mark.slow
+def test_only_the_causal_mask_gives_order_without_position_embeddings(
+    scale: Scale, sets: Path, tmp_path: Path
+) -> None:
+    small = {"width": 16, "heads": 1, "context": 16, "batch_size": 4, "updates": 30, "windows": 8}
+    experiments = {"gpt1_positions": small, "gpt1_distances": small}
+    recipe = {"preset": "gpt2-pico", "batch_size": 4, "context": 16, "steps": 4, "learning_rate": 1e-3}
+    web = TextPlan(sources=("text.txt",), vocabulary=300, held_out=0.3, validation=0.1)
+    models = {"gpt2-a": ModelPlan(text="web", recipe=recipe)}
+    few = scale.model_copy(update={"texts": {"web": web}, "models": models, "experiments": experiments})
+    outcome = reproduce(list(experiments), few, sets, tmp_path).results
+    rises = {row["setting"]: row["values"] for row in outcome["gpt1_positions"]["rows"][4:]}
+    assert all(abs(rise) < 1e-5 for rise in rises["full, without W_p"])
+    for setting in ("causal, without W_p", "causal, with W_p", "full, with W_p"):
+        assert all(abs(rise) > 1e-4 for rise in rises[setting])
+    names = [name for name, _ in outcome["gpt1_distances"]["setup"]]
+    assert {"models", "LSTM"} <= set(names)
+    assert len(outcome["gpt1_distances"]["rows"]) == 3 * len(ranges(16))
+
+
+def test_ranges_of_the_context_double() -> None:
+    assert ranges(16) == {"1": 1, "2 to 3": 2, "4 to 7": 4, "8 to 15": 8}
+    assert list(ranges(128))[-3:] == ["16 to 31", "32 to 63", "64 to 127"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from headwater_papers.experiment import Experiment
 from headwater_papers.gpt1_ablations import ABLATIONS
 from headwater_papers.gpt1_convergence import CONVERGENCE
+from headwater_papers.gpt1_distances import DISTANCES
 from headwater_papers.gpt1_korean import KOREAN
 from headwater_papers.gpt1_layers import LAYERS
 from headwater_papers.gpt1_perplexity import PERPLEXITY
+from headwater_papers.gpt1_positions import POSITIONS
 from headwater_papers.gpt1_quirks import QUIRKS_OF_THE_CODE
 from headwater_papers.gpt1_tables import TABLES_2_TO_4
 from headwater_papers.gpt1_updates import UPDATES
@@ -26,7 +28,18 @@ from headwater_papers.gpt2_zero_shot import ZERO_SHOT
 from headwater_papers.objectives import OBJECTIVES
 from headwater_papers.scaling import SCALING
 
-_GPT1 = (PERPLEXITY, TABLES_2_TO_4, ABLATIONS, CONVERGENCE, LAYERS, UPDATES, KOREAN, QUIRKS_OF_THE_CODE)
+_GPT1 = (
+    POSITIONS,
+    DISTANCES,
+    PERPLEXITY,
+    TABLES_2_TO_4,
+    ABLATIONS,
+    CONVERGENCE,
+    LAYERS,
+    UPDATES,
+    KOREAN,
+    QUIRKS_OF_THE_CODE,
+)
 _GPT2 = (
     LAYER_NORM,
     ZERO_SHOT,
