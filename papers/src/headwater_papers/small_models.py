@@ -1,7 +1,7 @@
 """Models that an experiment trains itself, in a minute each, since no recipe describes them.
 
-All models of a seed read the same windows of the training text in the same order, with Adam, and a rate that falls
-linearly to zero. The windows of held-out text are the same for every seed and model.
+All models of a seed read the same windows of the training text in the same order, with Muon for the
+matrices between the embeddings and Adam for the rest, and a rate that falls linearly to zero. The windows of held-out text are the same for every seed and model.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SmallModels(Config):
             "models",
             f"{self.layers} layers of {self.width}, {self.heads} heads, context {self.context}; {self.updates:,} "
             f"updates of {self.batch_size} sequences, {self.updates * self.batch_size * self.context:,} tokens, "
-            f"Adam, rate {self.learning_rate:g}, falling linearly to 0",
+            f"Muon and Adam, rate {self.learning_rate:g}, falling linearly to 0",
         )
 
 
@@ -67,17 +67,27 @@ def train(model: Any, stream: TokenStream, settings: SmallModels, seed: int) -> 
 
     generator = np.random.default_rng(seed)
     order = generator.integers(0, stream.windows, (settings.updates, settings.batch_size))
-    optimizer = torch.optim.Adam([one for one in model.parameters() if one.requires_grad])
+    trained = [one for one in model.parameters() if one.requires_grad]
+    tables = [part for part in model.modules() if isinstance(part, torch.nn.Embedding)]
+    embeddings = {id(parameter) for table in tables for parameter in table.parameters()}
+    inner = [one for one in trained if one.dim() == 2 and id(one) not in embeddings]
+    rest = [one for one in trained if one.dim() < 2 or id(one) in embeddings]
+    optimizers: tuple[Any, ...] = (
+        torch.optim.Muon(inner, adjust_lr_fn="match_rms_adamw", weight_decay=0.0),
+        torch.optim.Adam(rest, betas=(0.9, 0.95)),
+    )
     for update, places in enumerate(order):
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * min((update + 1) / 20, 1 - update / settings.updates)
+        rate = settings.learning_rate * min((update + 1) / 20, 1 - update / settings.updates)
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
         ids = np.stack([stream.window(int(place))[0] for place in places])
         read, targets = hidden(ids, generator, model) if model.config.is_masked else following(ids)
         logits = model(torch.from_numpy(read)).flatten(0, 1)
-        optimizer.zero_grad()
         functional.cross_entropy(logits, torch.from_numpy(targets).flatten(), ignore_index=IGNORE).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
 
 
 def following(ids: Ids) -> tuple[Ids, Ids]:
