@@ -21,8 +21,6 @@ from headwater.evaluation.request_encoder import ContinuationRequest
 
 _DIGITS = 16  # of the hash before an answer
 _PATIENCE = 5.0  # seconds to wait for another process
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _VERSION = 1  # of how requests are answered; answers of another version are not used
 
 
@@ -36,17 +34,22 @@ class AnswerCache:
         self._prefix = f"{_VERSION}\n{model_identity}\n{precision}\n"
 
     def __enter__(self) -> Self:
-        if self.path.is_symlink():
-            raise StorageError(f"{self.path} is a link", expected="a file of its own", repair="Remove the link")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._database = self._open()
+            try:
+                self._database = _connect(self.path)
+            except sqlite3.OperationalError:  # in use, or not a file
+                raise
+            except sqlite3.DatabaseError:
+                self.path.unlink()
+                self._note("Warning: the saved answers are damaged and are computed again")
+                self._database = _connect(self.path)
         except (OSError, sqlite3.Error) as error:
-            if getattr(error, "sqlite_errorcode", None) in _BUSY:
-                raise StorageError(
-                    f"another evaluation is writing {self.path}", repair="Wait for it, or choose another --out"
-                ) from None
-            raise StorageError(f"{self.path} cannot be opened: {error}", repair="Choose another --out") from None
+            raise StorageError(
+                f"{self.path} cannot be opened: {error}",
+                expected="a file that no other evaluation is writing",
+                repair="Wait for that evaluation, or choose another --out",
+            ) from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,16 +83,6 @@ class AnswerCache:
         # A process that was killed while it closed the file left its journal, which SQLite ignores.
         for name in (f"{self.path.name}-journal", self.path.name):
             self.path.with_name(name).unlink(missing_ok=True)
-
-    def _open(self) -> sqlite3.Connection:
-        try:
-            return _connect(self.path)
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) not in _DAMAGED:
-                raise
-        self.path.unlink()
-        self._note("Warning: the saved answers are damaged and are computed again")
-        return _connect(self.path)
 
     def _key(self, request: TaskRequest) -> bytes:
         content = json.dumps([type(request).__name__, *request])

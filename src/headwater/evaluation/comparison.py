@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.errors import MismatchError
-from headwater.evaluation.figures import Figure, perplexity
+from headwater.evaluation.figures import perplexity
 from headwater.evaluation.results import Results, read_examples
 from headwater.intervals import around, of_paired_shares
 from headwater.storage import SILENT, Progress
@@ -83,7 +83,12 @@ def _is_same_example(x: Mapping[str, Any], y: Mapping[str, Any]) -> bool:
 
 
 def _amounts(metric: str, record: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return what an example adds to both sides of a rate: nats or bits, and words, characters or bytes."""
+    """Return what an example adds to both sides of a mean or a rate; None for another kind of score.
+
+    These are its value and 1, or nats or bits, and words, characters or bytes.
+    """
+    if metric in record:
+        return float(record[metric]), 1.0
     if "bits" in record:  # with GPT-1's tokenizer they include the first token, which the model was not asked for
         return float(record["bits"]), float(record["bytes"])
     if "nats" in record:
@@ -97,20 +102,20 @@ def _difference(
     protocol: str, metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> Difference | None:
     """Return the difference of a mean or of a rate over the examples; None for another kind of score."""
-    if all(metric in record for pair in pairs for record in pair):
-        values = [(float(x[metric]), float(y[metric])) for x, y in pairs]
-        return _of_means(protocol, metric, values)
     rates = [(_amounts(metric, x), _amounts(metric, y)) for x, y in pairs]
     if any(amount is None for pair in rates for amount in pair):
         return None
-    sides = [_Rate.of(metric, [pair[side] for pair in rates]) for side in (0, 1)]  # type: ignore[misc]
-    difference = sides[1].value - sides[0].value
+    a, b = (_Rate.of(metric, [pair[side] for pair in rates]) for side in (0, 1))  # type: ignore[misc]
+    difference, count = b.value - a.value, len(pairs)
     # The linearised difference: the sum of what each example adds.
-    squares = math.fsum((y - x) ** 2 for x, y in zip(sides[0].residuals, sides[1].residuals, strict=True))
-    count = len(pairs)
+    squares = math.fsum((y - x) ** 2 for x, y in zip(a.residuals, b.residuals, strict=True))
     error = math.sqrt(squares * count / (count - 1)) if count > 1 else 0.0
+    # Differences that are all equal have no spread, but the difference of all possible examples is not certain.
     low, high = around(difference, error) if error else (None, None)
-    return Difference(protocol, metric, sides[0].value, sides[1].value, difference, low, high, count)
+    values = [(float(x.get(metric, -1)), float(y.get(metric, -1))) for x, y in pairs]
+    if all(value in (0, 1) for pair in values for value in pair):
+        low, high = of_paired_shares(values)
+    return Difference(protocol, metric, a.value, b.value, difference, low, high, count)
 
 
 class _Rate(NamedTuple):
@@ -126,22 +131,3 @@ class _Rate(NamedTuple):
         value = perplexity(rate) if metric == "perplexity" else rate
         slope = value if metric == "perplexity" else 1.0
         return cls(value, [slope * (amount - rate * units) / total for amount, units in amounts])
-
-
-def _of_means(protocol: str, metric: str, values: Sequence[tuple[float, float]]) -> Difference:
-    count = len(values)
-    change = Figure.mean(metric, [y - x for x, y in values])
-    # Differences that are all equal have no spread, but the difference of all possible examples is not certain.
-    low, high = around(change.value, change.stderr) if change.stderr else (None, None)
-    if all(value in (0, 1) for pair in values for value in pair):
-        low, high = of_paired_shares(values)
-    return Difference(
-        protocol=protocol,
-        metric=metric,
-        a=math.fsum(x for x, _ in values) / count,
-        b=math.fsum(y for _, y in values) / count,
-        difference=change.value,
-        low=low,
-        high=high,
-        count=count,
-    )

@@ -49,65 +49,19 @@ class PaperTable:
 PAPER_TABLES: dict[str, PaperTable] = PaperTable.read(Path(__file__).with_name("gpt2_tables.toml"))
 LABELS = ("117M", "345M", "762M", "1542M")  # in the tables, of SIZES
 SIZES = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")
-_TEXT = PAPER_TABLES["gpt2-text"]
 
 
-def _sizes(column: str, scale: float = 1.0) -> dict[str, float]:
-    """Return one column of table 3 for the four sizes, divided by `scale`."""
-    table = PAPER_TABLES["gpt2-table-3"]
-    return {size: round(table.value(label, column) / scale, 6) for size, label in zip(SIZES, LABELS, strict=True)}
+def _values(table: str, column: str, row: str = "", model: str = SIZES[-1], divide: float = 1) -> dict[str, float]:
+    """Return a column of a table for the four sizes, or for one model the number in a row."""
+    rows = {model: row} if row else dict(zip(SIZES, LABELS, strict=True))
+    return {name: round(PAPER_TABLES[table].value(label, column) / divide, 6) for name, label in rows.items()}
 
 
-def _xl(row: str, scale: float = 1.0) -> dict[str, float]:
-    return {SIZES[-1]: round(_TEXT.value(row, LABELS[-1]) / scale, 6)}
-
-
-def _rouge(row: str, model: str) -> dict[str, Mapping[str, float]]:
-    columns = {"rouge-1": "R-1", "rouge-2": "R-2", "rouge-l": "R-L", "rouge average": "average"}
-    table = PAPER_TABLES["gpt2-table-4"]
-    return {metric: {model: round(table.value(row, column) / 100, 4)} for metric, column in columns.items()}
-
-
-PUBLISHED: Mapping[str, Mapping[str, Mapping[str, float]]] = {
-    # GPT-2, table 3. Its accuracies on LAMBADA are those with the stop-word filter (section 3.3).
-    "lambada.openai.whole-word": {
-        "perplexity": _sizes("LAMBADA ppl"),
-        "accuracy": _xl("LAMBADA accuracy without the stop-word filter", 100),
-    },
-    "lambada.openai.whole-word.stop-words": {"accuracy": _sizes("LAMBADA acc", 100)},
-    "cbt.common-nouns.detokenized": {"accuracy": _sizes("CBT-CN", 100)},
-    "cbt.named-entities.detokenized": {"accuracy": _sizes("CBT-NE", 100)},
-    "wikitext-2.detokenized": {"perplexity": _sizes("WikiText2")},
-    "ptb.detokenized": {"perplexity": _sizes("PTB")},
-    "enwik8.bytes": {"bits per byte": _sizes("enwik8 bpb")},
-    "text8.characters": {"bits per character": _sizes("text8 bpc")},
-    "wikitext-103.detokenized": {"perplexity": _sizes("WikiText103")},
-    "1bw.detokenized": {"perplexity": _sizes("1BW")},
-    # Section 3.4, figure 3: partial scoring.
-    "wsc273.partial": {"accuracy": _xl("Winograd, partial scoring, accuracy", 100)},
-    # Section 3.5.
-    "coqa.greedy": {"f1": _xl("CoQA, F1", 100)},
-    # Table 4.
-    "cnndm.tldr": _rouge("GPT-2 TL;DR:", SIZES[-1]),
-    "cnndm.no-hint": _rouge("GPT-2 no hint", SIZES[-1]),
-    "cnndm.lead-3": _rouge("Lede-3", "paper"),
-    "cnndm.random-3": _rouge("Random-3", "paper"),
-    # Section 3.7.
-    "wmt14.en-fr": {"bleu": _xl("English to French, BLEU")},
-    "wmt14.fr-en": {"bleu": _xl("French to English, BLEU")},
-    # Section 3.8.
-    "natural-questions.exact-match": {
-        "exact match": _xl("Natural Questions, exact match", 100),
-        "exact match, most confident 1 %": _xl("Natural Questions, the most confident 1 %", 100),
-    },
-    "natural-questions.question-type": {
-        "exact match": {
-            "paper": _TEXT.value("Natural Questions, most common answer of each question type", LABELS[-1]) / 100
-        }
-    },
-}
+# By protocol and metric: where the number is, the arguments of `_values`.
+_PLACES = read_toml(Path(__file__).with_name("gpt2_protocols.toml"))
 
 
 def published(protocol: str, metric: str) -> Mapping[str, float]:
     """Return the published values of a protocol and metric by model."""
-    return PUBLISHED.get(protocol, {}).get(metric, {})
+    place = _PLACES.get(protocol, {}).get(metric)
+    return {} if place is None else _values(**place)
