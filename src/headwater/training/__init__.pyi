@@ -11,7 +11,7 @@ from .loop import (
     choose_precision,
     resolve_precision,
 )
-from .machine import GPUS, Gpu, matmul_rate
+from .machine import matmul_rate
 from .optimizer import AdamForm
 from .parallel import Ranks, process_group
 from .run import CHECKPOINTS, OnUpdate, Run
@@ -22,10 +22,8 @@ __all__ = [
     "CHANGEABLE",
     "CHECKPOINTS",
     "DECAY_SHARE",
-    "GPUS",
     "AdamForm",
     "BatchSource",
-    "Gpu",
     "Measurement",
     "Objective",
     "OnUpdate",

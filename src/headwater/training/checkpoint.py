@@ -35,7 +35,7 @@ _WHOLE = "state.safetensors"  # all tensors, if one process had them all
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest `keep`, and pinned ones.
+    """The checkpoints of one run: the newest `keep`, and the best one.
 
     sharded: each rank has a part of the state, and writes it. describe: writes into a checkpoint what makes it a
     model that other commands open.
@@ -55,20 +55,18 @@ class Checkpoints:
         self.folder, self.keep, self.note, self.sharded = folder, keep, note, sharded
         # The ranks that write: all, or the first one alone.
         self.ranks = ranks.for_a_thread() if sharded else replace(ranks, count=1)
-        self.pinned: set[int] = set()  # steps whose checkpoints are kept for the user, as before a spike
         self._written: Future[None] | None = None
-        self._newest: int | None = None  # the step of the newest one that this object wrote or found undamaged
 
-    def save(self, step: int, state: Mapping[str, Tensor], record: Mapping[str, Any], pinned: set[int]) -> None:
+    def save(self, step: int, state: Mapping[str, Tensor], record: Mapping[str, Any], best: int | None) -> None:
         """Write a checkpoint of `state` after `step` updates, in a thread; every rank must call this.
 
-        record: a resumed run's other state. The checkpoints of the steps in `pinned` are not removed.
+        record: a resumed run's other state. The checkpoint of the step `best` is not removed.
         """
         self.wait()
         if self.sharded or self.ranks.is_first:
             copied = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
             writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-            self._written = writer.submit(self._write, step, copied, dict(record), set(pinned))
+            self._written = writer.submit(self._write, step, copied, dict(record), best)
             writer.shutdown(wait=False)
 
     def wait(self) -> None:
@@ -85,7 +83,6 @@ class Checkpoints:
         checkpoints = shipped.list_checkpoints(self.folder.parent)
         for path in reversed(checkpoints):
             if self.is_good(path):
-                self._newest = shipped.step_of(path.name)
                 return path, read_json(path / _RECORD)
         if checkpoints:
             raise FolderError(
@@ -128,21 +125,12 @@ class Checkpoints:
         """Return the path of the checkpoint after `step` updates."""
         return self.folder / f"step-{step:08d}"
 
-    def newest_step(self) -> int | None:
-        """Return the step of the newest checkpoint that this object wrote or `newest` returned, or None.
-
-        A damaged one, which was skipped, is never returned.
-        """
-        self.wait()  # it may remove what is the newest now
-        return self._newest
-
-    def _write(self, step: int, state: dict[str, Tensor], record: dict[str, Any], pinned: set[int]) -> None:
+    def _write(self, step: int, state: dict[str, Tensor], record: dict[str, Any], best: int | None) -> None:
         stage = Stage(self.path_of(step), kind="checkpoint", config={"step": step}, inputs={})
         try:
             if not self.ranks.broadcast(self.ranks.is_first and self._is_whole(stage)):
                 self._fill(stage, state, record)
-                self._remove_old(step, pinned)
-            self._newest = step
+                self._remove_old(step, best)
         except HeadwaterError as error:
             self.note(f"Warning: no checkpoint was written at step {step}: {error} The run continues.")
 
@@ -182,13 +170,13 @@ class Checkpoints:
         finally:
             self.ranks.barrier()
 
-    def _remove_old(self, step: int, pinned: set[int]) -> None:
+    def _remove_old(self, step: int, best: int | None) -> None:
         """Keep the newest up to `step`: later ones are damaged, and the run will write them again."""
         if not self.ranks.is_first:
             return
         steps = [shipped.step_of(path.name) or 0 for path in shipped.list_checkpoints(self.folder.parent)]
         for older in [other for other in steps if other <= step][: -self.keep]:
-            if older not in pinned:
+            if older != best:
                 shutil.rmtree(self.path_of(older), ignore_errors=True)
 
 

@@ -28,11 +28,15 @@ from headwater.training.journal import Tracker
 from headwater.training.optimizer import AdamForm, Optimizer, inner_matrices, master_weights
 from headwater.training.parallel import Ranks, Recompute, recompute_blocks, shard
 from headwater.training.schedule import WITHOUT_FINAL_RATE, Schedule, learning_rate_factor
-from headwater.training.watch import SUSPECTS
 
 # Held while torch's generators, which all threads share, have a training's state.
 _RANDOM_STATE = threading.RLock()
 
+# What to check where training goes wrong.
+SUSPECTS = (
+    "Check, in this order: the learning rate (halve it, or increase warmup_steps), the batch (too few tokens per "
+    "update), the precision (--set precision=fp32), and the data"
+)
 # (model, batch) -> the loss, and what to write into the journal by name.
 Objective = Callable[[Any, Any], tuple[Tensor, Mapping[str, Tensor]]]
 TrainingPrecision = Literal["auto", "fp32", "bf16"]

@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from functools import cache
 
 import torch
 
 from headwater.model import default_backend
 
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU in NVIDIA's data sheets: dense matmul operations per second, without sparsity, and bytes of memory.
-
-    `name` is how the names of such devices begin.
-    """
-
-    name: str
-    bf16: float
-    tf32: float
-    memory: float
-
-
-# The GPUs whose data sheets are known, by the name that `--for` takes.
-GPUS = {
-    "a100": Gpu("NVIDIA A100", 312e12, 156e12, 80e9),
-    "h100-pcie": Gpu("NVIDIA H100 PCIe", 756e12, 378e12, 80e9),
-    "h100": Gpu("NVIDIA H100", 989e12, 495e12, 80e9),
-    "h200": Gpu("NVIDIA H200", 989e12, 495e12, 141e9),
-    "l40s": Gpu("NVIDIA L40S", 362e12, 183e12, 48e9),
-    "l4": Gpu("NVIDIA L4", 121e12, 60e12, 24e9),
+# Dense matmul operations per second in NVIDIA's data sheets, without sparsity, in bfloat16 and in TF32, by the
+# beginning of a device's name; the longer of two names first.
+_PUBLISHED = {
+    "NVIDIA A100": (312e12, 156e12),
+    "NVIDIA H100 PCIe": (756e12, 378e12),
+    "NVIDIA H100": (989e12, 495e12),
+    "NVIDIA H200": (989e12, 495e12),
+    "NVIDIA L40S": (362e12, 183e12),
+    "NVIDIA L4": (121e12, 60e12),
 }
 
 
 def published_rate(name: str, dtype: torch.dtype) -> float | None:
     """Return the peak rate for `dtype` in a GPU's data sheet, None for an unknown GPU."""
-    for gpu in GPUS.values():
-        if name == gpu.name or name.startswith((f"{gpu.name} ", f"{gpu.name}-")):
-            return gpu.bf16 if dtype == torch.bfloat16 else gpu.tf32
+    for gpu, (bf16, tf32) in _PUBLISHED.items():
+        if name == gpu or name.startswith((f"{gpu} ", f"{gpu}-")):
+            return bf16 if dtype == torch.bfloat16 else tf32
     return None
 
 

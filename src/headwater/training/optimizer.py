@@ -87,7 +87,6 @@ class Optimizer:
         self._reusable_buffer: dict[int, Tensor] = {}
         self.form, self.betas, self.epsilon, self.weight_decay = form, betas, epsilon, weight_decay
         self.updates = 0
-        self.head_start = 0  # updates before the first one, of the run that the moments come from
         self.names = [weight.name for weight in weights]
         self.parameters = [weight.parameter for weight in weights]
         self.masters = [weight.master for weight in weights]
@@ -107,11 +106,6 @@ class Optimizer:
             weight_decay=0.0,
             fused=True,
         )
-
-    @property
-    def count(self) -> int:
-        """Updates that the moments have seen, also in the run that they come from."""
-        return self.head_start + self.updates
 
     @property
     def gradients(self) -> list[Tensor]:
@@ -168,8 +162,8 @@ class Optimizer:
         self.updates += 1
         epsilon, decay = self.epsilon, self.weight_decay
         if self.form == "original":
-            correction_1 = 1 - self.betas[0] ** self.count
-            correction_2 = 1 - self.betas[1] ** self.count
+            correction_1 = 1 - self.betas[0] ** self.updates
+            correction_2 = 1 - self.betas[1] ** self.updates
             epsilon /= math.sqrt(correction_2)
             decay *= math.sqrt(correction_2) / correction_1
         if self._kernels is not None:
@@ -193,8 +187,8 @@ class Optimizer:
                 scale=self._scale,
                 keep=1 - learning_rate * decay if master.dim() >= 2 else 1.0,
                 betas=self.betas,
-                rate=learning_rate / (1 - self.betas[0] ** self.count),
-                correction=1 / math.sqrt(1 - self.betas[1] ** self.count),
+                rate=learning_rate / (1 - self.betas[0] ** self.updates),
+                correction=1 / math.sqrt(1 - self.betas[1] ** self.updates),
                 epsilon=epsilon,
             )
             kernels.adam_(
@@ -244,7 +238,7 @@ class Optimizer:
         """Apply what was loaded into the tensors of `state()`, the state after `updates` updates."""
         self.updates = updates
         for master in self._adam.state:
-            self._adam.state[master]["step"].fill_(float(self.count))
+            self._adam.state[master]["step"].fill_(float(self.updates))
         self.copy_to_model()
 
     def _fresh_moments(self, master: Tensor) -> Mapping[str, Tensor]:

@@ -1,18 +1,21 @@
 """The training loop for every objective, from the newest checkpoint to the last update.
 
-Around each update: the next batch is read ahead; then journal, progress, validation, checkpoint, and warnings of
-spikes. Ctrl-C and SIGTERM wait for a checkpoint. Without a folder the loop runs in memory: no journal
-and no checkpoints, and the best weights are copied.
+Around each update: the next batch is read ahead; then journal, progress, validation and checkpoint. Ctrl-C
+and SIGTERM wait for a checkpoint. Without a folder the loop runs in memory: no journal and no checkpoints, and the
+best weights are copied.
 """
 
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,13 +26,11 @@ from headwater.storage import SILENT, Progress
 from headwater.training.batches import BatchSource, ReadAhead
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.compile import arithmetic, compile_checked
-from headwater.training.interrupt import delayed_interruption
 from headwater.training.journal import Journal, open_tracker, read_journal
-from headwater.training.loop import TrainConfig, Trainer, UpdateResult
+from headwater.training.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
 from headwater.training.machine import matmul_rate
 from headwater.training.parallel import is_out_of_memory, out_of_memory
 from headwater.training.state import Measurement, TrainingState
-from headwater.training.watch import SUSPECTS, Watch
 
 # The folder of checkpoints and the file of figures in a run folder.
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
@@ -46,8 +47,8 @@ class Run:
     validate: measures the current weights, always on the same data. measured_after: the updates to validate after,
     besides the last one; None is every `validate_every`. patience: stop after so many validations without a better
     one. flops_per_token: None omits the utilization from the journal. dynamic: see `compile_checked`. follow:
-    called after every update, returns more figures for the journal. describe: writes
-    into a checkpoint what makes it a model folder. watches_loss: warn of spikes.
+    called after every update, returns more figures for the journal. describe: writes into a checkpoint what makes
+    it a model folder.
     """
 
     trainer: Trainer
@@ -61,7 +62,6 @@ class Run:
     dynamic: bool | None = None
     measured_after: Container[int] | None = None
     patience: int | None = None
-    watches_loss: bool = False
     follow: Callable[[], dict[str, float]] | None = None
     on_update: OnUpdate | None = None
     describe: Callable[[Path], None] | None = None
@@ -69,7 +69,6 @@ class Run:
     checkpoints: Checkpoints | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._watch = Watch() if self.watches_loss else None
         self._best_weights: list[Tensor] = []
         if self.out is not None:
             trainer = self.trainer
@@ -138,7 +137,6 @@ class Run:
                 started = time.perf_counter()
                 result = self._update(ahead)
                 line = self._line(result, time.perf_counter() - started)
-                self._warn(result.loss)
                 stop = trainer.ranks.any(bool(signals))
                 old = time.monotonic() - written > 60 * config.checkpoint_minutes
                 due = self._measure(line) or stop or trainer.ranks.any(old)
@@ -194,11 +192,10 @@ class Run:
             raise out_of_memory(error, self._keep_state()) from None
 
     def _keep_state(self) -> str:
-        """Write a checkpoint that is not removed; return a clause that says so, empty without one."""
+        """Write a checkpoint; return a clause that says so, empty without one."""
         if self.checkpoints is None:
             return ""
         step = self.trainer.step
-        self.checkpoints.pinned.add(step)
         self._checkpoint()
         return f"; the state after update {step} is kept as a checkpoint" if self._is_kept(step) else ""
 
@@ -245,17 +242,6 @@ class Run:
             line |= self.follow()
         return due
 
-    def _warn(self, loss: float) -> None:
-        if self._watch is None:
-            return
-        step = self.trainer.step
-        if spike := self._watch.spike(step, loss):
-            before = self.checkpoints.newest_step() if self.checkpoints is not None else None
-            if before is not None and self.checkpoints is not None:
-                self.checkpoints.pinned.add(before)
-                spike += f" The checkpoint before it, of step {before}, is kept."
-            self.progress.note(spike)
-
     def require_folder(self) -> None:
         """Raise StorageError if the folder was moved or replaced since `train` began; every rank calls this."""
         if self._folder is None or self.trainer.ranks.broadcast(_identity(self.out) == self._folder):
@@ -300,10 +286,9 @@ class Run:
             and not self._is_kept(self.state.best["step"])
         ):
             self._forget_best(step)
-        self.state.pinned = sorted(self.checkpoints.pinned)
         record = asdict(self.state)  # a copy: the state changes while a thread writes
-        pinned = self.checkpoints.pinned | ({self.state.best["step"]} if self.state.best is not None else set())
-        self.checkpoints.save(step, optimizer.state(), record, pinned)
+        best = None if self.state.best is None else self.state.best["step"]
+        self.checkpoints.save(step, optimizer.state(), record, best)
 
     def _resume(self) -> None:
         if self.checkpoints is None:
@@ -315,8 +300,7 @@ class Run:
         path, record = newest
         self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
-        self.state = TrainingState(**record)
-        self.checkpoints.pinned = set(self.state.pinned)
+        self.state = TrainingState.from_record(record)
         step = self.state.step
         if self.state.best and not self._has_best(self.state.best["step"], step):
             self._forget_best(step)
@@ -357,8 +341,6 @@ class Run:
         lines = read_journal(path) if path.exists() else []
         lines = [line for line in lines if line["step"] <= self.trainer.step]
         lines[-1:] = [{**line, **measured} for line in lines[-1:]]
-        if self._watch is not None:
-            self._watch.resume(lines)
         journal = Journal(path, lines)
         stack.callback(journal.close)
 
@@ -390,3 +372,24 @@ def _identity(folder: Path | None) -> tuple[int, int] | None:
         return None
     found = folder.stat()
     return found.st_dev, found.st_ino
+
+
+@contextmanager
+def delayed_interruption() -> Iterator[list[int]]:
+    """Within the block, only append the first SIGINT or SIGTERM to the list; a second raises KeyboardInterrupt."""
+    signals: list[int] = []  # not an Event: a signal during `Event.set` would wait forever for its lock
+    if threading.current_thread() is not threading.main_thread():
+        yield signals
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        if signals:
+            raise KeyboardInterrupt
+        signals.append(number)
+
+    previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -31,7 +32,11 @@ class TrainingState:
     curve: list[dict[str, Any]] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)  # of losses since the last validation
     summed: int = 0
-    pinned: list[int] = field(default_factory=list)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TrainingState:
+        """Return the state of a checkpoint; one of an earlier version has keys that are not used."""
+        return cls(**{one.name: record[one.name] for one in fields(cls)})
 
     def measure(self, measured: Measurement) -> bool:
         """Add a validation of the present step to the curve; return whether it is the best one."""
