@@ -1,4 +1,3 @@
 headwater pretrain watched --set steps=3000                     # train longer
-headwater pretrain --from watched@3000 --tokens tokens --out branch --set learning_rate=1e-4 --set steps=500 \
-    --set optimizer=muon --set init_optimizer=true   # the optimizer of the run, and its state
+headwater pretrain --from watched@3000 --tokens tokens --out branch --set learning_rate=1e-4 --set steps=500
 headwater prune watched --keep 1

@@ -108,7 +108,7 @@ COMMANDS: dict[str, list[str]] = {
     ],
     "branch": [
         *("pretrain", "--from", "../world/run@16", "--tokens", "../world/tokens", "--out", "out", "--set=steps=8"),
-        *("--set=learning_rate=1e-4", "--set=init_optimizer=true", *_SHORT),
+        *("--set=learning_rate=1e-4", *_SHORT),
     ],
     "further": [
         *("finetune", "--from", "../world/tuned", "--train", "../world/more.csv", "--out", "out"),

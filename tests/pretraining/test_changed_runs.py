@@ -16,7 +16,7 @@ from headwater import shipped
 from headwater.cli.lineage import tree_lines
 from headwater.cli.main import main
 from headwater.config import read_toml
-from headwater.errors import FolderError, HeadwaterError, MismatchError, UsageError
+from headwater.errors import FolderError, HeadwaterError, UsageError
 from headwater.inference import load
 from headwater.model import load_model
 from headwater.pretraining import PretrainConfig, pretrain
@@ -236,19 +236,6 @@ def test_keys_that_change_the_result_are_refused_on_resume(whole: Path, tokens: 
         train(tokens, whole, schedule="cosine")
 
 
-def test_a_branch_starts_from_a_checkpoint_with_its_moments(whole: Path, tokens: Path, tmp_path: Path) -> None:
-    branch = {"preset": "gpt2-mini", "model": {}, "init_from": f"{whole}@4", "steps": 2, "learning_rate": 1e-3}
-    for keep in (True, False):
-        train(tokens, tmp_path / str(keep), **branch, init_optimizer=keep)
-    (source,) = (entry for entry in read_manifest(tmp_path / "True").inputs if entry.role == "model")
-    assert source.path.endswith("run/checkpoints/step-00000004")
-    one, other = (weights(tmp_path / str(keep) / "model") for keep in (True, False))
-    assert any(not torch.equal(one[name], other[name]) for name in one)
-    killed = train(tokens, tmp_path / "killed", stop_after=1, **branch, init_optimizer=True, checkpoint_every=1)
-    train(tokens, killed, **branch, init_optimizer=True)
-    assert_equal(killed / "model", tmp_path / "True" / "model")
-
-
 def test_a_branch_takes_tokens_and_keys_of_its_run(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "branch"
     assert main(["pretrain", "--from", f"{whole}@4", "--out", str(out), "--set", "learning_rate=1e-4"]) == 0
@@ -270,11 +257,6 @@ def test_samples_are_kept_and_change_nothing(whole: Path, tokens: Path, tmp_path
     assert_equal(run / "checkpoints" / "8", whole / "checkpoints" / "8")
     samples = read_content([run]).samples
     assert [sample.settings for sample in samples] == [f"run, update {step}" for step in (4, 6, 8)]
-
-
-def test_moments_of_a_model_without_them_are_refused(whole: Path, tokens: Path, tmp_path: Path) -> None:
-    with pytest.raises(MismatchError, match="no optimizer's state"):
-        train(tokens, tmp_path / "b", preset="gpt2-mini", model={}, init_from=str(whole), init_optimizer=True)
 
 
 def test_a_step_without_a_checkpoint_is_named(whole: Path) -> None:

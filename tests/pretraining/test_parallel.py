@@ -302,17 +302,3 @@ def test_a_rank_that_lost_another_ends_with_an_error(
     assert said.count("Error: rank 0 of 2 lost another one: ") == 1
     assert "Traceback" not in said
     assert "newest checkpoint" in said
-
-
-@pytest.mark.slow
-def test_sharded_ranks_continue_with_a_checkpoints_moments(
-    launched: Launched, alone: Path, tokens: Path, tmp_path: Path
-) -> None:
-    """Also with a batch that the ranks cannot share equally."""
-    changes = {"steps": 4, "validate_every": 4, "init_optimizer": "true", "batch_size": 7, "shard": "true"}
-    settings = [f"--set={key}={value}" for key, value in (SETTINGS | changes).items() if key != "model.width"]
-    arguments = ["pretrain", f"--from={alone}@12", f"--tokens={tokens}", *settings]
-    one, two = tmp_path / "one", tmp_path / "two"
-    expected = train(launched, [sys.executable, *HEADWATER, *arguments, f"--out={one}"], one)
-    sharded = train(launched, [*torchrun(*STANDALONE), *HEADWATER, *arguments, f"--out={two}"], two)
-    assert_same_losses(sharded, expected)

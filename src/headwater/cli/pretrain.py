@@ -29,11 +29,9 @@ KEYS = keys_option("headwater.pretraining:PretrainConfig")
 _FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
 _FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
 _RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano. Or a run, to resume it or change its length."
-_FOR = "With --dry-run: forecast for another machine, such as h100x8, from its published rates."
 _OF_A_START = {
     "preset",
     "init_from",
-    "init_optimizer",
     "model",
 }  # keys of a run that its branch does not take over
 _RESUME = "Resume the run in --out as it is configured."
@@ -50,8 +48,6 @@ def pretrain(
     device: Annotated[str | None, DEVICE] = None,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would cost, and exit.")] = False,
-    machine: Annotated[str | None, typer.Option("--for", help=_FOR, metavar="MACHINE")] = None,
-    price: Annotated[float | None, typer.Option(help="Price of that machine per hour.", min=0)] = None,
     find_lr: Annotated[bool, typer.Option("--find-lr", help=_FIND_LR)] = False,
     settings: Settings = None,
     keys: Annotated[bool, KEYS] = False,
@@ -67,10 +63,6 @@ def pretrain(
     from headwater.pretraining import PretrainConfig, require_one_model
     from headwater.pretraining import pretrain as run_pretraining
 
-    if machine is not None and not dry_run:
-        raise UsageError("--for is only for a forecast", repair="Add --dry-run, or leave --for out")
-    if price is not None and machine is None:
-        raise UsageError("--price is that of another machine", repair="Name the machine with --for")
     measures = {"--dry-run": dry_run, "--find-lr": find_lr}
     if len(asked := [option for option, given in measures.items() if given]) > 1:
         raise UsageError(f"{asked[0]} and {asked[1]} exclude each other", repair=f"Leave {asked[1]} out")
@@ -100,12 +92,9 @@ def pretrain(
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
     is_rank_zero = os.environ.get("RANK", "0") == "0"
     if dry_run:
-        from headwater.pretraining import forecast, forecast_for
+        from headwater.pretraining import forecast
 
-        if machine is not None:
-            result = forecast_for(config, tokens, machine, price_per_hour=price)
-        else:
-            result = forecast(config, tokens, out, terminal_progress())
+        result = forecast(config, tokens, out, terminal_progress())
         if is_rank_zero:
             emit(result.to_dict(), as_json=as_json, text=result.as_text())
         return

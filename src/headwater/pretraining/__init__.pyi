@@ -1,7 +1,7 @@
 from .cost import training_flops_per_token, training_seconds
 from .masking import CHOSEN
 from .objectives import l1, masked
-from .plan import forecast, forecast_for, seconds_per_update
+from .plan import forecast, seconds_per_update
 from .pretraining import pretrain
 from .rate_search import find_rate
 from .recipe import PretrainConfig, require_one_model, tokenizer_of
@@ -21,7 +21,6 @@ __all__ = [
     "convert_tokens",
     "find_rate",
     "forecast",
-    "forecast_for",
     "holds_tokens",
     "l1",
     "masked",

@@ -11,16 +11,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from torch.distributed.tensor import DTensor, distribute_tensor
-
 from headwater import shipped
-from headwater.errors import FolderError, MismatchError, UsageError
+from headwater.errors import FolderError, UsageError
 from headwater.pretraining.recipe import PretrainConfig
-from headwater.storage import Manifest, Progress, Stage, has_manifest, read_manifest
-from headwater.training import DECAY_SHARE, Trainer
+from headwater.storage import Progress, Stage, has_manifest, read_manifest
+from headwater.training import DECAY_SHARE
 
-_LENGTH = ("steps", "schedule", "final_rate")  # keys that may change in place
+_LENGTH = ("steps", "schedule")  # keys that may change in place
 
 
 def changes_length(stage: Stage) -> bool:
@@ -61,8 +58,8 @@ def _require_possible(config: PretrainConfig, changed: dict[str, Any], done: int
             expected=f"at least {done:,}",
             repair=f"--set steps={done} ends it there. {branch}",
         )
-    if "schedule" in changed or "final_rate" in changed:
-        decays = changed.get("schedule") == "constant" and config.schedule == "wsd" and "final_rate" not in changed
+    if "schedule" in changed:
+        decays = changed["schedule"] == "constant" and config.schedule == "wsd"
         if not decays and done:
             raise UsageError(
                 f"the schedule of {out} would have changed the {done:,} updates that it has done",
@@ -80,42 +77,7 @@ def _require_possible(config: PretrainConfig, changed: dict[str, Any], done: int
 
 def set_aside_model(out: Path, progress: Progress) -> None:
     """Rename the model of a run that was finished and continues, so that it is not lost: `model-1000`."""
-    model = out / "model"
-    if not has_manifest(model):
-        return
-    manifest: Manifest = read_manifest(out)
-    steps = [change["steps"] for change in manifest.config.get("changes", []) if "steps" in change]
-    if steps and (kept := out / f"model-{steps[-1]}") and not kept.exists():
-        model.rename(kept)
+    steps = [change["steps"] for change in read_manifest(out).config.get("changes", []) if "steps" in change]
+    if has_manifest(out / "model") and steps and not (kept := out / f"model-{steps[-1]}").exists():
+        (out / "model").rename(kept)
         progress.note(f"the model of the shorter run is now {kept}")
-
-
-def take_moments(trainer: Trainer, checkpoint: Path, *, begun: bool) -> None:
-    """Continue with the optimizer's moments of a checkpoint; a run that has `begun` has its own since then.
-
-    Raises MismatchError for a folder that is not a checkpoint of the same model and optimizer.
-    """
-    step, whole = shipped.step_of(checkpoint.name), checkpoint / "state.safetensors"
-    if step is None or not whole.is_file():
-        raise MismatchError(
-            f"{checkpoint} has no optimizer's state of one process",
-            expected="a checkpoint, such as RUN@1200, of a run that was not sharded",
-            repair="Leave init_optimizer out",
-        )
-    trainer.optimizer.head_start = step
-    if begun:
-        return
-    state = {name: t for name, t in trainer.optimizer.state().items() if not name.startswith("weight.")}
-    with safe_open(whole, framework="pt") as saved:
-        if missing := sorted(set(state) - set(saved.keys())):
-            raise MismatchError(
-                f"{checkpoint} has no {missing[0]}", expected="a run with the same optimizer and model"
-            )
-        for name, tensor in state.items():
-            whole_tensor = saved.get_tensor(name)
-            if isinstance(tensor, DTensor):  # each rank reads the file and keeps its part
-                whole_tensor = distribute_tensor(
-                    whole_tensor.to(tensor.device), tensor.device_mesh, tensor.placements, src_data_rank=None
-                )
-            tensor.copy_(whole_tensor)
-    trainer.optimizer.load(0)

@@ -42,26 +42,21 @@ class Memory:
 _CPU_TOKENS = 8_192
 # Bytes that a block keeps for the backward pass, per token and dimension: 34 in 16 bits (Korthikanti et al. 2022,
 # equation 2, without attention's square), and 2 more for each of three float32 tensors of the residual stream.
-KEPT_PER_WIDTH = 40
+_KEPT_PER_WIDTH = 40
 # Share of the free memory for activations; the rest is for logits, workspaces and fragmentation.
 _SHARE = 0.6
 _MOST_TOKENS = 65_536  # more are not faster
 # The share of the rate of large matmuls that training of small and middle-sized models reaches.
-REACHED = 0.4
+_REACHED = 0.4
 
 
-def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool, free: float | None = None) -> int:
-    """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two.
-
-    free: the bytes of a GPU of another machine, instead of this one's.
-    """
+def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
+    """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two."""
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
-    memory = available_memory(ranks.device) if free is None else free
-    left = _SHARE * max(0, memory - _state_of(config, ranks, sharded).total)
-    tokens = int(left / (KEPT_PER_WIDTH * config.width * config.layers))
-    fits = min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))
-    return fits if free is not None else int(ranks.minimum(fits))
+    left = _SHARE * max(0, available_memory(ranks.device) - _state_of(config, ranks, sharded).total)
+    tokens = int(left / (_KEPT_PER_WIDTH * config.width * config.layers))
+    return int(ranks.minimum(min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))))
 
 
 def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimizer: str) -> None:
@@ -117,7 +112,7 @@ def training_flops_per_token(config: ModelConfig, context: int) -> int:
 
 def training_seconds(flops: float, dtype: torch.dtype, device: torch.device) -> float:
     """Estimate the seconds of so many floating-point operations of training, on this machine when it is quiet."""
-    return flops / (REACHED * matmul_rate(dtype, device))
+    return flops / (_REACHED * matmul_rate(dtype, device))
 
 
 def predictions_per_token(config: ModelConfig) -> float:

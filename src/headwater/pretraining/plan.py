@@ -2,15 +2,10 @@
 
 `headwater pretrain --dry-run` builds the run's model and trains it on the real tokens for about half a minute at
 most (`timing`); nothing is written. It does not try what cannot fit: weights and optimizer are counted first.
-
-For another machine, `--for`, nothing is measured: the time is operations divided by 40 % of the published peak
-rate of its GPUs, the share that training of small and middle-sized models reaches, and by their number.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,24 +15,14 @@ import torch
 
 from headwater.device import available_cores, available_memory, cores_in_use
 from headwater.display import byte_size
-from headwater.errors import UsageError
-from headwater.pretraining.cost import (
-    KEPT_PER_WIDTH,
-    REACHED,
-    Memory,
-    estimate_memory,
-    fitting_tokens,
-    sharding,
-    state_memory,
-    training_flops_per_token,
-)
+from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_memory
 from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.preview import passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.timing import time_updates
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.storage import SILENT, Progress, read_manifest
-from headwater.training import GPUS, Gpu, Ranks, process_group
+from headwater.training import Ranks, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _VALIDATED = 5.0  # seconds of a validation that is measured; that of a longer one follows from the updates
@@ -60,12 +45,9 @@ class Forecast:
     available: int
     advice: str
     memory: Memory | None = None  # None if not even the weights fit
-    peak: int | None = None  # of this process, measured
     tokens_per_second: float | None = None
     seconds: float | None = None
     cores_in_use: float = 0.0  # by other programs, before anything was measured
-    machine: str = ""  # another one, for which nothing was measured
-    cost: float | None = None  # at the price that was given
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -76,8 +58,7 @@ class Forecast:
 
     def as_text(self) -> str:
         """Return a table to print."""
-        rows = [("machine", self.machine)] if self.machine else []
-        rows += [
+        rows = [
             ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
             ("per update", f"{self.tokens_per_update:,} tokens"),
             ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
@@ -95,15 +76,10 @@ class Forecast:
             ]
             if memory.workspace:
                 rows.insert(-1, ("loss", f"{byte_size(memory.workspace)} temporarily"))
-        if self.peak is not None:
-            rows.append(("this process", f"{byte_size(self.peak)} at its peak, measured"))
         if self.tokens_per_second is not None and self.seconds is not None:
             hours = self.seconds / 3600
             duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
-            how = "a forecast" if self.machine else "measured"
-            rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, {how}"), ("time", duration)]
-        if self.cost is not None:
-            rows.append(("cost", f"{self.cost:,.2f} at the price that you gave"))
+            rows += [("speed", f"{self.tokens_per_second:,.0f} tokens/s, measured"), ("time", duration)]
         if warning := passes_warning(self.passes):
             rows.append(("warning", warning))
         if self.cores_in_use >= _BUSY and self.tokens_per_second is not None:
@@ -119,75 +95,12 @@ def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress
         return _forecast(config, resolve(config, tokens, ranks), tokens, out, ranks, progress)
 
 
-def forecast_for(
-    config: PretrainConfig, tokens: Path, machine: str, *, price_per_hour: float | None = None
-) -> Forecast:
-    """Return the cost of a run on `machine`, a GPU of `GPUS` and their number: `h100x8`.
-
-    `price_per_hour` is that of the whole machine. Raises UsageError for an unknown machine.
-    """
-    name, gpu, count = _read(machine)
-    wanted = config.micro_batch
-    asked = config.precision if "precision" in config.model_fields_set else "auto"
-    precision = "fp32" if asked == "fp32" else "bf16"  # what this machine would choose for auto does not matter
-    recipe = config
-    config = resolve(recipe.model_copy(update={"device": "cpu"}), tokens, Ranks(count=count))
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    shape, window = config.architecture, config.window
-    ranks = Ranks(count=count, device=torch.device("cuda"))
-    state = state_memory(shape.parameter_count, dtype, ranks, config.shard)
-    largest = -(-config.batch_size // count)
-    fitting = fitting_tokens(shape, ranks, sharded=config.shard, free=gpu.memory)
-    micro_batch = min(largest, wanted or max(1, fitting // window))
-    kept = KEPT_PER_WIDTH * shape.width * shape.layers * window * micro_batch
-    result = _begin_forecast(
-        recipe,
-        config,
-        tokens,
-        precision=precision,
-        micro_batch=micro_batch,
-        available=int(gpu.memory),
-        memory=replace(state, activations=kept),
-        machine=f"{count} × {name}, from their data sheet: {_rate(gpu, dtype) / 1e12:,.0f} TFLOP/s and "
-        f"{byte_size(gpu.memory)} each. Nothing was measured there",
-        advice="It should fit",
-    )
-    if state.total + kept > gpu.memory:
-        shards = "" if config.shard else f"{sharding(config.optimizer)}, "
-        repair = f"Use {shards}more GPUs, or a smaller model"
-        if state.total < gpu.memory:
-            repair = "Use a smaller --set micro_batch"
-        needed = byte_size(state.total + kept)
-        return replace(result, advice=f"It does not fit: each GPU would need {needed}. {repair}")
-    speed = REACHED * _rate(gpu, dtype) * count / training_flops_per_token(shape, window)
-    seconds = result.tokens / speed
-    cost = None if price_per_hour is None else seconds / 3600 * price_per_hour
-    return replace(result, tokens_per_second=speed, seconds=seconds, cost=cost)
-
-
 def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
     """Return the seconds of an update of this recipe, measured on real ones; nothing is written."""
     with process_group(config.device) as ranks:
         run = build_run(resolve(config, tokens, ranks), tokens, None, ranks, SILENT)
         with run.computing():
             return time_updates(run.trainer, run.read)
-
-
-def _begin_forecast(asked: PretrainConfig, config: PretrainConfig, tokens: Path, **others: Any) -> Forecast:
-    """Return what a resolved recipe says itself; asked: the recipe before."""
-    count = read_manifest(tokens).config["counts"]["train"]["tokens"]
-    tokens_per_update = config.batch_size * config.window
-    return Forecast(
-        preset=config.init_from or config.preset,
-        parameters=config.architecture.parameter_count,
-        tokens_per_update=tokens_per_update,
-        updates=config.steps,
-        tokens=config.steps * tokens_per_update,
-        train_tokens=count,
-        passes=passes_of(config, count),
-        learning_rate=rate_text(asked, config),
-        **others,
-    )
 
 
 def _forecast(
@@ -198,11 +111,18 @@ def _forecast(
     available = int(ranks.broadcast(available_memory(ranks.device)))
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    result = _begin_forecast(
-        asked,
-        config,
-        tokens,
+    count = read_manifest(tokens).config["counts"]["train"]["tokens"]
+    tokens_per_update = config.batch_size * config.window
+    result = Forecast(
+        preset=config.init_from or config.preset,
+        parameters=config.architecture.parameter_count,
         precision=config.precision,
+        tokens_per_update=tokens_per_update,
+        updates=config.steps,
+        tokens=config.steps * tokens_per_update,
+        train_tokens=count,
+        passes=passes_of(config, count),
+        learning_rate=rate_text(asked, config),
         micro_batch=config.micro_batch,
         available=available,
         cores_in_use=busy,
@@ -246,33 +166,6 @@ def _forecast(
     measurements = -(-config.steps // config.validate_every)
     return replace(
         result,
-        peak=_peak(ranks),
         tokens_per_second=speed,
         seconds=config.steps * update + measurements * validation,
     )
-
-
-def _peak(ranks: Ranks) -> int | None:
-    """Return the peak memory of this process: on the GPU if there is one, else in main memory."""
-    if ranks.device.type == "cuda":
-        return torch.cuda.max_memory_allocated(ranks.device)
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _read(machine: str) -> tuple[str, Gpu, int]:
-    """Return name, GPU and number of GPUs of `h100x8` or `h100`."""
-    parts = re.fullmatch(r"(.+?)(?:x(\d+))?", machine.lower())
-    assert parts is not None
-    count = int(parts[2] or 1)
-    if parts[1] not in GPUS or count < 1:
-        raise UsageError(f"--for {machine!r} is unknown", expected=f"one of {', '.join(GPUS)}, as in h100x8")
-    return GPUS[parts[1]].name, GPUS[parts[1]], count
-
-
-def _rate(gpu: Gpu, dtype: torch.dtype) -> float:
-    return gpu.bf16 if dtype == torch.bfloat16 else gpu.tf32

@@ -19,7 +19,7 @@ import torch
 from headwater import shipped
 from headwater.errors import FolderError, HeadwaterError, TrainingError, resumable
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
-from headwater.pretraining.changes import change_length, changes_length, set_aside_model, take_moments
+from headwater.pretraining.changes import change_length, changes_length, set_aside_model
 from headwater.pretraining.cost import require_memory, training_flops_per_token
 from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking
 from headwater.pretraining.objectives import l1, masked
@@ -40,7 +40,6 @@ from headwater.training import (
     BatchSource,
     Measurement,
     Objective,
-    OnUpdate,
     Ranks,
     Run,
     Trainer,
@@ -59,14 +58,12 @@ def pretrain(
     out: Path,
     *,
     follow: Follow | None = None,
-    on_update: OnUpdate | None = None,
     progress: Progress = SILENT,
 ) -> Path:
     """Train, or resume training, and write `out`; return the model folder `out/model`.
 
     `follow` is called with the model and the step after every update, on the first rank, and returns figures for
-    metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
-    metrics.jsonl.
+    metrics.jsonl, such as zero-shot scores.
 
     Under torchrun every rank calls this; the first one writes. Raises TrainingError if the loss is not finite (the
     state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is
@@ -109,7 +106,7 @@ def pretrain(
             config.save(out / "config.toml")
             set_aside_model(out, progress)
             _describe(asked, config, out, packed, progress)
-            _train(config, tokens, out, ranks, progress, follow, on_update)
+            _train(config, tokens, out, ranks, progress, follow)
             for name in ("config.toml", "metrics.jsonl"):
                 if not (out / name).is_file():
                     raise FolderError(f"{out / name} is missing", repair="Run the same command again")
@@ -190,10 +187,6 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         recompute=recompute,
         muon=config.optimizer == "muon",
     )
-    if config.init_optimizer:
-        begun = out is not None and bool(shipped.list_checkpoints(out))
-        take_moments(trainer, shipped.resolve(config.init_from or ""), begun=begun)
-
     own = tokenizer_of(config.architecture, tokens)
 
     def describe(folder: Path) -> None:
@@ -212,7 +205,6 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         name="pre-training",
         progress=progress,
         flops_per_token=training_flops_per_token(config.architecture, config.window),
-        watches_loss=True,
         describe=describe,
     )
 
@@ -266,11 +258,9 @@ def _train(
     ranks: Ranks,
     progress: Progress,
     follow: Follow | None = None,
-    on_update: OnUpdate | None = None,
 ) -> None:
     """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run = build_run(config, tokens, out, ranks, progress)
-    run.on_update = on_update
     samples = _samples(config, tokens, out, run, progress)
 
     def after_update() -> dict[str, float]:

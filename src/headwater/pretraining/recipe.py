@@ -28,7 +28,7 @@ def _existing_preset(name: str) -> str:
 
 
 # Keys of earlier versions, which recipes of older runs have as false.
-REMOVED = ("next_sentence",)
+REMOVED = ("next_sentence", "init_optimizer")
 
 
 class PretrainConfig(TrainConfig):
@@ -40,8 +40,6 @@ class PretrainConfig(TrainConfig):
     """Which model."""
     init_from: str | None = None
     """Trained model to continue from, a folder or one that ships; the tokens are packed with its tokenizer."""
-    init_optimizer: bool = False
-    """Continue with the optimizer's state of the checkpoint in init_from, such as RUN@1200, as well."""
     model: dict[str, Any] = Field(default_factory=dict)
     """Keys of the model that replace the preset's."""
     faithful: Faithful = "code"
@@ -81,12 +79,6 @@ class PretrainConfig(TrainConfig):
     def _without_removed_keys(cls, values: Any) -> Any:
         off = {key for key in REMOVED if isinstance(values, dict) and values.get(key) is False}
         return {key: value for key, value in values.items() if key not in off} if off else values
-
-    @model_validator(mode="after")
-    def _has_a_state_to_continue(self) -> Self:
-        if self.init_optimizer and self.init_from is None:
-            raise ValueError("init_optimizer = true needs init_from, a checkpoint such as RUN@1200")
-        return self
 
     @model_validator(mode="after")
     def _has_one_length(self) -> Self:

@@ -1,4 +1,4 @@
-"""Time an update in bounded time: a few whole ones if they are short, else a part of one, extrapolated.
+"""Time an update in bounded time: by a part of it.
 
 An update of the paper's recipe has half a million tokens, which take a CPU minutes or hours. Its time is that of
 its sequences, which are equally long, and of one step of the optimizer.
@@ -14,11 +14,9 @@ from typing import Any
 from headwater.storage import SILENT, Progress
 from headwater.training import Trainer
 
-# The first updates also choose kernels and allocate memory; timing short updates needs many of them.
-_WARMUP = (2, 1.0)  # the fewest updates and seconds
-_TIMED = (5, 2.0)
 _BUDGET = 20.0  # seconds for all timings, as far as the first sequence leaves a choice
-_PARTS = 3  # timings of a part
+_SHARE = 4  # of the budget for one timing
+_TIMED = (3, 2.0)  # the fewest timings, after those that choose kernels and allocate memory, and their seconds
 
 
 def time_updates(
@@ -26,8 +24,8 @@ def time_updates(
 ) -> float:
     """Return the seconds of an update, measured in about `budget` seconds; every rank must call this.
 
-    The part that is timed of a long update is as many sequences as fit the time, on an accelerator a micro-batch:
-    each other shape would be compiled. Changes the model.
+    The part is as many sequences of a micro-batch as fit the time, on an accelerator all of them: each other shape
+    would be compiled. Changes the model.
     """
     ranks = trainer.ranks
     began = time.perf_counter()
@@ -40,34 +38,24 @@ def time_updates(
 
     batches = read(0)
     sequences = sum(len(batch.ids) for batch in batches)
-    whole = batches[0]
-    part = whole.first(1) if ranks.device.type == "cpu" else whole
-    seconds = clock(lambda: trainer.update([part]))
+    part = whole = batches[0]
+    if ranks.device.type == "cpu":
+        part = whole.first(1)
+
+    def time_part() -> float:
+        return clock(lambda: trainer.update([part]))
+
+    seconds = time_part()
     # Ranks decide together: if one did less than the others, they would wait for it.
-    if not ranks.any(seconds > budget / _PARTS):  # else the first one, which is slower, must do
-        seconds = clock(lambda: trainer.update([part]))
-    updates = _WARMUP[0] + _TIMED[0]
-    if not ranks.any(seconds * sequences / len(part.ids) * updates > budget):
-        return _time_whole(trainer, read, clock)
-    fitting = ranks.minimum(int(budget / (_PARTS + 1) / seconds))
-    if len(part.ids) < min(fitting, len(whole.ids)):
+    if not ranks.any(seconds > budget / _SHARE):  # else the first one, which is slower, must do
+        seconds = time_part()
+    fitting = ranks.minimum(int(len(part.ids) * budget / _SHARE / seconds))
+    if fitting >= len(part.ids):
         part = whole.first(min(fitting, len(whole.ids)))
-        clock(lambda: trainer.update([part]))  # allocates memory
-        seconds = statistics.median(clock(lambda: trainer.update([part])) for _ in range(_PARTS))
+        time_part()  # allocates memory
+        timings: list[float] = []
+        while ranks.any(len(timings) < _TIMED[0] or sum(timings) < _TIMED[1]):
+            timings.append(time_part())
+        seconds = statistics.median(timings)
     step = clock(lambda: trainer.optimizer.step(0.0))
     return step + max(0.0, seconds - step) * sequences / len(part.ids)
-
-
-def _time_whole(
-    trainer: Trainer, read: Callable[[int], Sequence[Any]], clock: Callable[[Callable[[], Any]], float]
-) -> float:
-    """Return the median seconds of a few whole updates."""
-    step = 0
-    seconds: list[float] = []
-    for updates, least in (_WARMUP, _TIMED):
-        seconds = []
-        while trainer.ranks.any(len(seconds) < updates or sum(seconds) < least):
-            batches = read(step)
-            seconds.append(clock(lambda batches=batches: trainer.update(batches)))  # type: ignore[misc]
-            step += 1
-    return statistics.median(seconds)
