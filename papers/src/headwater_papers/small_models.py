@@ -1,7 +1,8 @@
 """Models that an experiment trains itself, in a minute each, since no recipe describes them.
 
-All models of a seed read the same windows of the training text in the same order, with Muon for the
-matrices between the embeddings and Adam for the rest, and a rate that falls linearly to zero. The windows of held-out text are the same for every seed and model.
+All models of a seed read the same windows of the training text in the same order, with Muon for the matrices
+between the embeddings and Adam for the rest, and a rate that falls linearly to zero. The windows of held-out text
+are the same for every seed and model.
 """
 
 from __future__ import annotations
