@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import DataError
-from headwater.evaluation import ngram
-from headwater.evaluation.ngram import bits_of, byte_probabilities, windows_of
-from headwater.evaluation.yardsticks import spread, yardsticks
+from headwater.evaluation import yardsticks as module
+from headwater.evaluation.yardsticks import bits_of, byte_probabilities, spread, windows_of, yardsticks
 
 TEXT = st.binary(min_size=9, max_size=300) | st.text("ab \n", min_size=9, max_size=300).map(str.encode)
 
@@ -85,14 +84,14 @@ def test_a_long_held_out_text_is_measured_in_blocks(monkeypatch: pytest.MonkeyPa
     held_out = b"the lake flows to the stream, as the river to the lake" * 4
     whole = bits_of(text, held_out)
     seen: list[int] = []
-    measure = ngram.byte_probabilities
+    measure = module.byte_probabilities
     monkeypatch.setattr(
-        ngram,
+        module,
         "byte_probabilities",
         lambda text, windows, n: seen.append(len(windows)) or measure(text, windows, n),
     )
-    monkeypatch.setattr(ngram, "BLOCK", 50)
-    monkeypatch.setattr(ngram, "_SEARCHED", 7)
+    monkeypatch.setattr(module, "BLOCK", 50)
+    monkeypatch.setattr(module, "_SEARCHED", 7)
     assert bits_of(text, held_out) == pytest.approx(whole, rel=1e-12)
     assert max(seen) == 50
 

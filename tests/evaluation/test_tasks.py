@@ -30,7 +30,7 @@ from headwater.evaluation import (
 )
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
 from headwater.evaluation.figures import ratio_error, standard_error
-from headwater.evaluation.paper_values import PUBLISHED
+from headwater.evaluation.paper_values import PLACES, published
 from headwater.evaluation.protocols import choose_largest
 from headwater.evaluation.tasks import lambada
 from headwater.evaluation.tasks import sentences as single_sentences
@@ -82,8 +82,9 @@ def run(world: Any, tmp_path: Path, protocol: str, files: dict[str, str]) -> tup
 def test_every_published_value_has_an_explicit_protocol() -> None:
     assert len(TASKS) > 40
     assert all("." in name for name in TASKS)
-    for protocol, metrics in PUBLISHED.items():
+    for protocol, metrics in PLACES.items():
         assert set(metrics) <= {metric.name for metric in TASKS[protocol].metrics}
+        assert all(published(protocol, metric) for metric in metrics)
 
 
 PASSAGES = [

@@ -128,14 +128,10 @@ def test_a_gpu_too_small_gets_the_settings_that_fit(monkeypatch: pytest.MonkeyPa
     gpu = Ranks(device=torch.device("cuda:0"))
     monkeypatch.setattr(cost, "available_memory", lambda device: 24e9)
     cost.require_memory(preset("gpt2-medium"), gpu, sharded=False, optimizer="adam")
-    with pytest.raises(
-        UsageError, match=r"28\.\d GB, and cuda:0 has 24\.0 GB.*preset gpt2-large fits.*over 2 ranks"
-    ):
+    with pytest.raises(UsageError, match=r"28\.\d GB, and cuda:0 has 24\.0 GB.*over 2 ranks"):
         cost.require_memory(preset("gpt2-xl"), gpu, sharded=False, optimizer="adam")
     cost.require_memory(preset("gpt2-xl"), Ranks(0, 2, gpu.device), sharded=True, optimizer="adam")
     monkeypatch.setattr(cost, "available_memory", lambda device: 4e9)
-    with pytest.raises(UsageError, match="preset bert-base fits"):
-        cost.require_memory(preset("bert-large"), gpu, sharded=False, optimizer="adam")
     with pytest.raises(UsageError, match="shard=true --set optimizer=adam over"):  # Muon cannot be sharded
         cost.require_memory(preset("bert-large"), gpu, sharded=False, optimizer="muon")
     # Several ranks that are not sharded have a copy of the gradients.

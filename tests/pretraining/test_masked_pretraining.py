@@ -16,7 +16,7 @@ from headwater.inference import load
 from headwater.model import IGNORE, build_model, cross_entropy, preset, save_model
 from headwater.model.loss import cross_entropy_plainly
 from headwater.pretraining import PretrainConfig, Sampler, TokenBatch, TokenStream, masked, pretrain
-from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking
+from headwater.pretraining.masking import Masking
 from headwater.reading import sha256_of
 from headwater.storage import Manifest, read_manifest, write_json
 from headwater.training import read_journal
@@ -69,9 +69,9 @@ def test_a_mask_depends_on_seed_update_and_row_alone(update: int, row: int, seed
 
 
 def test_ranks_and_micro_batches_only_divide_the_update(tokens: Path) -> None:
-    stream, masking = TokenStream(tokens, "train", 16), Masking(7, 300, 1)
-    whole = MaskedSampler(Sampler(stream, 6, 6, 1), masking).micro_batches(3)[0]
-    parts = [MaskedSampler(Sampler(stream, 6, 2, 1, rank, 2), masking).micro_batches(3) for rank in range(2)]
+    stream = TokenStream(tokens, "train", 16, masking=Masking(7, 300, 1))
+    whole = Sampler(stream, 6, 6, 1).micro_batches(3)[0]
+    parts = [Sampler(stream, 6, 2, 1, rank, 2).micro_batches(3) for rank in range(2)]
     for rank, batches in enumerate(parts):
         for name in ("ids", "targets", "weights"):
             joined = torch.cat([getattr(batch, name) for batch in batches])
@@ -80,15 +80,15 @@ def test_ranks_and_micro_batches_only_divide_the_update(tokens: Path) -> None:
 
 
 def test_a_rank_reads_its_own_windows_only(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, masking = TokenStream(tokens, "train", 16), Masking(300, 300, 1)
+    stream = TokenStream(tokens, "train", 16, masking=Masking(300, 300, 1))
     step = (stream.windows - 1) // 6  # the last window of a shard, which overlaps, is in it
-    whole = MaskedSampler(Sampler(stream, 6, 6, 1), masking).micro_batches(step)[0]
+    whole = Sampler(stream, 6, 6, 1).micro_batches(step)[0]
     window, read = TokenStream.window, []
     monkeypatch.setattr(TokenStream, "window", lambda self, index: read.append(index) or window(self, index))
     for rank in range(3):
         sampler = Sampler(stream, 6, 6, 1, rank, 3)
         read.clear()
-        (batch,) = MaskedSampler(sampler, masking).micro_batches(step)
+        (batch,) = sampler.micro_batches(step)
         assert len(read) == 2
         assert set(sampler.windows_of(step)[rank::3]) <= set(read)
         for name in ("ids", "targets", "weights"):
@@ -96,7 +96,7 @@ def test_a_rank_reads_its_own_windows_only(tokens: Path, monkeypatch: pytest.Mon
 
 
 def test_held_out_windows_are_masked_equally_in_any_batch(tokens: Path) -> None:
-    stream = MaskedStream(TokenStream(tokens, "validation", 16), Masking(7, 300, 1))
+    stream = TokenStream(tokens, "validation", 16, masking=Masking(7, 300, 1))
     together = stream.batch(np.array([0, 2]))
     assert torch.equal(together[1][1], stream.batch(np.array([2]))[1][0])
 

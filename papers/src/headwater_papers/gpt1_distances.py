@@ -34,10 +34,14 @@ KINDS = ("Transformer", "LSTM")
 
 
 class DistanceSettings(SmallModels):
-    """As for other small models, with a longer context."""
+    """As for other small models, narrower and with a longer context."""
 
-    context: int = 128
+    width: int = 64
+    heads: int = 1
+    context: int = 256
     batch_size: int = 8
+    updates: int = 1500
+    windows: int = 300
 
 
 def _settings(scale: Scale) -> DistanceSettings:

@@ -34,8 +34,8 @@ class SmallModels(Config):
     heads: int = Field(default=2, ge=1)
     context: int = Field(default=64, ge=8)
     batch_size: int = Field(default=16, ge=1)
-    updates: int = Field(default=500, ge=1)
-    learning_rate: float = Field(default=3e-3, gt=0)
+    updates: int = Field(default=1000, ge=1)
+    learning_rate: float = Field(default=1e-2, gt=0)
     windows: int = Field(default=1000, ge=2)
 
     @property

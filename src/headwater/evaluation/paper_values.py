@@ -58,10 +58,10 @@ def _values(table: str, column: str, row: str = "", model: str = SIZES[-1], divi
 
 
 # By protocol and metric: where the number is, the arguments of `_values`.
-_PLACES = read_toml(Path(__file__).with_name("gpt2_protocols.toml"))
+PLACES = read_toml(Path(__file__).with_name("gpt2_protocols.toml"))
 
 
 def published(protocol: str, metric: str) -> Mapping[str, float]:
     """Return the published values of a protocol and metric by model."""
-    place = _PLACES.get(protocol, {}).get(metric)
+    place = PLACES.get(protocol, {}).get(metric)
     return {} if place is None else _values(**place)

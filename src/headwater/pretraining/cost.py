@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headwater.device import available_memory
 from headwater.errors import UsageError
-from headwater.model import PRESETS, ModelConfig, build_model, preset, workspace_bytes
+from headwater.model import ModelConfig, build_model, workspace_bytes
 from headwater.pretraining.masking import CHOSEN
 from headwater.training import Ranks, Trainer, matmul_rate
 
@@ -60,24 +60,14 @@ def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
 
 
 def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimizer: str) -> None:
-    """Raise UsageError, naming what would fit, if the memory is too small for weights, gradients and optimizer."""
+    """Raise UsageError, if the memory is too small for weights, gradients and optimizer."""
     needed, free = _state_of(config, ranks, sharded).total, available_memory(ranks.device)
     if needed <= free:
         return
-    alike = (config.architecture, config.norm, config.attention)
-    shapes = {name: preset(name) for name in PRESETS}
-    fitting = [
-        name
-        for name, shape in shapes.items()
-        if (shape.architecture, shape.norm, shape.attention) == alike
-        and _state_of(shape, Ranks(), False).total < _SHARE * free
-    ]
-    largest = max(fitting, key=lambda name: inner_weights(shapes[name]), default=None)
-    fits = f" (the preset {largest} fits)" if largest else ""
     ranks_needed = math.ceil(_state_of(config, Ranks(), False).total / (_SHARE * free))
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
-        repair=f"Train a smaller model{fits}, or use {sharding(optimizer)} over {ranks_needed} ranks",
+        repair=f"Train a smaller model, or use {sharding(optimizer)} over {ranks_needed} ranks",
     )
 
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from headwater.model import IGNORE
-from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
 
 CHOSEN = 0.15  # the share of the positions that a masked model predicts
 READ_AS_MASK, READ_AS_RANDOM = 0.8, 0.1  # shares of the chosen positions
-_HELD_OUT = 2**63 - 1  # instead of an update: held-out windows are always masked the same way
+HELD_OUT = 2**63 - 1  # instead of an update: held-out windows are always masked the same way
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,51 +51,3 @@ class Masking:
             np.where(draw < READ_AS_MASK + READ_AS_RANDOM, random, ids[chosen]),
         )
         return read, targets
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedStream:
-    """A `TokenStream` with masked windows, always masked the same way: for the held-out loss."""
-
-    stream: TokenStream
-    masking: Masking
-
-    @property
-    def windows(self) -> int:
-        """The number of windows."""
-        return self.stream.windows
-
-    def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return ids and targets, each (len(indices), context) int64."""
-        rows = []
-        for index in map(int, indices):
-            ids, following = self.stream.window(index)
-            # A shard's last window overlaps the previous one; its first positions were candidates there.
-            rows.append(self.masking.window(ids, following != IGNORE, _HELD_OUT, index))
-        reads, targets = (torch.from_numpy(np.stack(part)) for part in zip(*rows, strict=True))
-        return reads, targets
-
-
-@dataclass(frozen=True, slots=True)
-class MaskedSampler:
-    """A `Sampler`'s windows, masked, and divided among ranks and micro-batches in the same way."""
-
-    sampler: Sampler
-    masking: Masking
-
-    def tokens(self, step: int) -> int:
-        """Return how many tokens update `step` reads, over all ranks."""
-        return self.sampler.tokens(step)
-
-    def micro_batches(self, step: int) -> list[TokenBatch]:
-        """Return this rank's part of update `step`, divided into micro-batches; only its windows are read."""
-        sampler, stream, masking = self.sampler, self.sampler.stream, self.masking
-        windows = sampler.windows_of(step).tolist()
-        candidates = [stream.has_target(index) for index in windows]
-        mine, own = sampler.rows_of(len(windows))
-        rows = [masking.window(stream.window(windows[row])[0], candidates[row], step, row) for row in mine]
-        ids, targets = (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
-        weights = (targets != IGNORE).float() / sum(map(masking.count, candidates))
-        weights[own:] = 0.0
-        parts = (tensor.split(sampler.micro_batch) for tensor in (ids, targets, weights))
-        return [TokenBatch(*part) for part in zip(*parts, strict=True)]

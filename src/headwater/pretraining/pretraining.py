@@ -21,7 +21,7 @@ from headwater.errors import FolderError, HeadwaterError, TrainingError, resumab
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
 from headwater.pretraining.changes import change_length, changes_length, set_aside_model
 from headwater.pretraining.cost import require_memory, training_flops_per_token
-from headwater.pretraining.masking import MaskedSampler, MaskedStream, Masking
+from headwater.pretraining.masking import Masking
 from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.preview import kept_text, passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import (
@@ -34,10 +34,10 @@ from headwater.pretraining.recipe import (
     tokenizer_of,
 )
 from headwater.pretraining.samples import Samples
+from headwater.pretraining.tokens.pack import PARTS
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.storage import SILENT, Manifest, Progress, Stage, folder_lock, has_manifest, read_manifest
 from headwater.training import (
-    BatchSource,
     Measurement,
     Objective,
     Ranks,
@@ -158,24 +158,20 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
     """
     assert config.micro_batch is not None
     packed = read_manifest(tokens)  # `resolve` has checked the folder
-    train = TokenStream(tokens, "train", config.window, packed)
-    held_out = TokenStream(tokens, "validation", config.window, packed)
+    masking, own = None, tokenizer_of(config.architecture, tokens)
+    if config.architecture.is_masked:
+        assert own.mask is not None
+        masking = Masking(own.mask, own.vocabulary_size, config.seed)
+    train, held_out = (TokenStream(tokens, part, config.window, packed, masking) for part in PARTS)
     model = build_model(config.architecture, seed=config.seed)
     if config.init_from is not None:
         model.load_state_dict(load_model(shipped.resolve(config.init_from)).state_dict())
     model.to(ranks.device)
     sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
-    source: BatchSource = sampler
-    validation: TokenStream | MaskedStream = held_out
-    if config.architecture.is_masked:
-        tokenizer = tokenizer_of(config.architecture, tokens)
-        assert tokenizer.mask is not None
-        masking = Masking(tokenizer.mask, tokenizer.vocabulary_size, config.seed)
-        source, validation = MaskedSampler(sampler, masking), MaskedStream(held_out, masking)
-        objective: Objective = masked
-    else:
-        own = getattr(model, "objective", None)  # of an architecture that was registered
-        objective = own or l1(None if config.cross_documents else end_of_text_of(tokens))
+    objective: Objective = masked
+    if masking is None:  # an architecture that was registered may have its own
+        crossed = config.cross_documents
+        objective = getattr(model, "objective", None) or l1(None if crossed else end_of_text_of(tokens))
     sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
     recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
     trainer = Trainer(
@@ -187,19 +183,18 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         recompute=recompute,
         muon=config.optimizer == "muon",
     )
-    own = tokenizer_of(config.architecture, tokens)
 
     def describe(folder: Path) -> None:
         save_description(config.architecture, folder, tokenizer=own)
 
     def validate() -> Measurement:
-        loss = held_out_loss(trainer, validation, config)
+        loss = held_out_loss(trainer, held_out, config)
         return Measurement({"validation_loss": loss}, rank=(-loss,))
 
     return Run(
         trainer=trainer,
         config=config,
-        source=source,
+        source=sampler,
         validate=validate,
         out=out,
         name="pre-training",
@@ -210,7 +205,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
 
 
 @torch.no_grad()
-def held_out_loss(trainer: Trainer, stream: TokenStream | MaskedStream, config: PretrainConfig) -> float:
+def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig) -> float:
     """Return the mean negative log-likelihood of a token, in nats, over the same held-out windows each time."""
     assert config.micro_batch is not None
     ranks = trainer.ranks

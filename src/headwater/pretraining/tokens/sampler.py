@@ -11,6 +11,7 @@ cannot share them equally, some read one more window, with weight 0: ranks that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from headwater.device import to_device
 from headwater.errors import DataError
 from headwater.model import IGNORE
+from headwater.pretraining.masking import HELD_OUT, Masking
 from headwater.pretraining.tokens.shards import OpenFiles, Shard, check_ids
 from headwater.storage import Manifest, open_folder
 
@@ -62,10 +64,18 @@ class TokenStream:
     """One part ("train" or "validation") of a tokens folder, divided into windows that are read when needed.
 
     Windows are checked as they are read: an id beyond the vocabulary raises DataError. manifest: that of the
-    folder, if it was checked already.
+    folder, if it was checked already. masking: what the masked objective hides; None hides nothing.
     """
 
-    def __init__(self, folder: Path, part: str, context: int, manifest: Manifest | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        part: str,
+        context: int,
+        manifest: Manifest | None = None,
+        masking: Masking | None = None,
+    ) -> None:
+        self.masking = masking
         self.manifest = manifest or open_folder(folder, "tokens")
         self.folder, self.part, self.context = folder, part, context
         paths, files = shard_paths(folder, self.manifest, part), OpenFiles()
@@ -96,7 +106,8 @@ class TokenStream:
 
     def targets_in(self, indices: np.ndarray) -> int:
         """Return how many targets these windows have, without reading them."""
-        return sum(self.context - self._place(index)[2] for index in indices.tolist())
+        whole = (self.has_target(index) for index in indices.tolist())
+        return sum(int(some.sum()) if self.masking is None else self.masking.count(some) for some in whole)
 
     def _place(self, index: int) -> tuple[int, int, int]:
         """Return a window's shard, its start there, and how many of its targets the previous window has too."""
@@ -105,9 +116,21 @@ class TokenStream:
         overlap = max(0, start + self.context + 1 - len(self.shards[number]))
         return number, start - overlap, overlap
 
-    def batch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return ids and targets, each (len(indices), context) int64."""
+    def batch(
+        self, indices: np.ndarray, update: int = HELD_OUT, rows: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return ids and targets, each (len(indices), context) int64.
+
+        update, rows: an update, and the windows' rows in it, by which they are masked; held-out ones always in the
+        same way.
+        """
         pairs = [self.window(int(index)) for index in indices]
+        if self.masking is not None:
+            numbers = indices.tolist() if rows is None else rows
+            pairs = [
+                self.masking.window(ids, targets != IGNORE, update, row)
+                for (ids, targets), row in zip(pairs, numbers, strict=True)
+            ]
         ids = torch.from_numpy(np.stack([ids for ids, _ in pairs]))
         targets = torch.from_numpy(np.stack([targets for _, targets in pairs]))
         return ids, targets
@@ -159,10 +182,10 @@ class Sampler:
         return own + [0] * (-(-count // self.ranks) - len(own)), len(own)
 
     def micro_batches(self, step: int) -> list[TokenBatch]:
-        """Return this rank's part of update `step`, divided into micro-batches."""
+        """Return this rank's part of update `step`, divided into micro-batches; only its windows are read."""
         windows = self.windows_of(step)
         rows, own = self.rows_of(len(windows))
-        ids, targets = self.stream.batch(windows[rows])
+        ids, targets = self.stream.batch(windows[rows], step, rows)
         weight = 1.0 / self.stream.targets_in(windows)
         weights = (targets != IGNORE).float() * weight
         weights[own:] = 0.0
