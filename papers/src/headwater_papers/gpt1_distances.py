@@ -34,13 +34,11 @@ KINDS = ("Transformer", "LSTM")
 
 
 class DistanceSettings(SmallModels):
-    """As for other small models, narrower and with a longer context."""
+    """As for other small models, with a longer context and more updates."""
 
-    width: int = 64
-    heads: int = 1
-    context: int = 256
+    context: int = 128
     batch_size: int = 8
-    updates: int = 1500
+    updates: int = 600
     windows: int = 300
 
 

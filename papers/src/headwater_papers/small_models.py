@@ -30,13 +30,13 @@ class SmallModels(Config):
     """The shape of the models, their training, and the windows of held-out text."""
 
     layers: int = Field(default=2, ge=1)
-    width: int = Field(default=128, ge=1)
-    heads: int = Field(default=2, ge=1)
-    context: int = Field(default=64, ge=8)
+    width: int = Field(default=64, ge=1)
+    heads: int = Field(default=1, ge=1)
+    context: int = Field(default=32, ge=8)
     batch_size: int = Field(default=16, ge=1)
-    updates: int = Field(default=1000, ge=1)
+    updates: int = Field(default=300, ge=1)
     learning_rate: float = Field(default=1e-2, gt=0)
-    windows: int = Field(default=1000, ge=2)
+    windows: int = Field(default=500, ge=2)
 
     @property
     def shape(self) -> dict[str, Any]:
