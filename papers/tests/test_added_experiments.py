@@ -81,7 +81,7 @@ def test_ranges_of_the_context_double() -> None:
     assert list(ranges(128))[-3:] == ["16 to 31", "32 to 63", "64 to 127"]
 
 
-def test_only_the_causal_mask_tells_positions() -> None:
+def test_the_causal_mask_shows_positions() -> None:
     ids = np.random.default_rng(1).integers(0, 20, (200, 16))
     shape = {"layers": 2, "width": 16, "heads": 1, "context": 16, "vocabulary": 20, "init_deviation": 0.3}
     found = {}

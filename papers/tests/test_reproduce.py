@@ -28,7 +28,16 @@ from headwater_papers.items import ItemValues
 from headwater_papers.laboratory import Laboratory
 from headwater_papers.page import CHANGES, VERSION, outdated
 from headwater_papers.paper_tables import TABLES, markdown
-from headwater_papers.scale import ModelPlan, Rows, Scale, check_machine, cost_of, load_scale, scale_names
+from headwater_papers.scale import (
+    ModelPlan,
+    Rows,
+    Scale,
+    check_machine,
+    cost_of,
+    load_scale,
+    scale_names,
+    shape_of,
+)
 from headwater_papers.setup import describe_work
 from headwater_papers.statistics import (
     FAILS,
@@ -293,6 +302,13 @@ recipe = { preset = "lstm-nano", model = { layers = 2 } }
 like = "lstm"
 recipe.steps = 5
 """
+
+
+@pytest.mark.parametrize("name", ["mini", "small", "paper"])
+def test_the_compared_models_of_a_scale_start_from_one_deviation(name: str) -> None:
+    scale = load_scale(name)
+    shapes = [shape_of(scale, model) for model in ("gpt1", "lstm", "bert", "elmo")]
+    assert len({shape.init_deviation for shape in shapes}) == 1
 
 
 def test_a_model_like_another_shares_its_text_and_recipe(tmp_path: Path) -> None:

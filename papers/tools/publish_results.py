@@ -89,12 +89,14 @@ def write_pages(folder: Path) -> int:
     manifest gets size and hash of what is new, and the command without the folders of the machine. Its identity
     stays that of the original results.
     """
+    from headwater.config import read_toml
     from headwater.reading import sha256_of
     from headwater.storage import Manifest, read_manifest, write_json, write_text
     from headwater_papers.claims import CLAIMS
     from headwater_papers.gpt1_tables import BELOW, TABLES, TABLES_2_TO_4, below_constant
     from headwater_papers.page import PAGE, marked, page, write_index
 
+    remarks = read_toml(Path(__file__).with_name("remarks.toml"))
     papers = {one.claim: one.paper for one in CLAIMS.values() if "{" not in one.claim + one.paper}
 
     for path in sorted(folder.glob("*/results.json")):
@@ -107,10 +109,12 @@ def write_pages(folder: Path) -> int:
                 for one, table in zip(findings, TABLES, strict=True)
             ]
         results |= {"findings": marked(findings)}
+        made = made | {"remark": remarks[place.name]} if place.name in remarks else made
         write_text(place / PAGE, page(results, made))
         write_json(path, results)
+        write_json(place / "made.json", made)
         manifest = read_manifest(place).to_dict() | {"command": made["command"]}
-        for new in (place / PAGE, path):
+        for new in (place / PAGE, path, place / "made.json"):
             manifest["files"][new.name] = {"bytes": new.stat().st_size, "sha256": sha256_of(new)}
         write_json(place / "headwater.json", Manifest.model_validate(manifest).sealed().to_dict())
     write_index(folder)

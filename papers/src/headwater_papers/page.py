@@ -136,6 +136,7 @@ def page(results: Mapping[str, Any], made: Mapping[str, Any]) -> str:
     lines = [f"# {results['paper']}, section {results['section']}: {results['title']}", "", results["claim"], ""]
     lines += outdated(results)
     lines += fewer_seeds(results)
+    lines += [made["remark"], ""] if "remark" in made else []
     lines += claims_table([results], linked=False)
     for finding in results["findings"]:
         lines += ["", f"**{finding['verdict'].capitalize()}.** {finding['claim']} {finding['sentence']}".rstrip()]
