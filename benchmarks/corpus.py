@@ -277,10 +277,9 @@ def fetch(options: argparse.Namespace, folder: Path) -> None:
 
 
 def headwater_extract(folder: Path) -> None:
-    from headwater.corpus import documents_of, load_recipe
+    from headwater.corpus import build_corpus, load_recipe
 
-    for _ in documents_of(folder / "in", load_recipe("webtext")):
-        pass
+    build_corpus([folder / "in"], folder / "out", load_recipe("webtext", {"near_duplicates": False}))
 
 
 def datatrove_extract(folder: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.corpus import Document, folder, measure, read_documents, write_documents
 from headwater.corpus.folder import shard_paths
-from headwater.errors import DataError, FolderError
+from headwater.errors import FolderError
 from headwater.storage import Stage
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
@@ -73,10 +73,3 @@ def test_a_damaged_corpus_is_noticed(tmp_path: Path) -> None:
 def test_a_label_cannot_take_the_name_of_a_column(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'text'"):
         write([Document(id="a", text="b", labels={"text": "c"})], tmp_path / "corpus")
-
-
-def test_a_document_that_parquet_cannot_store_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "DOCUMENT_BYTES", 6)
-    write_documents([Document("1", "강물")], tmp_path)
-    with pytest.raises(DataError, match=r"a document of a\.txt has 7 bytes; expected at most 6,.*<\|endoftext\|>"):
-        write_documents([Document("1", "강물s", source="a.txt")], tmp_path)

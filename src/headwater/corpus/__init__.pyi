@@ -1,5 +1,4 @@
 from .building.join import read_funnel
-from .building.parts import documents_of
 from .building.pipeline import build_corpus, prepare_slurm
 from .building.recipes import BuildConfig, load_recipe
 from .dedup.near import near_duplicates
@@ -24,7 +23,6 @@ __all__ = [
     "TrainingGrams",
     "build_corpus",
     "check_fraction",
-    "documents_of",
     "extract_page",
     "fetch_links",
     "gather_links",

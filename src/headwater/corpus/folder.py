@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import DataError, FolderError
+from headwater.errors import FolderError
 from headwater.reading import AnyFile, ParquetTable
 from headwater.storage import folder_files, storage_errors
 
@@ -70,19 +71,55 @@ def write_documents(documents: Iterable[Document], folder: Path, labels: Sequenc
 
     All shards have a column for each of `labels`; raises ValueError for a document with another one.
     """
-    shards = count = 0
-    schema = _schema(labels)
+    import pyarrow.parquet
+
+    schema, remaining = _schema(labels), iter(documents)
+    count = shards = 0
+    first = next(remaining, None)
     with storage_errors(folder):
-        writer = _Shard(folder / shard_name(0), schema)
-        for document in documents:
-            if writer.bytes >= SHARD_BYTES:
-                writer.close()
-                shards += 1
-                writer = _Shard(folder / shard_name(shards), schema)
-            writer.add(document)
-            count += 1
-        writer.close()
+        while first is not None or not shards:
+            path = folder / shard_name(shards)
+            with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+                for group in grouped(_one_shard(first, remaining)):
+                    writer.write_table(_table(group, schema))
+                    count += len(group)
+            shards, first = shards + 1, next(remaining, None)
     return count
+
+
+def _one_shard(first: Document | None, remaining: Iterator[Document]) -> Iterator[Document]:
+    """Yield `first` and the documents after it up to SHARD_BYTES of text."""
+    size = 0
+    for document in chain([first] if first else [], remaining):
+        yield document
+        size += len(document.text.encode())
+        if size >= SHARD_BYTES:
+            return
+
+
+def grouped(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Yield documents in groups that a writer or reader has in memory."""
+    group: list[Document] = []
+    size = 0
+    for document in documents:
+        group.append(document)
+        size += len(document.text.encode())
+        if size >= GROUP_BYTES or len(group) >= GROUP_DOCUMENTS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _table(group: list[Document], schema: Any) -> Any:
+    import pyarrow
+
+    labels = schema.names[len(COLUMNS) :]
+    if unknown := {label for document in group for label in document.labels} - {*labels}:
+        raise ValueError(f"a document has the label {min(unknown)!r}, expected {labels}")
+    columns: dict[str, list[Any]] = {name: [getattr(document, name) for document in group] for name in COLUMNS}
+    columns |= {label: [document.labels.get(label) for document in group] for label in labels}
+    return pyarrow.table(columns, schema=schema)
 
 
 def shard_starts(sizes: Iterable[Any]) -> list[int]:
@@ -160,51 +197,6 @@ def shard_paths(corpus: str | Path) -> list[AnyFile]:
     if not paths:
         raise FolderError(f"{corpus} contains no documents", repair="Make it again with: headwater corpus build")
     return paths
-
-
-class _Shard:
-    """One Parquet file being written."""
-
-    def __init__(self, path: Path, schema: Any) -> None:
-        import pyarrow.parquet
-
-        self.bytes = 0
-        self._schema = schema
-        self._labels = schema.names[len(COLUMNS) :]
-        self._rows: list[Document] = []
-        self._group_bytes = 0
-        self._writer = pyarrow.parquet.ParquetWriter(path, schema, compression="zstd")
-
-    def add(self, document: Document) -> None:
-        if unknown := document.labels.keys() - self._labels:
-            raise ValueError(f"a document has the label {min(unknown)!r}, expected {self._labels}")
-        size = len(document.text.encode("utf-8"))
-        if size > DOCUMENT_BYTES:
-            raise DataError(
-                f"a document of {document.source} has {size:,} bytes",
-                expected=f"at most {DOCUMENT_BYTES:,}, which is Arrow's limit",
-                repair="Cut the file, or write <|endoftext|> between its documents",
-            )
-        self._rows.append(document)
-        self._group_bytes += size
-        self.bytes += size
-        if self._group_bytes >= GROUP_BYTES or len(self._rows) >= GROUP_DOCUMENTS:
-            self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-
-    def _flush(self) -> None:
-        import pyarrow
-
-        columns: dict[str, list[str | None]] = {
-            name: [getattr(document, name) for document in self._rows] for name in COLUMNS
-        }
-        columns |= {label: [document.labels.get(label) for document in self._rows] for label in self._labels}
-        if self._rows:
-            self._writer.write_table(pyarrow.table(columns, schema=self._schema))
-        self._rows, self._group_bytes = [], 0
 
 
 def shard_name(index: int) -> str:

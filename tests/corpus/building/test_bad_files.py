@@ -173,6 +173,17 @@ def test_more_documents_than_numbers_are_refused() -> None:
         key_ranges(2**32 + 1)
 
 
+def test_a_document_beyond_arrows_limit_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.corpus.building.documents.DOCUMENT_BYTES", 6)
+    for name, text in (("a.txt", "강물"), ("b.txt", "강물x")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    build_corpus([tmp_path], tmp_path / "corpus")
+    assert [document.text for document in read_documents(tmp_path / "corpus")] == ["강물"]
+    funnel = read_funnel(tmp_path / "corpus")
+    assert funnel["set_aside"] == 1
+    assert "b.txt has a document of more than 6 bytes" in funnel["notes"][0]
+
+
 def test_a_bug_in_a_worker_is_not_called_a_lack_of_memory() -> None:
     worker = engine.WorkerProcess("operator:methodcaller", "__call__")
     with pytest.raises(engine.WorkerFailed, match="ZeroDivisionError"):

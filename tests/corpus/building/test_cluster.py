@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import socket
@@ -15,8 +14,7 @@ from typing import Any
 import pytest
 
 from headwater.cli.main import main
-from headwater.corpus import BuildConfig, build_corpus, prepare_slurm
-from headwater.corpus.building import cluster
+from headwater.corpus import BuildConfig, build_corpus
 from headwater.corpus.building import plan as sources
 from headwater.corpus.building.parts import TaskRunner
 from headwater.corpus.building.plan import BuildPlan
@@ -87,23 +85,6 @@ def test_slurm_jobs_do_the_build(
     assert last == "--dependency=afterany:4711 --partition=cpu finish.slurm"
     build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
-
-
-def test_scripts_that_cannot_be_written_leave_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = write_files(tmp_path / "plain", 2)
-    write, written = cluster.write_text, []
-
-    def full(path: Path, text: str) -> None:
-        if written:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written.append(path)
-        write(path, text)
-
-    monkeypatch.setattr(cluster, "write_text", full)
-    with pytest.raises(StorageError):
-        prepare_slurm([files], tmp_path / "new" / "folders" / "corpus", BuildConfig(), 2, ["finish"])
-    assert written
-    assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
 def test_a_source_that_a_node_does_not_have_is_not_left_out(tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ def test_broken_lines_are_counted(tmp_path: Path) -> None:
     dump.write_text("\n".join([json.dumps(GOOD), "{broken", "[]", "3", "", json.dumps({"other": 1})]))
     found = gather_links([dump], tmp_path / "links")
     assert (found["links"], found["broken_lines"]) == (1, 4)
+    assert found["examples"]["broken lines"][0] == "RS.json line 2: {broken"
 
 
 def test_dumps_are_tasks_that_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from headwater.corpus.building.documents import DocumentReader
-from headwater.corpus.building.plan import BuildPlan, BuildTask, damaged, open_source, sealed, unsealed
-from headwater.corpus.building.recipes import BuildConfig, make_steps
+from headwater.corpus.building.plan import BuildPlan, BuildTask, damaged, sealed, unsealed
+from headwater.corpus.building.recipes import make_steps
 from headwater.corpus.dedup.keys import FINGERPRINT_BYTES, ArrayFile, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash
-from headwater.corpus.folder import COLUMNS, GROUP_BYTES, GROUP_DOCUMENTS, Document
+from headwater.corpus.folder import COLUMNS, Document, grouped
 from headwater.corpus.steps import Funnel, run_steps
 from headwater.errors import HeadwaterError, StorageError
 from headwater.reading import sha256_of
@@ -116,14 +116,6 @@ def is_intact(output: Path, task: BuildTask | None = None) -> bool:
     return same_task and all((output / n).is_file() and sha256_of(output / n) == files[n] for n in files)
 
 
-def documents_of(source: str | Path, config: BuildConfig) -> Iterator[Document]:
-    """Stream the documents of one source that the recipe's steps keep, before duplicates are removed."""
-    with DocumentReader(config) as reader:
-        for task in open_source(0, source).tasks:
-            funnel = Funnel()
-            yield from run_steps(reader.read(task, funnel), make_steps(config), funnel)
-
-
 def _write(documents: Iterable[Document], path: Path) -> None:
     """Write documents as an Arrow stream in batches of a bounded size."""
     import pyarrow
@@ -133,25 +125,11 @@ def _write(documents: Iterable[Document], path: Path) -> None:
     options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
     with storage_errors(path), pyarrow.OSFile(str(path), "wb") as file, ExitStack() as opened:
         stream = opened.enter_context(pyarrow.ipc.new_stream(file, schema, options=options))
-        for batch in _batches(documents):
+        for batch in grouped(documents):
             columns = [[getattr(document, name) for document in batch] for name in COLUMNS]
             columns.append([list(document.labels.items()) for document in batch])
             arrays = [pyarrow.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
             stream.write_batch(pyarrow.record_batch(arrays, schema=schema))
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        length = len(document.text.encode())
-        if batch and (size + length > GROUP_BYTES or len(batch) >= GROUP_DOCUMENTS):
-            yield batch
-            batch, size = [], 0
-        batch.append(document)
-        size += length
-    if batch:
-        yield batch
 
 
 def read_part(part: Path) -> Iterator[Document]:

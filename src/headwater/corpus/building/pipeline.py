@@ -13,8 +13,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -62,12 +62,11 @@ def build_corpus(
             progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')} of other kinds: {names}")
         if note := lines_note(Path(source.path)):
             progress.note(note)
-    with _new_parents(stage.out):
-        plan = _plan(opened, stage, config)
-        with folder_lock(plan.folder):
-            if altered := remove_altered(plan):
-                progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
-            kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
+    plan = _plan(opened, stage, config)
+    with folder_lock(plan.folder):
+        if altered := remove_altered(plan):
+            progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
+        kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
     progress.finish(f"{counted(kept['documents'], 'document')}, {kept['bytes'] / 1e6:.1f} MB")
@@ -124,17 +123,8 @@ def prepare_slurm(
 
     stage, opened = _stage(sources, Destination(out), config)
     stage.find()
-    scripts = out.with_name(f"{out.name}.slurm")
-    new = not scripts.exists()
-    with storage_errors(out), _new_parents(out):
-        plan = _plan(opened, stage, config)
-        try:
-            return write_slurm_jobs(plan, scripts, workers, finish)
-        except BaseException:
-            plan.remove_if_unused()
-            if new:
-                shutil.rmtree(scripts, ignore_errors=True)
-            raise
+    with storage_errors(out):
+        return write_slurm_jobs(_plan(opened, stage, config), out.with_name(f"{out.name}.slurm"), workers, finish)
 
 
 def _stage(
@@ -178,19 +168,6 @@ def _plan(sources: Sequence[BuildSource], stage: Stage, config: BuildConfig) -> 
         plan.folder.mkdir(parents=True, exist_ok=True)
         plan.save()
     return plan
-
-
-@contextmanager
-def _new_parents(path: Path) -> Iterator[None]:
-    """If the block fails, remove the empty folders above `path` that were not there before."""
-    missing = [folder for folder in path.parents if not folder.exists()]
-    try:
-        yield
-    except BaseException:
-        for folder in missing:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
 
 
 def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:

@@ -186,8 +186,8 @@ class BuildPlan:
     @classmethod
     def load(cls, folder: Path) -> BuildPlan:
         """Open the plan of a folder; raises FolderError if it was altered, for a task when that is read."""
-        lines = _Lines(folder)
-        return cls(folder, BuildConfig.build(lines.read(0)["config"]), _SavedTasks(lines))
+        tasks = _SavedTasks(folder)
+        return cls(folder, BuildConfig.build(tasks.read(0)["config"]), tasks)
 
     def part(self, number: int) -> Path:
         """Return the folder of a task's output; it exists when the task is done."""
@@ -212,31 +212,25 @@ class BuildPlan:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class _Lines:
-    """The lines of a saved plan, read one by one."""
+class _SavedTasks(Sequence[BuildTask]):
+    """The tasks of a saved plan, whose lines are read one by one."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PLAN
         try:
-            self.offsets = np.load(folder / OFFSETS, mmap_mode="r", allow_pickle=False)
+            self._offsets = np.load(folder / OFFSETS, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             raise damaged(self._path) from None
 
-    def read(self, number: int) -> dict[str, Any]:
-        begin, end = self.offsets[number : number + 2].tolist()
+    def read(self, line: int) -> dict[str, Any]:
+        """Return the content of a line, from 0."""
+        begin, end = self._offsets[line : line + 2].tolist()
         with self._path.open("rb") as handle:
             handle.seek(begin)
             return unsealed(handle.read(end - begin), self._path)
 
-
-class _SavedTasks(Sequence[BuildTask]):
-    """The tasks of a saved plan."""
-
-    def __init__(self, lines: _Lines) -> None:
-        self._lines = lines
-
     def __len__(self) -> int:
-        return len(self._lines.offsets) - 2
+        return len(self._offsets) - 2
 
     @overload
     def __getitem__(self, number: int) -> BuildTask: ...
@@ -245,7 +239,7 @@ class _SavedTasks(Sequence[BuildTask]):
     def __getitem__(self, number: int | slice) -> BuildTask | list[BuildTask]:
         if isinstance(number, slice):
             return [self[index] for index in range(len(self))[number]]
-        task = self._lines.read(range(len(self))[number] + 1)
+        task = self.read(range(len(self))[number] + 1)
         return BuildTask(**{**task, "files": tuple(task["files"])})
 
 

@@ -224,27 +224,32 @@ class BodyDecoder:
 def _ends_whole(path: AnyFile, position: int) -> bool:
     """Return whether a file is complete whose last record begins at `position`, or in the member that does."""
     if path.name.lower().endswith(".gz"):  # in a file of one member, `position` is inside it
-        return any(_members_are_whole(path, start) for start in dict.fromkeys((position, 0)))
+        return any(all(whole_members(path, start)) for start in dict.fromkeys((position, 0)))
     with path.open("rb") as handle:
         handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
         return handle.read() == _RECORD_END
 
 
-def _members_are_whole(path: AnyFile, position: int) -> bool:
-    """Return whether the gzip members from `position` on are complete."""
+def whole_members(path: AnyFile, position: int) -> Iterator[bool]:
+    """Yield True for each complete gzip member from `position` on, and False for one that is cut short."""
     with path.open("rb") as handle:
         handle.seek(position)
         decoder = zlib.decompressobj(31)
-        while block := handle.read(1 << 20):
+        is_begun = True
+        while block := handle.read(1 << 16):
             while block:
+                is_begun = True
                 try:
                     decoder.decompress(block, PAGE_BYTES)  # a megabyte may unpack to a gigabyte
                 except zlib.error:
-                    return False
+                    yield False
+                    return
                 block = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
-                if decoder.eof and block:
-                    decoder = zlib.decompressobj(31)
-        return decoder.eof
+                if decoder.eof:
+                    yield True
+                    decoder, is_begun = zlib.decompressobj(31), False
+        if is_begun:
+            yield False
 
 
 def _book(path: AnyFile) -> Page:

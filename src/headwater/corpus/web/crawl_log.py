@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 
 from headwater.corpus.folder import rank
+from headwater.corpus.sources.pages import whole_members
 from headwater.corpus.steps import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
@@ -139,7 +140,7 @@ class CrawlLog:
         for path in sorted(self._out.glob("pages-*.warc.gz")):
             begin = self._end if self.pages and path.name == _warc_name(self._number) else 0
             is_later = not self.pages or path.name > _warc_name(self._number)
-            if (begin or is_later) and (not journal.exists() or _has_more(path, begin, 2 * SYNC_LINKS)):
+            if (begin or is_later) and (not journal.exists() or sum(whole_members(path, begin)) > 2 * SYNC_LINKS):
                 raise self._damaged(journal, f"it does not name the pages of {path.name}")
             if is_later:
                 path.unlink()
@@ -205,23 +206,6 @@ class CrawlLog:
             handle.write(gzip.compress(_warc_block("warcinfo", "application/warc-fields", header.encode(), "")))
         self._warc = path.open("ab")
         self._end = self._warc.tell()
-
-
-def _has_more(path: Path, begin: int, most: int) -> bool:
-    """Return whether a WARC file has more than `most` complete records from `begin` on."""
-    count, decoder = 0, zlib.decompressobj(31)
-    with path.open("rb") as handle:
-        handle.seek(begin)
-        while count <= most and (block := handle.read(1 << 16)):
-            while block:
-                try:
-                    decoder.decompress(block, 1 << 20)
-                except zlib.error:  # zeros after a power cut
-                    return False
-                block = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
-                if decoder.eof:
-                    count, decoder = count + 1, zlib.decompressobj(31)
-    return count > most
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:

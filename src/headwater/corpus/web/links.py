@@ -48,6 +48,7 @@ from headwater.storage import (
 COLUMNS = ("url", "score", "total_score", "submissions", "date", "subreddit")
 FUNNEL = "funnel.json"
 _ACCOUNT = "account.json"  # of one dump
+_VERSION = 2  # of the accounts
 SHARD_LINKS = 1_000_000
 NO_TEXT_SUFFIXES = (
     *(".jpg", ".jpeg", ".png", ".gif", ".gifv", ".webp", ".bmp", ".svg", ".ico", ".tif", ".tiff"),
@@ -107,7 +108,7 @@ def gather_links(
     for index, (dump, entry) in enumerate(zip(dumps, stage.inputs, strict=True)):
         paths = listings[index].paths() if index in listings else [Path(dump)]
         for number, path in enumerate(paths):
-            named = json.dumps([stage.config, entry.identity, number])
+            named = json.dumps([stage.config, entry.identity, number, _VERSION])
             files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
     progress.start("links", unit="submissions")
     with storage_errors(stage.out):
@@ -185,37 +186,37 @@ class LinkRules:
 
 
 class _Funnel:
-    """What one dump has, or all."""
+    """What one dump has, or all: its submissions, those that a rule removed, and what could not be read."""
 
     def __init__(self) -> None:
-        self.submissions = self.broken = 0
-        self.removed = Tally()
+        self.submissions = 0
+        self.removed, self.broken = Tally(), Tally()
         self.cut: list[str] = []
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "removed": self.removed.to_dict()}
+        return {**vars(self), "removed": self.removed.to_dict(), "broken": self.broken.to_dict()}
 
     def merge(self, described: dict[str, Any]) -> None:
         """Add what `to_dict` of the next dump returned."""
         self.submissions += described["submissions"]
-        self.broken += described["broken"]
         self.cut += described["cut"]
         self.removed.merge(described["removed"])
+        self.broken.merge(described["broken"])
 
     def result(self, links: int) -> dict[str, Any]:
         return {
             "submissions": self.submissions,
             "links": links,
             "removed": dict(sorted(self.removed.counts.items())),
-            "examples": self.removed.examples,
-            "broken_lines": self.broken,
+            "examples": self.removed.examples | self.broken.examples,
+            "broken_lines": self.broken.counts.total(),
             "cut": self.cut,
         }
 
 
 def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
     file = CompressedFile(dump)
-    for line in file.lines():
+    for number, line in enumerate(file.lines(), 1):
         if not line.strip():
             continue
         try:
@@ -225,7 +226,8 @@ def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
         if isinstance(submission, dict) and ("url" in submission or "is_self" in submission):
             yield submission
         else:
-            funnel.broken += 1
+            shown = line[:80].decode("utf-8", "replace")
+            funnel.broken.add("broken lines", f"{dump.name} line {number:,}: {shown}")
     if file.cut:
         funnel.cut.append(file.cut)
 
