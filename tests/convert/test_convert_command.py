@@ -95,7 +95,7 @@ def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pyte
     ("files", "arguments", "status", "message"),
     [
         ({}, [], 1, "is not a model that Headwater can read"),
-        ({"config.json": "{}", "task.json": "{}"}, [], 1, "has no model_type"),
+        ({"config.json": "{}", "task.json": "{}"}, [], 1, "lacks the key 'task'"),
         ({"task.json": "{}"}, ["--precision", "bf16"], 2, "is a fine-tuned model, which is written as it is"),
         ({"task.json": "{}"}, ["--faithful", "paper"], 2, "expected no --precision, --heads, --faithful or"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "has its own number of heads"),
