@@ -512,7 +512,8 @@ def branch(world: Path) -> Path:
     ]
     files = {
         "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in journal),
-        "config.toml": "context = 64\nlearning_rate = 0.001\n[model]\nlayers = 2\nwidth = 32\nvocabulary = 300\n",
+        "config.toml": 'init_from = "run@10"\npreset = "gpt2-mini"\ncontext = 64\nlearning_rate = 0.001\n'
+        "[model]\nlayers = 2\nwidth = 32\nvocabulary = 300\n",
     }
     return fill(world / "branch", "run", files, {"corpus": world / "corpus", "model": checkpoint})
 

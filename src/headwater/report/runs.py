@@ -123,6 +123,8 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def differing_keys(runs: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
     """Return the keys in which the recipes of several runs differ, each with the values of the runs."""
-    keys = dict.fromkeys(key for run in runs for key in run.settings if key not in _NOT_COMPARED)
+    continued = any("init_from" in run.settings for run in runs)  # its model is that one's: the preset is unused
+    left_out = _NOT_COMPARED | ({"preset"} if continued else set())
+    keys = dict.fromkeys(key for run in runs for key in run.settings if key not in left_out)
     rows = [(key, ["–" if key not in run.settings else str(run.settings[key]) for run in runs]) for key in keys]
     return [(key, values) for key, values in rows if any(one != other for one, other in pairwise(values))]
