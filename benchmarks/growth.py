@@ -130,15 +130,17 @@ STAGES: dict[str, tuple[Callable[[int, Path], None], Callable[[Path], None]]] = 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", nargs="*", choices=[*STAGES, []], default=list(STAGES))
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(STAGES))
     parser.add_argument("--unit", type=int, default=10_000)
     parser.add_argument("--times", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if unknown := {*options.stages} - {*STAGES}:
+        parser.error(f"there is no stage {min(unknown)}, only {', '.join(STAGES)}")
     if options.one:
         run_one(options.stages[0], Path(options.one))
         return
-    for stage in options.stages:
+    for stage in options.stages or STAGES:
         start = measure(stage, START)
         found = []
         for times in options.times:

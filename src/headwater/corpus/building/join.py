@@ -43,6 +43,7 @@ DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a f
 FUNNEL = "funnel.json"
 PACKAGES = "packages.json"
 ASIDE = "set-aside.jsonl"
+KINDS = ("kept", "exact", "near")  # of documents: the last two are copies of earlier ones
 LABELS, COUNTS = "labels.json", "counts.json"  # of all documents, of a shard
 NOTES, NAMES = 200, 1000  # notes and names of skipped files in FUNNEL; `set-aside.jsonl` is complete
 
@@ -66,7 +67,7 @@ def join_parts(plan: BuildPlan, work: Path, findings: Findings) -> dict[str, int
     Raises DataError if no document is left.
     """
     (work / DOCUMENTS).mkdir()
-    counts = {kind: Removal() for kind in ("kept", "exact", "near")}
+    counts = {kind: Removal() for kind in KINDS}
     for number in range(_shards(plan)):
         shard = plan.output("shard", number)
         for kind, counted_ in read_json(shard / COUNTS).items():
@@ -178,13 +179,16 @@ def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
 
 
 def _bounds(plan: BuildPlan, number: int, work: Path) -> None:
-    """Write the number of each shard's first document, and that of all documents."""
-    removed, starts = exact_copies(plan) | _near(plan), first_documents(plan)
+    """Write the kind of each document, the number of each shard's first document, and that of all documents."""
+    kinds, starts = exact_copies(plan).astype(np.uint8), first_documents(plan)
+    if plan.config.near_duplicates:
+        kinds[near_copies(plan)[0]] = KINDS.index("near")
+    save_array(work / "kinds.npy", kinds)
 
     def sizes() -> Iterator[npt.NDArray[np.int64]]:
         for part, (first, last) in zip(plan.parts, pairwise(starts), strict=True):
             whole = np.load(part / SIZES, mmap_mode="r", allow_pickle=False)[:, 0]
-            yield np.where(removed[first:last], 0, whole)
+            yield np.where(kinds[first:last], 0, whole)
 
     save_array(work / "bounds.npy", np.array([*shard_starts(sizes()), starts[-1]]))
     labels = dict.fromkeys(label for part in plan.parts for label in part_funnel(part).labels)
@@ -198,8 +202,8 @@ def _shards(plan: BuildPlan) -> int:
 def _shard(plan: BuildPlan, number: int, work: Path) -> None:
     """Write the documents of one shard that are kept, and the counts of the others."""
     begin, end = map(int, load(plan, "bounds", 0)[number : number + 2])
-    starts, exact, near = first_documents(plan), exact_copies(plan), _near(plan)
-    counts = {kind: Removal() for kind in ("kept", "exact", "near")}
+    kinds, starts = load(plan, "bounds", 0, "kinds"), first_documents(plan)
+    counts = {kind: Removal() for kind in KINDS}
 
     def documents() -> Iterator[Document]:
         for part in range(bisect_right(starts, begin) - 1, len(plan.tasks)):
@@ -208,21 +212,13 @@ def _shard(plan: BuildPlan, number: int, work: Path) -> None:
             first, last = max(begin, starts[part]), min(end, starts[part + 1])
             read = islice(read_part(plan.part(part)), first - starts[part], last - starts[part])
             for place, document in enumerate(read, first):
-                kind = "exact" if exact[place] else "near" if near[place] else "kept"
+                kind = KINDS[kinds[place]]
                 counts[kind].count(document, example=kind != "kept")
                 if kind == "kept":
                     yield document
 
     write_documents(documents(), work, read_json(plan.output("bounds", 0) / LABELS))
     write_json(work / COUNTS, {kind: vars(removal) for kind, removal in counts.items()})
-
-
-def _near(plan: BuildPlan) -> npt.NDArray[np.bool_]:
-    """Return which documents nearly equal an earlier one, (documents,)."""
-    near = np.zeros(first_documents(plan)[-1], bool)
-    if plan.config.near_duplicates:
-        near[near_copies(plan)[0]] = True
-    return near
 
 
 def phases(config: BuildConfig) -> tuple[Phase, ...]:
