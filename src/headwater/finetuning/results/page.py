@@ -149,6 +149,8 @@ def _of_rate(metrics: Mapping[str, Any]) -> list[str]:
     lines = [f"Learning rate {rate['value']:g}: {rate['reason']}; {epochs:g} epochs"]
     if tried := [f"{one['learning_rate']:g} ({one[metrics['metric']]:.3f})" for one in rate.get("tried", [])]:
         lines.append(f"Learning rates tried: {', '.join(tried)}")
+    if step := metrics["best_step"]:
+        lines.append(f"The state after update {step:,} of {metrics['steps']:,} is kept")
     return lines
 
 
