@@ -80,7 +80,7 @@ class Catalogue:
         if colon and (translation := self.translate(rest, words_stay=words_stay)) != rest:
             return f"{self.translate(name, words_stay=words_stay)}: {translation}"
         if ", " in text:
-            return ", ".join(self._of_part(part, words_stay) for part in text.split(", "))
+            return ", ".join(self._of_part(part, words_stay=True) for part in text.split(", "))
         return text
 
 

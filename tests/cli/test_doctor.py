@@ -27,7 +27,7 @@ def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano", "bilstm-nano", "bert-nano"])
-def test_a_models_table_adds_up_and_names_its_origin(
+def test_a_models_size_adds_up_and_names_its_origin(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = build_model(preset(name, vocabulary=50), seed=1)
@@ -39,7 +39,6 @@ def test_a_models_table_adds_up_and_names_its_origin(
     told = json.loads(capsys.readouterr().out)
     count = sum(parameter.numel() for parameter in model.parameters())
     assert told["parameters"] == count
-    assert sum(part["each"] * part["times"] for part in told["parts"]) == count
     assert told["stored"]["F32"] == 4 * count
     # The output matrix is in memory again, in the layout of the kernels.
     again = 50 * model.config.width if name.startswith("gpt") else 0

@@ -15,6 +15,7 @@ import typer
 from headwater.cli.console import AsJson, emit, warn_if_shadowed
 from headwater.cli.process import thread_variables
 from headwater.display import byte_size, counted
+from headwater.language import translated_error
 
 _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
 _NOT_FOR_USERS = {"all", "dev", "docs"}
@@ -99,7 +100,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe_model(folder: Path) -> dict[str, Any]:
-    """Return configuration, parameters by part, bytes at each precision and origin of the model in `folder`.
+    """Return configuration, parameters, bytes at each precision and origin of the model in `folder`.
 
     Only the names, shapes and offsets of the weights are read.
     """
@@ -109,9 +110,9 @@ def describe_model(folder: Path) -> dict[str, Any]:
 
     named, folder = str(folder), shipped.resolve(folder)
     config = load_config(folder)
-    parameters = dict(build_model(config, device="meta").named_parameters())
-    total = sum(p.numel() for p in parameters.values())
-    matrices = sum(p.numel() for p in parameters.values() if p.dim() > 1)
+    parameters = list(build_model(config, device="meta").parameters())
+    total = sum(p.numel() for p in parameters)
+    matrices = sum(p.numel() for p in parameters if p.dim() > 1)
     has_cache = not (config.is_recurrent or config.is_masked)
     # A causal Transformer has the token embedding in memory twice: as it is, and packed as the output matrix.
     output = config.vocabulary * config.width if has_cache else 0
@@ -120,16 +121,12 @@ def describe_model(folder: Path) -> dict[str, Any]:
         "model": named,
         "config": config.to_dict(),
         "parameters": total,
-        "parts": _parts({name: p.numel() for name, p in parameters.items()}),
         "stored": stored_bytes(folder),
         "memory": {
             "fp32": 4 * (total + output),
             "bf16": 2 * (matrices + output) + 4 * (total - matrices),
             # The token and position embeddings are bfloat16.
             **({"int8": matrices + output + tables + 4 * (total - matrices)} if has_cache else {}),
-            # Weights, gradients and Adam's two moments; with bf16 a second copy of the matrices.
-            "training fp32": 16 * total,
-            "training bf16": 16 * total + 2 * matrices,
         },
         # A token's keys and values in float32.
         "cache_per_token": 2 * 4 * config.layers * config.width if has_cache else 0,
@@ -137,25 +134,10 @@ def describe_model(folder: Path) -> dict[str, Any]:
     }
 
 
-def _parts(counts: dict[str, int]) -> list[dict[str, Any]]:
-    """Return parameters by part in the order of the computation, with equal blocks counted together."""
-    parts: dict[str, dict[str, Any]] = {}
-    for name, count in counts.items():
-        pieces = name.split(".")
-        block = pieces[0] == "blocks"
-        key = "block: " + ".".join(pieces[2:-1]) if block else ".".join(pieces[:-1])
-        part = parts.setdefault(key, {"part": key, "each": 0, "times": 0, "names": set()})
-        part["names"].add(pieces[1] if block else "")
-        part["each"] += count
-    for part in parts.values():
-        part["times"] = len(part.pop("names"))
-        part["each"] //= part["times"]
-    return list(parts.values())
-
-
 def _table(rows: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)
+    said = {value: translated_error(value) for _, value in rows if " " in value}  # a word is a name
+    return "\n".join(f"{name.ljust(width)}  {said.get(value, value)}" for name, value in rows)
 
 
 def _machine_text(machine: dict[str, Any]) -> str:
@@ -201,11 +183,6 @@ def _model_text(described: dict[str, Any]) -> str:
     from headwater.cli.lineage import tree_lines
 
     config = _table([(name, str(value)) for name, value in described["config"].items()])
-    parts = [
-        (f"{part['part']} × {part['times']}" if part["times"] > 1 else part["part"], part["each"] * part["times"])
-        for part in described["parts"]
-    ]
-    table = _table([(name, f"{count:>15,}") for name, count in [*parts, ("total", described["parameters"])]])
     memory = _table([(name, byte_size(count)) for name, count in described["memory"].items()])
     stored = ", ".join(f"{byte_size(count)} as {dtype}" for dtype, count in described["stored"].items())
     chain = described["lineage"]
@@ -213,7 +190,7 @@ def _model_text(described: dict[str, Any]) -> str:
     sections = {
         described["model"]: f"stored: {stored}",
         "Configuration": config,
-        "Parameters": table,
+        "Parameters": f"{described['parameters']:,}",
         "Memory": memory + f"\nkeys and values: {byte_size(described['cache_per_token'])} a token in fp32",
         "Where the weights came from": origin,
     }

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
     from headwater.config import Config
 
 _WORDS = {
@@ -24,8 +22,6 @@ _WORDS = {
     "str": "text",
     "date": "date as 2017-12-31",
 }
-_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-_MOST = 1 << 20  # larger upper bounds are not shown
 _SHOWN = 24  # characters of a default
 
 
@@ -64,7 +60,7 @@ def _rows(config: type[Config], prefix: str) -> Iterator[tuple[str, str, str]]:
             for name, shown, meaning in _rows(tables[key], f"{prefix}{key}."):
                 yield name, "-" if key in config.tables else shown, meaning  # a preset has the defaults
             continue
-        meaning = f"{_description(owner, key)} ({_type(field.annotation)}{_bounds(field)})"
+        meaning = f"{_description(owner, key)} ({_type(field.annotation)})"
         yield prefix + key, _default(default), meaning
 
 
@@ -95,13 +91,3 @@ def _type(annotation: Any) -> str:
     if origin is Union or type(annotation).__name__ == "UnionType":
         return " or ".join(_type(argument) for argument in arguments if argument is not type(None))
     return _WORDS.get(annotation.__name__, annotation.__name__)
-
-
-def _bounds(field: FieldInfo) -> str:
-    bounds = [
-        (word, getattr(limit, name))
-        for limit in field.metadata
-        for name, word in _BOUNDS.items()
-        if getattr(limit, name, None) is not None and getattr(limit, name) < _MOST
-    ]
-    return "".join(f", {word} {value:g}" for word, value in bounds)
