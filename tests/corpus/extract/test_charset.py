@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from headwater.corpus import Page, build_corpus, extract_page, load_recipe, read_documents, read_funnel
-from headwater.corpus.extract.charset import UndecidedError, decode, decode_page
+from headwater.corpus.extract.charset import UndecidedError, decode_page
 from headwater.corpus.extract.page_text import Extractor
 
 TEXTS = {
@@ -36,6 +36,10 @@ DECLARATIONS = {
     "Chinese meta": ("gb2312", ""),
     "no such charset": ("utf-42", "latin-99"),
 }
+
+
+def decode(data: bytes, charset: str = "") -> str:
+    return decode_page(data, charset).text
 
 
 def page_in(encoding: str, meta: str) -> str:

@@ -82,11 +82,6 @@ class UndecidedError(DataError):
     """No encoding gives a text that can be trusted."""
 
 
-def decode(data: bytes, charset: str = "", *, is_html: bool = True) -> str:
-    """Return the text of a page; `charset` is what its server declares. Raises UndecidedError."""
-    return decode_page(data, charset, is_html=is_html).text
-
-
 def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Decoded:
     """Return the text of a page and its encoding; `charset` is what its server declares. Raises UndecidedError."""
     for mark, encoding in _MARKS:
