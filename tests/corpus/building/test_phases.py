@@ -22,7 +22,7 @@ from headwater.storage import Manifest, open_folder
 
 CONFIG = BuildConfig(near_duplicates=True)
 SMALL = ((planning, "TASK_FILES", 1), (folder, "SHARD_BYTES", 4000), (keys, "PARTITION_ROWS", 15))
-PLACES = (("parts", 2), ("copies", 1), ("pairs", 3), ("shingles", 2), ("shard", 4))
+PLACES = (("parts", 2), ("copies", 1), ("pairs", 3), ("shingles", 2), ("shard", 2))
 
 SCRIPT = """
 import os, signal, sys
@@ -72,7 +72,7 @@ if __name__ == "__main__":
                 continue
             LocalPipelineExecutor(
                 [Step(str(parts), name, (phase, int(number)))],
-                tasks=4, workers=4, logging_dir=str(Path(out).parent / "logs" / name), skip_completed=False,
+                tasks=4, workers=1, logging_dir=str(Path(out).parent / "logs" / name), skip_completed=False,
             ).run()
 """
 
