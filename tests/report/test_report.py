@@ -16,10 +16,10 @@ from headwater.intervals import wilson
 from headwater.language import use_language
 from headwater.report import Series, line_chart, report, thin
 from headwater.report.content import Content, Token, read_content
-from headwater.report.html import advice, by_command, headlines, published_models
+from headwater.report.html import advice, by_command, headlines, next_command, published_models
 from headwater.report.plots import ticks
 from headwater.report.runs import RunSummary, differing_keys
-from headwater.report.scores import ScoreRow, compare
+from headwater.report.scores import Bar, ScoreRow, compare
 from headwater.storage import Stage, write_text
 
 HOSTILE = '<script>alert("x")</script> & "quoted" <img src=x>'
@@ -544,3 +544,16 @@ def test_the_first_sentence_compares_with_the_yardsticks(
     page = report([world / "run", world / "scores"], world / "page.html").read_text()
     assert f"the best yardstick, xz -9, 2.125: {judged}" in page
     assert f"Next: <code>headwater generate --model {world / 'run'}</code>" in page
+
+
+def test_the_next_command_is_about_the_best_model() -> None:
+    runs = [
+        RunSummary(name, [], [], {"updates": "20"}, complete=True) for name in ("first", "second from first@10")
+    ]
+    steps = [
+        {"name": name, "place": name, "commands": [f"headwater pretrain {name}"]} for name in ("first", "second")
+    ]
+    bars = [Bar("first", 3.0, 0.1, is_model=True), Bar("second", 2.0, 0.1, is_model=True)]
+    bars.append(Bar("xz", 1.0, None, is_model=False))
+    content = Content(runs, bars, [], [], [], [], steps, {})
+    assert next_command(content) == "headwater pretrain second --set steps=40"

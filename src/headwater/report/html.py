@@ -24,7 +24,7 @@ from headwater.report.content import Content, read_content
 from headwater.report.corpus import Corpus, Measure, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.report.runs import RunSummary, differing_keys
-from headwater.report.scores import EXPONENT_FROM, ScoreRow, compare
+from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
 from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -171,11 +171,9 @@ def verdict(content: Content) -> str:
 
     A yardstick counts the same text exactly: the difference has the interval of the model's score over documents.
     """
-    rows = [bar for bar in content.bars if bar.is_model]
-    models = [bar for bar in rows if not bar.ships] or rows
-    if not models:
+    model = _best_model(content)
+    if model is None:
         return ""
-    model = min(models, key=lambda bar: bar.value)
     yardsticks = [bar for bar in content.bars if not bar.is_model and bar.text == model.text]
     if not yardsticks:
         return ""
@@ -194,19 +192,29 @@ def verdict(content: Content) -> str:
     )
 
 
+def _best_model(content: Content) -> Bar | None:
+    """Return the model with the fewest bits per byte, of the user's own if there are any."""
+    rows = [bar for bar in content.bars if bar.is_model]
+    models = [bar for bar in rows if not bar.ships] or rows
+    return min(models, key=lambda bar: bar.value, default=None)
+
+
 def next_command(content: Content) -> str:
     """Return the command that helps next: more updates for a run behind its yardsticks, else text from the model.
 
-    Empty without a run.
+    Of several runs that of the best model. Empty without a run.
     """
-    names = [run.name.partition(" from ")[0] for run in content.runs[:1]]
-    step = next((step for step in content.steps if step["name"] in names), None)
-    if step is None:
+    runs = {run.name.partition(" from ")[0]: run for run in content.runs}
+    best = _best_model(content)
+    name = best.name if best is not None and best.name in runs else next(iter(runs), "")
+    step = next((step for step in content.steps if step["name"] == name), None)
+    if step is None or name not in runs:
         return ""
-    updates = int(content.runs[0].facts.get("updates", "0").replace(",", ""))
+    run = runs[name]
+    updates = int(run.facts.get("updates", "0").replace(",", ""))
     is_better = ": better" in verdict(content) or not any(bar.is_model for bar in content.bars)
     last = str(step["commands"][-1]) if step["commands"] else ""
-    if not content.runs[0].complete:
+    if not run.complete:
         return last
     if not is_better and updates and last.startswith("headwater pretrain "):
         command = re.sub(r" --set steps=\d+", "", last)
