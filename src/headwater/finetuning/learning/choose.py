@@ -22,16 +22,13 @@ from headwater.finetuning.learning.train import (
     TrainingOutcome,
     begin_head,
     fit_all_rows,
+    is_better,
     measure_probabilities,
     train_task,
 )
 from headwater.finetuning.rows.split import FOLDS
 from headwater.storage import SILENT, Progress
 from headwater.training import OnUpdate
-
-# The probe is kept if cross-validation prefers it to LP-FT by more than this share of LP-FT's interval, half a
-# standard error: with few rows most differences are chance, and LP-FT learned from fewer rows than it will.
-_MARGIN = 1 / 8
 
 
 @dataclass
@@ -73,8 +70,6 @@ def learn(
         others = [f"{name} {one['value']:.3f}" for name, one in learned.recipes.items() if name != learned.recipe]
         value = learned.recipes[learned.recipe]["value"]
         progress.note(f"{learned.recipe} is used: {metric} {value:.3f} on {where}; {', '.join(others)}")
-        if learned.recipe == "probe" and value < max(one["value"] for one in learned.recipes.values()):
-            progress.note("the gain of tuning all weights is within the error of these rows, so the probe is kept")
     if learned.outcome.start is not None:
         progress.note(f"the probe is {learned.outcome.start.named(prepared.parts.labels)}")
     return learned
@@ -122,9 +117,7 @@ def _by_cross_validation(
     progress.finish()
     metric = prepared.config.checked_metric(prepared.parts.labels)
     (untuned, _), (tuned, _) = held.values()
-    low, high = tuned[metric]["interval"]
-    is_probe = untuned[metric]["value"] > tuned[metric]["value"] + _MARGIN * (high - low)
-    chosen = prepared.for_recipe("probe" if is_probe else "lp-ft")
+    chosen = prepared.for_recipe("probe" if is_better(untuned, tuned, metric) else "lp-ft")
     outcome = train_task(chosen, progress, out=out, probe=probe, keep_last=True, on_update=on_update)
     outcome.curve = [untuned, tuned]
     outcome.probabilities = held[chosen.config.recipe][1]

@@ -3,8 +3,8 @@
 A head with random weights first distorts what the base has learned. The probe is logistic regression on the base's
 features, each brought to variance 1; the scaling is part of the head's weights afterwards. Cross-validation on the
 training rows chooses the strength of its regularisation and, for a causal model, between the mean over the tokens
-and the last one. The probe is measured on the validation rows before tuning: if tuning does not improve on it
-enough (see `train`), the probe is the model.
+and the last one. The probe is measured on the validation rows before tuning: if it is better than tuning by more
+than chance may be (see `train`), the probe is the model.
 
 The loss of a probe that separates its rows teaches the base little more. So classes are tuned on cosines between
 features and a direction for each class (Wang et al. 2017), which begins as the mean of its rows (Snell et al.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ from headwater.training import Measurement, OnUpdate, Ranks, Run, Trainer
 
 # A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
+# The probe is kept if it is better than tuning by more than this share of the interval, half a standard error:
+# most differences are chance.
+_MARGIN = 1 / 8
 # With fewer validation rows, the loss chooses the best state of lp-ft.
 FEW_TO_VALIDATE = 100
 
@@ -87,8 +90,8 @@ def train_task(
     if config.recipe == "probe":
         return judge.outcome(config, 0, untuned, start and replace(start, kept=True))
     begun = {} if start is None or keep_last else {key: one.clone() for key, one in model.state_dict().items()}
-    curve, best_step, rank = _tune(prepared, judge, start, progress, out, keep_last, on_update)
-    if start is not None and begun and judge.keeps(untuned[0], rank):
+    curve, best_step = _tune(prepared, judge, start, progress, out, keep_last, on_update)
+    if start is not None and begun and is_better(untuned[0], judge.entry(best_step, 0.0, intervals=True), metric):
         best_step, start = 0, replace(start, kept=True)
         model.load_state_dict(begun)
     return judge.outcome(config, best_step, [*untuned, *curve], start)
@@ -102,8 +105,8 @@ def _tune(
     out: Path | None,
     keep_last: bool,
     on_update: OnUpdate | None,
-) -> tuple[list[dict[str, Any]], int, Sequence[float]]:
-    """Train the judged model, and leave its best state in it; return the curve, the state's step and its rank.
+) -> tuple[list[dict[str, Any]], int]:
+    """Train the judged model, and leave its best state in it; return the curve and the state's step.
 
     With a start, classes are tuned on cosines, and the head is then fitted again, on the tuned features.
     """
@@ -130,12 +133,16 @@ def _tune(
     run.restore_best()
     trainer.end_training()
     assert run.best is not None
-    best_step, rank = int(run.best["step"]), run.best["rank"]
     if pooled is not None and start is not None:
         weights = _weights(config, train.targets, labels, prepared.weights)
         fit_probe(pooled, [pooled.with_features(train)], labels, weights, start)
-        rank = judge.rank_of(judge.entry(best_step, 0.0))
-    return [_curve_entry(entry, judge.metric, per_epoch) for entry in run.curve], best_step, rank
+    return [_curve_entry(entry, judge.metric, per_epoch) for entry in run.curve], int(run.best["step"])
+
+
+def is_better(probe: Mapping[str, Any], tuned: Mapping[str, Any], metric: MetricName) -> bool:
+    """Return whether the probe's entry of the curve is better than that of tuning by more than chance may be."""
+    low, high = tuned[metric]["interval"]
+    return bool(probe[metric]["value"] > tuned[metric]["value"] + _MARGIN * (high - low))
 
 
 def begin_head(
@@ -153,18 +160,20 @@ def begin_head(
 
 
 def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome, progress: Progress) -> None:
-    """Fit a probe that is kept on the validation rows too, if they were split off the training rows.
+    """Fit a head that is a regression on the validation rows too, if they were split off the training rows.
 
     It is measured before. Rows with weights of their own are left as they are: those of validation are not known.
     """
     model, start, labels = outcome.fine_tuned.model, outcome.start, prepared.parts.labels
-    if start is None or not start.kept or not prepared.parts.split_off or prepared.weights is not None:
+    if start is None or not (start.kept or labels.target == "class"):
+        return
+    if not prepared.parts.split_off or prepared.learns_from_all or prepared.weights is not None:
         return
     assert isinstance(model, PooledModel)
-    train, validation = prepared.encoded["train"], model.with_features(prepared.encoded["validation"])
-    targets = np.concatenate([train.targets, validation.targets])
-    fit_probe(model, [train, validation], labels, _weights(prepared.config, targets, labels, None), start)
-    progress.note(f"measured, the probe is fitted on all {len(targets):,} rows, those to validate on too")
+    parts = [model.with_features(prepared.encoded[part]) for part in ("train", "validation")]
+    targets = np.concatenate([part.targets for part in parts])
+    fit_probe(model, parts, labels, _weights(prepared.config, targets, labels, None), start)
+    progress.note(f"measured, the head is fitted on all {len(targets):,} rows, those to validate on too")
 
 
 @dataclass
@@ -187,18 +196,8 @@ class _Judge:
     def rank_of(self, entry: Mapping[str, Any]) -> tuple[float, ...]:
         """Return what orders states; of few rows the loss, because their metric is mostly chance."""
         value, loss = entry[self.metric]["value"], entry["validation_loss"]
-        return (-loss, value) if self._is_by_loss else (value, -loss)
-
-    @property
-    def _is_by_loss(self) -> bool:
-        return self.begun and len(self.validation) < FEW_TO_VALIDATE
-
-    def keeps(self, untuned: Mapping[str, Any], rank: Sequence[float]) -> bool:
-        """Return whether the start is kept: a better metric has to gain a standard error (Breiman et al. 1984)."""
-        if self.rank_of(untuned) >= tuple(rank) or self._is_by_loss:
-            return self.rank_of(untuned) >= tuple(rank)
-        low, high = untuned[self.metric]["interval"]
-        return bool(untuned[self.metric]["value"] >= rank[0] - (high - low) / 4)
+        few = self.begun and len(self.validation) < FEW_TO_VALIDATE
+        return (-loss, value) if few else (value, -loss)
 
     def entry(self, step: int, training_loss: float, *, intervals: bool = False) -> dict[str, Any]:
         """Return the curve's entry of the present state."""
