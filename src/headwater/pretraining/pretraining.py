@@ -40,6 +40,7 @@ from headwater.storage import SILENT, Manifest, Progress, Stage, folder_lock, ha
 from headwater.training import (
     Measurement,
     Objective,
+    OnUpdate,
     Ranks,
     Run,
     Trainer,
@@ -58,12 +59,14 @@ def pretrain(
     out: Path,
     *,
     follow: Follow | None = None,
+    on_update: OnUpdate | None = None,
     progress: Progress = SILENT,
 ) -> Path:
     """Train, or resume training, and write `out`; return the model folder `out/model`.
 
     `follow` is called with the model and the step after every update, on the first rank, and returns figures for
-    metrics.jsonl, such as zero-shot scores.
+    metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
+    metrics.jsonl.
 
     Under torchrun every rank calls this; the first one writes. Raises TrainingError if the loss is not finite (the
     state before it is kept) or another rank is gone, KeyboardInterrupt after Ctrl-C or SIGTERM (a checkpoint is
@@ -106,7 +109,7 @@ def pretrain(
             config.save(out / "config.toml")
             set_aside_model(out, progress)
             _describe(asked, config, out, packed, progress)
-            _train(config, tokens, out, ranks, progress, follow)
+            _train(config, tokens, out, ranks, progress, follow, on_update)
             for name in ("config.toml", "metrics.jsonl"):
                 if not (out / name).is_file():
                     raise FolderError(f"{out / name} is missing", repair="Run the same command again")
@@ -253,9 +256,11 @@ def _train(
     ranks: Ranks,
     progress: Progress,
     follow: Follow | None = None,
+    on_update: OnUpdate | None = None,
 ) -> None:
     """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run = build_run(config, tokens, out, ranks, progress)
+    run.on_update = on_update
     samples = _samples(config, tokens, out, run, progress)
 
     def after_update() -> dict[str, float]:
