@@ -78,7 +78,7 @@ def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[st
     [
         (["pretrian"], "there is no command 'pretrian'. Did you mean 'pretrain'?"),
         (["corpus", "biuld"], "No such command 'biuld'. Did you mean 'build'? See: headwater corpus --help"),
-        (["reproduce", "nope"], "there is no experiment 'nope'; expected all, gpt1_perplexity"),
+        (["reproduce", "nope"], "there is no experiment 'nope'; expected all, gpt1_"),
         (["reproduce", "gpt1", "--scale", "minni"], "there is no scale 'minni'; expected mini, small, paper"),
         (["fetch", "nope"], "there is no encoder 'nope'; expected minilm."),
         (["pretrain", "--out", "run", "--preset", "nope"], "there is no preset 'nope'; expected gpt1, gpt2-small"),
