@@ -14,6 +14,7 @@ from tests.finetuning.test_finetune_resume import Stop, StopAfter, content_of
 import headwater as hw
 from headwater.errors import DataError, UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, export_classifier, finetune
+from headwater.finetuning.learning import choose
 from headwater.finetuning.learning import config as config_module
 from headwater.finetuning.learning.start import _fit, choose_probe, fit_probe
 from headwater.finetuning.learning.train import is_better
@@ -227,6 +228,32 @@ def test_few_rows_are_cross_validated_and_all_trained_on(encoder: Path, tmp_path
     # A baseline that had learned from the rows would know random labels.
     held = FinetuneConfig.build({"recipe": "auto", "epochs": 1, "validation_share": 0.2, "baseline": False})
     assert not finetune(held, tmp_path / "held", model=encoder, train=table)["cross_validated"]
+
+
+def test_a_cross_validation_that_was_stopped_goes_on(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS), encoding="utf-8")
+    config = FinetuneConfig.build({"recipe": "auto", "epochs": 2, "baseline": False})
+    whole = finetune(config, tmp_path / "whole", model=encoder, train=table)
+    trained: list[int] = []
+    original = choose.train_task
+
+    def train(*given: Any, **more: Any) -> Any:
+        if len(trained) == 4:
+            trained.append(0)
+            raise Stop
+        trained.append(0)
+        return original(*given, **more)
+
+    monkeypatch.setattr(choose, "train_task", train)
+    with pytest.raises(Stop):
+        finetune(config, tmp_path / "stopped", model=encoder, train=table)
+    assert finetune(config, tmp_path / "stopped", model=encoder, train=table) == whole
+    assert len(trained) == 4 + 1 + 2 + 1  # done, stopped, the others, all rows
+    assert content_of(tmp_path / "stopped") == content_of(tmp_path / "whole")
+    assert not (tmp_path / "stopped" / "rates").exists()
 
 
 def test_the_baselines_of_few_rows_have_not_learned_from_them(encoder: Path, tmp_path: Path) -> None:

@@ -26,9 +26,13 @@ from headwater.finetuning.learning.train import (
     measure_probabilities,
     train_task,
 )
+from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.rows.split import FOLDS
-from headwater.storage import SILENT, Progress
+from headwater.reading import read_json
+from headwater.storage import SILENT, Progress, save_array, write_json
 from headwater.training import OnUpdate
+
+_LOSSES = ("validation_loss", "training_loss")
 
 
 @dataclass
@@ -106,12 +110,17 @@ def _by_validation(
 def _by_cross_validation(
     prepared: Prepared, progress: Progress, out: Path | None, on_update: OnUpdate | None
 ) -> Learned:
-    """Compare the probe and LP-FT on rows that neither learned from, then train on all rows."""
-    probe, _ = begin_head(prepared, prepared.task_model(), None, progress)
+    """Compare the probe and LP-FT on rows that neither learned from, then train on all rows.
+
+    What each fold's training found is kept in `out` until the end: a run that was stopped goes on there.
+    """
+    model = prepared.task_model()
+    probe, _ = begin_head(prepared, model, None, progress)
+    judge = FineTuned(model, prepared.tokenizer, prepared.config.task, prepared.parts.labels)
     candidates: tuple[Recipe, ...] = ("probe", "lp-ft")
     progress.start("cross-validation", FOLDS * len(candidates), "trainings")
     held = {
-        recipe: _held_out(prepared.for_recipe(recipe), probe, progress, FOLDS * number)
+        recipe: _held_out(prepared.for_recipe(recipe), judge, probe, progress, FOLDS * number, out)
         for number, recipe in enumerate(candidates)
     }
     progress.finish()
@@ -126,25 +135,39 @@ def _by_cross_validation(
 
 
 def _held_out(
-    prepared: Prepared, probe: Start, progress: Progress, done: int
+    prepared: Prepared, judge: FineTuned, probe: Start, progress: Progress, done: int, out: Path | None
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
     """Return the curve's entry of a recipe, and (rows, outputs): each by a model trained without its fold."""
     assert prepared.fold is not None
-    outcomes = []
+    found = []
     for number in range(FOLDS):
-        outcomes.append(train_task(prepared.holding_out(number), probe=probe, keep_last=True))
+        kept = None if out is None else out / RATES / f"{prepared.config.recipe}-{number}.json"
+        found.append(_without_fold(prepared, number, probe, kept))
         progress.advance(done + number + 1)
-    first = outcomes[0]
-    probabilities = np.empty((len(prepared.fold), first.probabilities.shape[1]), np.float32)
-    for number, outcome in enumerate(outcomes):
-        probabilities[prepared.fold == number] = outcome.probabilities
-    last = [outcome.best_entry() for outcome in outcomes]
-    figures = measure_probabilities(first.fine_tuned, prepared.encoded["train"].targets, probabilities)
-    losses = {
-        name: float(np.mean([entry[name] for entry in last])) for name in ("validation_loss", "training_loss")
-    }
+    probabilities = np.empty((len(prepared.fold), found[0][1].shape[1]), np.float32)
+    for number, (_, shares) in enumerate(found):
+        probabilities[prepared.fold == number] = shares
+    figures = measure_probabilities(judge, prepared.encoded["train"].targets, probabilities)
+    losses = {name: float(np.mean([entry[name] for entry, _ in found])) for name in _LOSSES}
     steps = 0 if prepared.config.recipe == "probe" else prepared.config.training.steps
-    return {"step": steps, **losses, **figures, "epoch": last[0]["epoch"]}, probabilities
+    return {"step": steps, **losses, **figures, "epoch": found[0][0]["epoch"]}, probabilities
+
+
+def _without_fold(
+    prepared: Prepared, number: int, probe: Start, kept: Path | None
+) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
+    """Train without a fold, unless that is `kept`; return its losses and epoch, and (its rows, outputs)."""
+    array = None if kept is None else kept.with_suffix(".npy")
+    if kept is not None and array is not None and kept.is_file():  # written after the array
+        return read_json(kept), np.load(array)
+    outcome = train_task(prepared.holding_out(number), probe=probe, keep_last=True)
+    best = outcome.best_entry()
+    entry = {name: best[name] for name in (*_LOSSES, "epoch")}
+    if kept is not None and array is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        save_array(array, outcome.probabilities)
+        write_json(kept, entry)
+    return entry, outcome.probabilities
 
 
 def _figures(outcome: TrainingOutcome, entry: dict[str, Any]) -> dict[str, Any]:
