@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 from headwater.corpus.building.documents import EMPTY
 from headwater.corpus.building.duplicates import (
-    EXACT,
-    NEAR,
     Phase,
     exact_copies,
     first_documents,
@@ -221,7 +219,4 @@ def _shard(plan: BuildPlan, number: int, work: Path) -> None:
     write_json(work / COUNTS, {kind: vars(removal) for kind, removal in counts.items()})
 
 
-def phases(config: BuildConfig) -> tuple[Phase, ...]:
-    """Return the phases that join the parts of a build, in order."""
-    shards = (Phase("bounds", lambda plan: 1, _bounds), Phase("shard", _shards, _shard))
-    return (*EXACT, *(NEAR if config.near_duplicates else ()), *shards)
+SHARDS = (Phase("bounds", lambda plan: 1, _bounds), Phase("shard", _shards, _shard))

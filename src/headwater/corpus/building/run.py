@@ -11,15 +11,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from headwater.corpus.building.join import phases
+from headwater.corpus.building.duplicates import EXACT, NEAR, Phase
+from headwater.corpus.building.join import SHARDS
 from headwater.corpus.building.parts import TaskRunner, is_intact, part_funnel, seal, task_output
 from headwater.corpus.building.plan import BuildPlan
+from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.steps import Funnel
 from headwater.corpus.workers import WorkerPool
 from headwater.errors import HeadwaterError, StorageError
 
 PARTS = "parts"  # the name of the first phase
 OnFunnel = Callable[[Funnel], None]
+
+
+def phases(config: BuildConfig) -> tuple[Phase, ...]:
+    """Return the phases that join the parts of a build, in order."""
+    return (*EXACT, *(NEAR if config.near_duplicates else ()), *SHARDS)
 
 
 def names(plan: BuildPlan) -> list[str]:
