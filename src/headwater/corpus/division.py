@@ -22,8 +22,8 @@ from headwater.errors import UsageError
 Part = Literal["train", "validation"]
 # A document above this share of the held-out bytes is cut instead of being held out or kept whole.
 LARGEST_SHARE = 1 / 20
+_SALT = ("again",)  # hashed with the ids if they alone would lead to one part
 # How many characters before the exact place a cut may be at the end of a paragraph, a line, a word.
-_SALT = ("again",)
 _BORDERS = (("\n\n", 2000), ("\n", 400), (" ", 80))
 
 
