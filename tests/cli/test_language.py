@@ -108,7 +108,6 @@ STAY_ENGLISH = {  # of Python's calls too, or of the API
     "a single text was given",
     "a list of texts",
     "Use encode, or [text]",
-    "beam search cannot drop the older part of a text",
 }
 FEW = 7  # letters: of a template with fewer, such as "{} on {}", the values are what is translated
 
