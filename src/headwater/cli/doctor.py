@@ -136,8 +136,8 @@ def describe_model(folder: Path) -> dict[str, Any]:
 
 def _table(rows: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
-    said = {value: translated_error(value) for _, value in rows if " " in value}  # a word is a name
-    return "\n".join(f"{name.ljust(width)}  {said.get(value, value)}" for name, value in rows)
+    said = [(name, translated_error(value) if " " in value else value) for name, value in rows]  # a word is a name
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in said)
 
 
 def _machine_text(machine: dict[str, Any]) -> str:

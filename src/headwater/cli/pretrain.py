@@ -29,11 +29,7 @@ KEYS = keys_option("headwater.pretraining:PretrainConfig")
 _FIND_LR = "Train briefly at a rising learning rate, print the best one, save the curve in --out, and exit."
 _FROM = "Continue from this model: a folder, a shipped model, or a hub name. Pack the text with its tokenizer."
 _RECIPE = "A recipe: a TOML file, or a name such as gpt2-nano. Or a run, to resume it or change its length."
-_OF_A_START = {
-    "preset",
-    "init_from",
-    "model",
-}  # keys of a run that its branch does not take over
+_OF_A_START = {"preset", "init_from", "model"}  # keys of a run that its branch does not take over
 _RESUME = "Resume the run in --out as it is configured."
 
 

@@ -112,9 +112,8 @@ def _difference(
     error = math.sqrt(squares * count / (count - 1)) if count > 1 else 0.0
     # Differences that are all equal have no spread, but the difference of all possible examples is not certain.
     low, high = around(difference, error) if error else (None, None)
-    values = [(float(x.get(metric, -1)), float(y.get(metric, -1))) for x, y in pairs]
-    if all(value in (0, 1) for pair in values for value in pair):
-        low, high = of_paired_shares(values)
+    if all(record.get(metric) in (0, 1) for pair in pairs for record in pair):
+        low, high = of_paired_shares([(float(x[metric]), float(y[metric])) for x, y in pairs])
     return Difference(protocol, metric, a.value, b.value, difference, low, high, count)
 
 

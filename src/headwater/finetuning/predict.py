@@ -53,11 +53,10 @@ def predict_file(
     Each row keeps its columns, in order, followed by `prediction`; of classes and choices by `confidence`, the
     probability of the most probable one, and by `second` and `second_confidence`, the next one; and, unless it is
     a score, by the probability of each class: one column a class in .csv, .tsv and .parquet, `probabilities` in
-    .jsonl. The
-    probabilities of a choice, whose rows may have different numbers of answers, share one column, separated by
-    spaces. A row without text gets an empty prediction. An added column gets an underscore if the file already has
-    its name. `columns` names those of `file` that differ from the training file's. `encoding`: of `file`, if it is
-    not UTF-8. `bom`: begin .csv and .tsv with a byte-order mark, by which Excel knows UTF-8.
+    .jsonl. The probabilities of a choice, whose rows may have different numbers of answers, share one column,
+    separated by spaces. A row without text gets an empty prediction. An added column gets an underscore if the
+    file already has its name. `columns` names those of `file` that differ from the training file's. `encoding`: of
+    `file`, if it is not UTF-8. `bom`: begin .csv and .tsv with a byte-order mark, by which Excel knows UTF-8.
 
     Path("-") is standard input, whose format is detected from its first bytes, or standard output, which is CSV
     for CSV and else JSON Lines.
@@ -67,9 +66,9 @@ def predict_file(
 
     Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels,
     "labelled", the rows that also have a prediction, and their "accuracy" or, of scores, "mean_absolute_error",
-    unless no label is the model's.
-    Raises UsageError for an `out` that has another extension or is `file`, DataError for rows, FolderError for
-    models, and for an `out` that was not predicted from the same rows, model and options.
+    unless no label is the model's. Raises UsageError for an `out` that has another extension or is `file`,
+    DataError for rows, FolderError for models, and for an `out` that was not predicted from the same rows, model
+    and options.
     """
     if out != STREAM and out.suffix.lower() not in FORMATS:
         raise UsageError(f"--out {out} has an unknown extension", expected=f"{', '.join(FORMATS)}, or -")
@@ -134,8 +133,9 @@ def predict_file(
 class _Tally:
     """Counts of the rows that were predicted.
 
-    seen: rows that the model learned from; foreign: labels that the model does not have, and their rows;
-    shortened: rows that did not fit the context; error: the sum over labelled rows of a score.
+    seen: rows that the model learned from; trained_on: how many rows of the table are among them; foreign: labels
+    that the model does not have, and their rows; shortened: rows that did not fit the context; error: of a score,
+    the sum of the absolute errors.
     """
 
     labels: Labels
@@ -200,9 +200,9 @@ class _Tally:
         if self.threshold:
             summary["unsure"] = self.unsure
         if self.labelled > self.foreign.total():
-            name, total = (
-                ("mean_absolute_error", self.error) if self.labels.target == "score" else ("accuracy", self.right)
-            )
+            is_score = self.labels.target == "score"
+            name = "mean_absolute_error" if is_score else "accuracy"
+            total = self.error if is_score else self.right
             summary |= {"labelled": self.labelled, name: total / self.labelled}
         return summary
 

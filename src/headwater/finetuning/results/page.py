@@ -203,10 +203,8 @@ def _of_baseline(metrics: Mapping[str, Any]) -> list[str]:
     """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
     if (baseline := metrics.get("baseline")) is None:
         return ["No baseline was measured."]
-    lines, recipes = (
-        [f"Baseline ({baseline['name']}): {metrics['metric']} {_with_interval(baseline)}"],
-        metrics.get("recipes", {}),
-    )
+    recipes = metrics.get("recipes", {})
+    lines = [f"Baseline ({baseline['name']}): {metrics['metric']} {_with_interval(baseline)}"]
     if "probe" in recipes:
         kind = "Regression" if metrics.get("target") == "score" else "Logistic regression"
         lines.append(f"{kind} on the base's features: {_with_interval(recipes['probe'])}")

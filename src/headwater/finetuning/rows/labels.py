@@ -363,7 +363,7 @@ def _first_answer(rows: Sequence[Raw]) -> int:
 
 
 def number_of(label: Any) -> float | None:
-    """Return a label as a finite number, or None if it is not one, as true is not."""
+    """Return a label as a finite number; None for one that is not, as True and False are not."""
     try:
         number = math.nan if isinstance(label, bool) else float(label)
     except (TypeError, ValueError, OverflowError):
