@@ -126,9 +126,6 @@ def test_a_saved_classifier_predicts_and_goes_on(
     assert [*loaded.predict(texts)] == [*fitted.predict(texts)]
     further = loaded.set_params(warm_start=True).fit([*texts, "a storm", "more rain"], [*sets, ["sky"], ["sky"]])
     assert further.classes_.tolist() == [*WORDS, "sky"]
-    comparison = further.compare()
-    assert comparison["metric"] == "micro_f1"
-    assert comparison["baseline"]["value"] > 0.8  # the words decide
 
 
 def _write(folder: Path, rows: list[tuple[str, list[str]]]) -> dict[str, tuple[Path, Columns]]:

@@ -34,7 +34,6 @@ from headwater.finetuning.results.baseline import ClassWeight
 from headwater.finetuning.results.calibration import calibrate
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import pearson
-from headwater.finetuning.results.summary import measure_baselines
 from headwater.finetuning.rows.arrays import (
     as_labels,
     as_list,
@@ -152,7 +151,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         prepared, outcome = learned.prepared, learned.outcome
         self.learning_rates_ = learned.rates
         self.calibration_ = calibrate(outcome, prepared.encoded["validation"])
-        self._compared = prepared.config, parts, outcome.metric, outcome.best_entry()[outcome.metric]
         self.n_without_text_ = parts.train.empty
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
@@ -164,26 +162,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self
-
-    def compare(self) -> dict[str, Any]:
-        """Compare the model with a baseline, TF-IDF with a linear model, on the held-out rows of `fit`.
-
-        If `fit` trained on all rows, both are cross-validated on them.
-
-        Returns {"metric", "model": {"value", "interval"}, "baseline": {"name", "value", "interval", "rows"},
-        "count", "beaten"}; `beaten` is False if the model is not better. Raises UsageError for a loaded estimator:
-        metrics.json has what `headwater finetune` measured.
-        """
-        self._fitted()
-        if not hasattr(self, "_compared"):
-            raise UsageError(
-                f"this {type(self).__name__} was loaded, without the rows to compare on",
-                repair="Call compare() after fit(X, y); metrics.json has the comparison of headwater finetune",
-            )
-        config, parts, metric, model = self._compared
-        found = measure_baselines(config, parts, metric)["validation"]
-        beaten, count = model["value"] > found["value"], len(parts.validation.rows)
-        return {"metric": metric, "model": model, "baseline": found, "count": count, "beaten": beaten}
 
     def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
         """Return for each row which words changed its prediction, as the server's /classify with `explain`.

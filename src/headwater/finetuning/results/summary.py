@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from headwater.display import counted
 from headwater.finetuning.learning.choose import Learned
-from headwater.finetuning.learning.config import FinetuneConfig
-from headwater.finetuning.learning.parts import Parts
 from headwater.finetuning.learning.prepare import Prepared
 from headwater.finetuning.learning.train import TrainingOutcome, measure_probabilities
 from headwater.finetuning.model.fine_tuned import FineTuned
@@ -22,7 +20,6 @@ from headwater.finetuning.results.baseline import BASELINE_ROWS, MOST_COMPARED, 
 from headwater.finetuning.results.calibration import calibrate, reliability
 from headwater.finetuning.results.metrics import by_class, confused_pairs
 from headwater.finetuning.results.suspects import held_out_shares, suspects
-from headwater.finetuning.rows.row import MetricName
 from headwater.storage import Progress
 
 _LEAST_DEVIATION = 1e-6
@@ -60,21 +57,6 @@ def measure(learned: Learned, reason: str) -> dict[str, Any]:
     return metrics | {"calibration": calibration, "recipe": learned.recipe, "recipes": learned.recipes}
 
 
-def measure_baselines(config: FinetuneConfig, parts: Parts, metric: MetricName) -> dict[str, dict[str, Any]]:
-    """Return the baseline's figures by part: validation, where that is measured, and the tests."""
-    rows = {part: ([row.segments for row in rows], parts.targets[part]) for part, rows in parts.rows.items()}
-    return compare(
-        config.task,
-        parts.labels,
-        metric,
-        rows.pop("train"),
-        rows,
-        seed=config.training.seed,
-        class_weight=config.class_weight,
-        fold=parts.fold if parts.cross_validated else None,
-    )
-
-
 def add_baselines(
     metrics: dict[str, Any],
     prepared: Prepared,
@@ -85,7 +67,18 @@ def add_baselines(
     """Measure the baseline on validation and the tests, unless it is `known`, and add it to the metrics."""
     if known is None:
         progress.start("baseline")
-        known = measure_baselines(prepared.config, prepared.parts, outcome.metric)
+        config, parts = prepared.config, prepared.parts
+        rows = {part: ([row.segments for row in rows], parts.targets[part]) for part, rows in parts.rows.items()}
+        known = compare(
+            config.task,
+            parts.labels,
+            outcome.metric,
+            rows.pop("train"),
+            rows,
+            seed=config.training.seed,
+            class_weight=config.class_weight,
+            fold=parts.fold if parts.cross_validated else None,
+        )
         progress.finish(str(known["validation"]["name"]))
     metrics["baseline"] = known["validation"]
     for name, test in metrics["tests"].items():
