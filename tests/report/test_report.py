@@ -16,7 +16,7 @@ from headwater.intervals import wilson
 from headwater.language import use_language
 from headwater.report import Series, line_chart, report, thin
 from headwater.report.content import Content, Token, read_content
-from headwater.report.html import advice, by_command, headlines, next_command, published_models
+from headwater.report.html import by_command, headlines, next_command, published_models
 from headwater.report.plots import ticks
 from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import Bar, ScoreRow, compare
@@ -230,20 +230,6 @@ def test_folders_of_one_command_are_listed_under_it() -> None:
     ]
     groups = [(command, [step["name"] for step in entries]) for command, entries in by_command(steps)]
     assert groups == [("", ["a.txt"]), ("headwater q", ["a", "b"])]
-
-
-def test_a_run_that_still_learns_is_marked(world: Path) -> None:
-    def run(losses: list[float]) -> RunSummary:
-        return RunSummary("mine", [], [(100.0 * 2**i, loss) for i, loss in enumerate(losses)], {}, True)
-
-    def content(losses: list[float]) -> Content:
-        return Content([run(losses)], [], [], [], [], [], [], {})
-
-    (line,) = advice(content([5.0, 4.0, 3.5]))
-    assert "from 4.000 to 3.500" in line
-    assert "about 3.250" in line
-    assert advice(content([5.0, 4.0, 3.99])) == []
-    assert advice(content([5.0, 4.0])) == []
 
 
 def test_two_tasks_of_one_file_are_two_tables(world: Path) -> None:

@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
 _SHARES = ("accuracy", "f1")  # metrics shown in per cent
-_STILL_LEARNING = 0.02  # nats that the held-out loss fell with the last doubling of the tokens
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,6 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = (), section
         headlines=headlines(content),
         verdict=verdict(content),
         next_command=next_command(content),
-        advice=advice(content),
         comparisons=compare(content.scores),
         models=list(dict.fromkeys(score.model for score in content.scores)),
         commands=by_command(content.steps),
@@ -225,35 +222,6 @@ def next_command(content: Content) -> str:
 def _is_above(score: ScoreRow, bound: float | None) -> bool:
     """Return whether the score's interval is above `bound`; False if there is no bound."""
     return bound is not None and (score.value if score.low is None else score.low) > bound
-
-
-def advice(content: Content) -> list[str]:
-    """Return for each run that still learns what the last doubling of its tokens brought, and a forecast.
-
-    The forecast of the next doubling shrinks by the ratio of the last two, as a power law does.
-    """
-    lines = []
-    for run in content.runs:
-        if len(run.held_out) < 3 or run.held_out[-1][0] / 4 < run.held_out[0][0]:
-            continue
-        tokens, last = run.held_out[-1]
-        half, quarter = _at(run.held_out, tokens / 2), _at(run.held_out, tokens / 4)
-        if half - last > _STILL_LEARNING and quarter > half:
-            following = last - (half - last) * min(1.0, (half - last) / (quarter - half))
-            lines.append(
-                f"{run.name} still learns: its held-out loss fell from {number(half)} to {number(last)} while the "
-                f"tokens that it had read doubled to {tokens:,.0f}. Twice the training would bring "
-                f"it to about {number(following)}, if the curve continues like this."
-            )
-    return lines
-
-
-def _at(points: Sequence[tuple[float, float]], x: float) -> float:
-    """Return the value at `x` on the line through the points."""
-    for (before, low), (after, high) in pairwise(points):
-        if before <= x <= after:
-            return low + (high - low) * (x - before) / (after - before) if after > before else high
-    return points[-1][1]
 
 
 def by_command(steps: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
