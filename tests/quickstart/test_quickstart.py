@@ -22,14 +22,11 @@ from headwater.pretraining import PretrainConfig
 from headwater.pretraining.recipe import resolve
 from headwater.quickstart import Quickstart, quickstart
 from headwater.quickstart.flow import (
-    BYTES_A_TOKEN,
     SCORED,
     TEXT_BYTES,
     choose_prompts,
     choose_recipe,
-    choose_shipped,
     choose_start,
-    compare_shipped,
 )
 from headwater.storage import SILENT, Progress, lineage, open_folder, read_manifest, write_json
 from headwater.storage.provenance import MANIFEST
@@ -110,7 +107,7 @@ def test_every_stage_with_a_model_runs_on_the_given_device(
     text = ["--text", str(flow.parent / "texts")]
     again = ["quickstart", "--minutes", "0.03", *text, "--out", str(flow)]
     assert main([*again, "--device", "cpu"]) == 0
-    assert asked == ["cpu"] * 6  # pre-training, samples, two evaluations, two fine-tunings
+    assert asked == ["cpu"] * 5  # pre-training, samples, an evaluation, two fine-tunings
     assert main([*again[:-1], str(flow.parent / "other"), "--device", "gpu"]) == 2
     assert "device 'gpu' cannot be used" in capsys.readouterr().err
     assert not (flow.parent / "other").exists()
@@ -125,20 +122,6 @@ def test_the_report_is_one_file_without_network(flow: Path) -> None:
         assert shown in page
 
 
-def test_the_report_compares_with_the_shipped_model(flow: Path) -> None:
-    scores = {}
-    for name in ("zero-shot", "shipped/zero-shot"):
-        found = json.loads((flow / name / "results.json").read_text())["results"]
-        scores[name] = {result["protocol"]: result for result in found}
-    own, ships = scores.values()
-    assert own.keys() == ships.keys()
-    held_out = "heldout.bits-per-byte"
-    assert own[held_out]["details"]["bytes"] == ships[held_out]["details"]["bytes"]
-    page = (flow / "report.html").read_text(encoding="utf-8")
-    assert f"ships with Headwater, trained on {shipped.TRAINED_ON}" in page
-    assert page.index(f"{own[held_out]['value']:.3f}") < page.index("bits per byte")  # the headline is its own
-
-
 def test_the_minutes_limit_what_is_gathered_scored_and_learned(
     flow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,8 +134,6 @@ def test_the_minutes_limit_what_is_gathered_scored_and_learned(
     assert held_out["count"] == min(math.ceil(0.03 * SCORED), details["documents"])
     learned = [yardstick["training_bytes"] for yardstick in details["yardsticks"]]
     assert 0 < max(learned) <= math.ceil(0.03 * TEXT_BYTES) < details["training text bytes"]
-    ships = json.loads((flow / "shipped/zero-shot/results.json").read_text())["results"]
-    assert not any(result["details"].get("yardsticks") for result in ships)  # compressed once, not twice
     page = (flow / "report.html").read_text(encoding="utf-8")
     whole = details["training text bytes"]
     assert f"has read {max(learned) / 1e6:.1f} of {whole / 1e6:.1f} MB of the training text" in page
@@ -234,15 +215,6 @@ def test_another_budget_or_seed_is_refused(flow: Path, monkeypatch: pytest.Monke
         quickstart(flow, minutes=0.03, seed=2)
 
 
-def test_other_languages_are_not_compared_with_shipped_models(flow: Path, tmp_path: Path) -> None:
-    assert choose_shipped(flow / "corpus", BYTES_A_TOKEN) == shipped.DEFAULT
-    (tmp_path / "text.txt").write_text("강물은 바다로 흐르고 아이들은 웃는다. " * 400, encoding="utf-8")
-    build_corpus([tmp_path / "text.txt"], tmp_path / "corpus")
-    assert choose_shipped(tmp_path / "corpus", BYTES_A_TOKEN) is None
-    assert compare_shipped(tmp_path / "corpus", ["heldout"], [], tmp_path / "shipped", 10, "cpu", SILENT) is None
-    assert not (tmp_path / "shipped").exists()
-
-
 def test_a_small_text_continues_the_shipped_model(
     tmp_path: Path, sample_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,29 +236,16 @@ def test_a_korean_text_continues_from_the_korean_model(
     tmp_path: Path, sample_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     korean = "강물은 바다로 흐르고 아이들은 웃는다. " * 400
-    for name, text in ((shipped.DEFAULT, sample_text), ("gpt2-mini-ko", korean)):
+    for name, text, size in ((shipped.DEFAULT, sample_text, 600), ("gpt2-mini-ko", korean, 280)):
         (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
         build_corpus([tmp_path / f"{name}.txt"], tmp_path / name)
-        tokenizer = Tokenizer.train([text], kind="gpt2", vocab_size=280, special_tokens=["<|endoftext|>"])
+        tokenizer = Tokenizer.train([text], kind="gpt2", vocab_size=size, special_tokens=["<|endoftext|>"])
         config = preset("gpt2-pico", layers=1, width=16, heads=2, vocabulary=tokenizer.vocabulary_size)
         LanguageModel(build_model(config, seed=1), tokenizer).save(tmp_path / "shelf" / name)
     monkeypatch.setattr("headwater.shipped.catalogue.FOLDER", tmp_path / "shelf")
     for name in shipped.STARTS:
-        assert choose_shipped(tmp_path / name, BYTES_A_TOKEN) == name
-
-    class Notes(Progress):
-        texts: tuple[str, ...] = ()
-
-        def note(self, text: str) -> None:
-            self.texts += (text,)
-
-    notes = Notes()
+        assert choose_start(tmp_path / name, 1_000) == name
     monkeypatch.chdir(tmp_path)  # the corpora have the names of the models
-    assert (
-        compare_shipped(tmp_path / "gpt2-mini-ko", ["heldout"], [], tmp_path / "shipped", 10, "cpu", notes) is None
-    )
-    assert notes.texts == ("not compared with the shipped gpt2-mini-ko: a local folder has this name",)
-    monkeypatch.setattr("headwater.quickstart.flow.choose_shipped", lambda corpus, bytes_a_token: "gpt2-mini-ko")
     assert choose_start(tmp_path / "gpt2-mini-ko", 1_000) is None
 
 
@@ -345,17 +304,17 @@ def test_a_text_that_ends_in_a_blank_paragraph_has_a_prompt(tmp_path: Path) -> N
     assert len(choose_prompts(tmp_path / "corpus")) == 1
 
 
-def test_the_next_steps_name_the_shipped_model_that_was_compared(
+def test_the_next_steps_quote_the_prompt_and_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def done(out: Path, **options: Any) -> Quickstart:
-        return Quickstart(out, out / "run/model", out / "report.html", "강물은 흐른다", {}, "gpt2-mini-ko")
+        return Quickstart(out, out / "run/model", out / "report.html", "강물은 흐른다", {})
 
     monkeypatch.setattr("headwater.quickstart.quickstart", done)
     out = tmp_path / "my text"
     assert main(["quickstart", "--out", str(out)]) == 0
     advice = capsys.readouterr().out
-    assert "headwater generate '강물은 흐른다' --model gpt2-mini-ko" in advice
+    assert f"headwater generate '강물은 흐른다' --model '{out}/run/model'" in advice
     assert f"headwater lineage '{out}/run/model'" in advice
 
 

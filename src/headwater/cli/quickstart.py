@@ -52,12 +52,10 @@ def quickstart(
     words = [word for word in result.prompt.split() if any(map(str.isalnum, word))]
     prompt = shlex.quote(" ".join(words[:3] or result.prompt.split()[:3]))
     model = shlex.quote(str(result.model))
-    ships = f"  headwater generate {prompt} --model {result.shipped}  # a shipped model, for comparison\n"
     next_steps = (
         f"The report: {result.report}\n\n"
         "Try next:\n"
         f"  headwater generate {prompt} --model {model}\n"
-        f"{ships if result.shipped else ''}"
         f"  headwater quickstart --text YOUR_TEXT_FOLDER --minutes 20 --out my-model\n"
         f"  headwater lineage {model}"
     )

@@ -22,11 +22,11 @@ from headwater.config import read_toml, recipes_folder
 from headwater.corpus import BuildConfig, build_corpus, read_documents, split
 from headwater.device import choose_device
 from headwater.errors import DataError, FolderError, UsageError, resumable
-from headwater.evaluation import EvaluateConfig, Results, evaluate
+from headwater.evaluation import EvaluateConfig, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
 from headwater.pretraining import MINIMUM_TOKENS, PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels import make_labels
-from headwater.quickstart.little import MOST_BYTES, SHORTEST, LittleText, little_text, named_bytes
+from headwater.quickstart.little import MOST_BYTES, LittleText, little_text, named_bytes
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import report
@@ -36,9 +36,8 @@ from headwater.tokenizer import Tokenizer, train_tokenizer
 BUILT_IN = "python-docs"
 VALIDATION = 0.05
 ASKED = "quickstart.json"  # the minutes and the seed of a folder
-# A tokenizer that does not know a language uses about a token a byte; English has 3 bytes a token or more.
-BYTES_A_TOKEN = 1.25
-WORDS_BYTES_A_TOKEN = 2.0
+# A tokenizer that splits a text into its words needs fewer tokens: English has 3 bytes a token or more.
+BYTES_A_TOKEN = 2.0
 CONTINUE_BYTES = 20_000_000  # of a corpus that is large enough for a model from scratch
 SHOWN = 4_000  # characters of a document that tell its language
 MINUTES = 60 * 24 * 365  # for longer training there is `headwater pretrain`
@@ -72,14 +71,13 @@ PROMPT_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Quickstart:
-    """The paths of the results, a prompt, the figures, and the shipped model that they are compared with."""
+    """The paths of the results, a prompt, and the figures."""
 
     out: Path
     model: Path
     report: Path
     prompt: str
     figures: dict[str, Any]
-    shipped: str | None
 
 
 @resumable()
@@ -168,8 +166,6 @@ def quickstart(
     results = evaluate(
         model, protocols, folders, zero_shot, config=config, limit=limit, device=device, progress=progress
     )
-    shown = list(labels.values())
-    compared = compare_shipped(corpus, protocols, shown, out / "shipped", limit, device, progress, little)
 
     tuned: dict[str, dict[str, Any]] = {}
     fine_tuned: list[Path] = []
@@ -191,15 +187,13 @@ def quickstart(
             tuned[tuned_folder.name], baseline = metrics, metrics.get("baseline")
             fine_tuned.append(tuned_folder)
     page = out / "report.html"
-    scores = [zero_shot] if compared is None else [zero_shot, out / "shipped" / "zero-shot"]
     learned = [tokenizer] if initial is None else []
-    report([corpus, *learned, tokens, run, out / "samples", *scores, *fine_tuned], page)
+    report([corpus, *learned, tokens, run, out / "samples", zero_shot, *fine_tuned], page)
     figures = {
         "results": [asdict(result) for result in results.results],
-        "shipped": [asdict(result) for result in compared.results] if compared else [],
         "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
     }
-    return Quickstart(out, model, page, prompts[0], figures, compared.model if compared else None)
+    return Quickstart(out, model, page, prompts[0], figures)
 
 
 def _require_own(out: Path, minutes: float, seed: int) -> None:
@@ -224,11 +218,15 @@ def _time(minutes: float) -> str:
     return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
 
 
-def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
-    """Return the shipped model whose tokenizer needs the fewest tokens for a corpus.
+def choose_start(corpus: Path, size: int) -> str | None:
+    """Return the shipped model to continue from, whose tokenizer needs the fewest tokens for the text.
 
-    None if a token encodes at most `bytes_a_token` bytes of the text, on average.
+    None for a corpus that gets a model from scratch: a large one, or one that the tokenizer does not split into
+    words, is better served by a model and a tokenizer of its own; a small text is not enough to learn a language.
+    None also if a local folder has the name of the shipped model.
     """
+    if size > CONTINUE_BYTES:
+        return None
     text = ""
     for document in read_documents(corpus):
         text += document.text[:SHOWN]
@@ -239,57 +237,10 @@ def choose_shipped(corpus: Path, bytes_a_token: float) -> str | None:
         for name in shipped.STARTS
         if name in shipped.names()
     }
-    best = min(sizes, key=lambda name: sizes[name], default=None)
-    return None if best is None or len(text.encode()) <= bytes_a_token * sizes[best] else best
-
-
-def compare_shipped(
-    corpus: Path,
-    protocols: Sequence[str],
-    labels: Sequence[Path],
-    out: Path,
-    limit: int,
-    device: str,
-    progress: Progress,
-    little: LittleText | None = None,
-) -> Results | None:
-    """Return the scores of a shipped model on the same text and questions, `limit` of each protocol.
-
-    None if no such model's tokenizer knows the language of the text, or if a local folder has the model's name.
-    """
-    name = choose_shipped(corpus, BYTES_A_TOKEN)
-    if name is None:
-        progress.note("not compared with a shipped model: none was trained on text of this language")
+    name = min(sizes, key=lambda name: sizes[name], default=None)
+    if name is None or len(text.encode()) <= BYTES_A_TOKEN * sizes[name]:
         return None
-    if shipped.is_shadowed(name):
-        progress.note(f"not compared with the shipped {name}: a local folder has this name")
-        return None
-    # Bits per byte of text are comparable between tokenizers.
-    share, least = (VALIDATION, MINIMUM_TOKENS) if little is None else (little.held_out, SHORTEST)
-    pack(corpus, shipped.resolve(name), out / "tokens", share, minimum=least, progress=progress)
-    folders = [out / "tokens", *labels]
-    config = EvaluateConfig(yardstick_bytes=0)  # they are part of the new model's scores
-    return evaluate(
-        Path(name),
-        protocols,
-        folders,
-        out / "zero-shot",
-        config=config,
-        limit=limit,
-        device=device,
-        progress=progress,
-    )
-
-
-def choose_start(corpus: Path, size: int) -> str | None:
-    """Return the shipped model to continue from; None for a corpus that gets a model from scratch.
-
-    A small text is not enough to learn a language. A large one, or one that the model's tokenizer does not split
-    into words, is better served by a model and a tokenizer of its own. None also if a local folder has the name of
-    the shipped model.
-    """
-    name = None if size > CONTINUE_BYTES else choose_shipped(corpus, WORDS_BYTES_A_TOKEN)
-    return None if name is None or shipped.is_shadowed(name) else name
+    return None if shipped.is_shadowed(name) else name
 
 
 def choose_recipe(
