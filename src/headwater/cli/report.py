@@ -23,8 +23,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained HTML page about runs and results."""
-    from headwater.corpus import statistics
     from headwater.report import report as write
 
-    write(folders, out, title=title, measure=statistics, progress=terminal_progress())
+    write(folders, out, title=title, progress=terminal_progress())
     emit({"out": str(out)}, as_json=as_json, text=f"{out}: open it in any browser")

@@ -15,6 +15,7 @@ from typing import Any
 from headwater import shipped
 from headwater.errors import FolderError
 from headwater.reading import intact_json_lines, read_json
+from headwater.report.corpus import FUNNEL_FILE
 from headwater.report.runs import RunSummary, read_run
 from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
 from headwater.shipped import hub_name
@@ -50,7 +51,7 @@ class Sample:
 class Content:
     """The content of a report.
 
-    steps: the lineages of all folders, as `storage.lineage` returns them. corpora: the corpus folders.
+    steps: the lineages of all folders, as `storage.lineage` returns them. corpora: with a funnel.
     """
 
     runs: Sequence[RunSummary]
@@ -94,7 +95,7 @@ def read_content(folders: Sequence[Path]) -> Content:
         fine_tuned=read_fine_tuned(models),
         steps=list(steps.values()),
         versions=shown[-1][1].versions if shown else {},
-        corpora=[path for path, manifest in shown if manifest.kind == "corpus"],
+        corpora=[path for path, manifest in shown if manifest.kind == "corpus" and (path / FUNNEL_FILE).is_file()],
     )
 
 

@@ -20,7 +20,7 @@ from headwater.errors import FolderError
 from headwater.intervals import Z95
 from headwater.language import translated_page
 from headwater.report.content import Content, read_content
-from headwater.report.corpus import Corpus, Measure, read_corpus
+from headwater.report.corpus import Corpus, read_corpus
 from headwater.report.plots import Series, interval_mark, line_chart
 from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
@@ -44,22 +44,19 @@ def report(
     out_file: Path,
     *,
     title: str = "Headwater report",
-    measure: Measure | None = None,
     section: str = "",
     progress: Progress = SILENT,
 ) -> Path:
     """Write one HTML file about `folders`, or about the Headwater folders inside them.
 
-    Show corpora if `measure`, a function from a corpus to its figures, is given. section: HTML
-    that comes first. Raises FolderError for a missing or damaged folder.
+    section: HTML that comes first. Raises FolderError for a missing or damaged folder.
     """
     progress.start("report")
     _require_report(out_file)
     content = read_content(folders)
-    with storage_errors(out_file):  # before the corpora are measured, which can take minutes
+    with storage_errors(out_file):
         out_file.parent.mkdir(parents=True, exist_ok=True)
-    corpora = [read_corpus(path, measure(path)) for path in content.corpora] if measure else ()
-    page = render(content, title, corpora, section)
+    page = render(content, title, [read_corpus(path) for path in content.corpora], section)
     write_text(out_file, translated_page(page))
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file

@@ -92,12 +92,6 @@ def _best(row: Mapping[str, ScoreRow]) -> str | None:
     return best if all(ends[best][0] > high for model, (_, high) in ends.items() if model != best) else None
 
 
-def _without_overlap(measured: Mapping[str, Any]) -> tuple[float, int] | None:
-    if measured.get("value without") is None:
-        return None
-    return float(measured["value without"]), int(measured["examples"])
-
-
 def read_scores(
     content: Mapping[str, Any],
     model: str,
@@ -125,6 +119,9 @@ def read_scores(
                 note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
                 bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note, text=text))
             continue
+        overlap = entry["details"].get("overlap", {})
+        has_score = overlap.get("value without") is not None
+        without = (float(overlap["value without"]), int(overlap["examples"])) if has_score else None
         low, high = of_score(entry["metric"], entry["value"], error, entry["count"])
         scores.append(
             ScoreRow(
@@ -140,7 +137,7 @@ def read_scores(
                 model=model,
                 note=origin,
                 higher_is_better=entry.get("higher_is_better", True),
-                without_overlap=_without_overlap(entry["details"].get("overlap", {})),
+                without_overlap=without,
             )
         )
     for entry in content["skipped"]:
