@@ -26,12 +26,7 @@ from headwater.finetuning.model.features import POOLING, FrozenTaskModel
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode
 from headwater.finetuning.model.pooled import Pooled, PooledModel, text_template
-from headwater.finetuning.model.sequence import (
-    SequenceModel,
-    class_of,
-    other_head,
-    read_classifier,
-)
+from headwater.finetuning.model.sequence import SequenceModel, class_of, other_head, read_classifier
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import Raw, TaskName
@@ -111,8 +106,11 @@ class FineTuned:
     columns: Columns = field(default_factory=Columns)  # of the training rows
     compose: bool = False  # whether rows are brought into Unicode's composed form, as those of the training were
     seen: Seen | None = field(default=None, repr=False)  # rows of the training; None if a folder has no record
-    # What stands around one text and around two, of a classifier of transformers; else None.
-    templates: tuple[Template, Template] | None = field(default=None, repr=False)
+
+    @property
+    def templates(self) -> tuple[Template, Template] | None:
+        """What stands around one text and around two, of a classifier of transformers; else None."""
+        return self.model.templates if isinstance(self.model, SequenceModel) else None
 
     def as_read(self, rows: Iterable[Raw]) -> Iterable[Raw]:
         """Return rows in the Unicode form of the training."""
@@ -258,8 +256,8 @@ class FineTuned:
         Raises FolderError for any other.
         """
         if not (folder / TASK_FILE).is_file() and class_of(folder) is not None:
-            read = read_classifier(folder, device)
-            return cls(read.model, read.tokenizer, "classify", read.labels, templates=read.templates)
+            classifier, tokenizer, labels = read_classifier(folder, device)
+            return cls(classifier, tokenizer, "classify", labels)
         if not (folder / TASK_FILE).is_file():
             if has_manifest(folder):
                 open_folder(folder)  # names an unfinished training
@@ -308,7 +306,6 @@ class FineTuned:
             described.columns,
             described.compose,
             Seen.load(folder),
-            described.templates,
         )
 
 

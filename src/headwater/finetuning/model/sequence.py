@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -94,15 +94,6 @@ def _names(model: Model) -> dict[str, str]:
     return _BERT if model.config.is_masked else _GPT
 
 
-class SavedClassifier(NamedTuple):
-    """What a classifier's folder has."""
-
-    model: SequenceModel
-    tokenizer: Tokenizer
-    labels: Labels
-    templates: tuple[Template, Template]
-
-
 def class_of(folder: Path) -> str | None:
     """Return the class of a classifier of transformers in a folder, which Headwater has; else None.
 
@@ -125,8 +116,8 @@ def _architectures(folder: Path) -> list[str]:
     return [str(name) for name in named] if isinstance(named, list) else []
 
 
-def read_classifier(folder: Path, device: torch.device | str) -> SavedClassifier:
-    """Open a classifier of transformers, in float32.
+def read_classifier(folder: Path, device: torch.device | str) -> tuple[SequenceModel, Tokenizer, Labels]:
+    """Open a classifier of transformers, in float32: the model, its tokenizer, and what the outputs mean.
 
     Raises DataError for a head that does not fit `config.json`, and for a kind of labels that Headwater does not
     have.
@@ -136,13 +127,12 @@ def read_classifier(folder: Path, device: torch.device | str) -> SavedClassifier
     model = load_model(folder, device=device)
     tokenizer = Tokenizer.load(folder)
     tokenizer.require_rows(model.config.vocabulary)
-    templates = read_templates(folder, tokenizer)
     padding = content.get("pad_token_id")
     dropout = content.get("classifier_dropout")
     task_model = SequenceModel(
         model,
         labels.outputs,
-        templates,
+        read_templates(folder, tokenizer),
         padding if isinstance(padding, int) and model.config.is_causal else None,
         dropout=model.config.dropout if dropout is None else float(dropout),
     )
@@ -159,7 +149,7 @@ def read_classifier(folder: Path, device: torch.device | str) -> SavedClassifier
     state["bias"] = state["bias"] if model.config.is_masked else torch.zeros(labels.outputs)
     task_model.head.load_state_dict(state)
     task_model.head.to(device)
-    return SavedClassifier(task_model.eval(), tokenizer, labels, templates)
+    return task_model.eval(), tokenizer, labels
 
 
 def _labels(content: Mapping[str, Any], folder: Path) -> Labels:

@@ -42,12 +42,6 @@ class Margins(NamedTuple):
     predicted: Any
 
 
-def count_classes(truth: Integers, chosen: Integers, classes: int) -> Margins:
-    """Return the margins of predictions, in memory that is linear in the number of classes."""
-    counts = (np.bincount(one, minlength=classes) for one in (truth[truth == chosen], truth, chosen))
-    return Margins(*(count.astype(float) for count in counts))
-
-
 def _accuracy(margins: Margins) -> Floats:
     shares: Floats = margins.right.sum(axis=-1) / margins.true.sum(axis=-1)
     return shares
@@ -101,8 +95,8 @@ def spearman(first: Floats, second: Floats) -> Floats:
 
 
 _OfMargins: TypeAlias = Mapping[str, Callable[[Margins], Floats]]
-# Metrics of margins, by name: of classes, and of several labels a row.
-_OF_CLASSES: _OfMargins = {"accuracy": _accuracy, "f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
+# Metrics of margins but the accuracy, by name: of classes, and of several labels a row.
+_OF_CLASSES: _OfMargins = {"f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
 _OF_LABELS: _OfMargins = {"micro_f1": _micro_f1, "macro_f1": lambda margins: _f1_of_each(margins).mean(axis=-1)}
 _OF_SCORES = {"pearson": pearson, "spearman": spearman}
 
@@ -115,7 +109,7 @@ def _of_confusion(metric: Callable[[Margins], Floats]) -> Callable[[Floats], Flo
 
 # The metrics by name: functions of a confusion matrix, or of true and predicted scores.
 METRICS: Mapping[str, Callable[..., Floats]] = {
-    **{name: _of_confusion(metric) for name, metric in _OF_CLASSES.items()},
+    **{name: _of_confusion(metric) for name, metric in {"accuracy": _accuracy, **_OF_CLASSES}.items()},
     **_OF_SCORES,
 }
 
@@ -146,16 +140,12 @@ def measure_classes(
     """Return {metric: {value, interval}} for accuracy, f1, macro_f1 and matthews."""
     from scipy.sparse import csr_matrix
 
-    counted = count_classes(truth, chosen, classes)
-    measured: dict[str, dict[str, Any]] = {n: {"value": float(of(counted))} for n, of in _OF_CLASSES.items()}
-    if intervals:
-        cells, counts = np.unique(truth * classes + chosen, return_counts=True)
-        row, column = np.divmod(cells, classes)
-        ones, shape = np.ones(len(cells)), (len(cells), classes)
-        sides = ((ones * (row == column), row), (ones, row), (ones, column))
-        units = Margins(*(csr_matrix((one, (np.arange(len(cells)), of)), shape=shape) for one, of in sides))
-        _add_intervals(measured, units, counts, _OF_CLASSES)
-    return measured
+    cells, counts = np.unique(truth * classes + chosen, return_counts=True)
+    row, column = np.divmod(cells, classes)
+    ones, shape = np.ones(len(cells)), (len(cells), classes)
+    sides = ((ones * (row == column), row), (ones, row), (ones, column))
+    units = Margins(*(csr_matrix((one, (np.arange(len(cells)), of)), shape=shape) for one, of in sides))
+    return _measure(units, counts, _OF_CLASSES, float((truth == chosen).mean()), intervals)
 
 
 def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
@@ -163,44 +153,39 @@ def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dic
 
     accuracy is the share of rows whose labels are all right.
     """
-    units = Margins(truth * chosen, truth, chosen)
-    counted = Margins(*(one.sum(axis=0) for one in units))
-    measured: dict[str, dict[str, Any]] = {
-        "accuracy": {"value": float((truth == chosen).all(axis=1).mean())},
-        **{name: {"value": float(metric(counted))} for name, metric in _OF_LABELS.items()},
-    }
-    if intervals:
-        _add_intervals(measured, units, np.ones(len(truth)), _OF_LABELS)
-    return measured
+    units, accuracy = Margins(truth * chosen, truth, chosen), float((truth == chosen).all(axis=1).mean())
+    return _measure(units, np.ones(len(truth)), _OF_LABELS, accuracy, intervals)
 
 
-def _add_intervals(
-    measured: dict[str, dict[str, Any]],
-    units: Margins,
-    counts: npt.NDArray[Any],
-    metrics: _OfMargins,
-) -> None:
-    """Add the interval of each metric.
+def _measure(
+    units: Margins, counts: npt.NDArray[Any], metrics: _OfMargins, accuracy: float, intervals: bool
+) -> dict[str, dict[str, Any]]:
+    """Return {metric: {value, interval}} for the accuracy and the other metrics.
 
     units: the margins of different rows, (units, classes); counts: how many rows are like each of them.
     """
+    counted = Margins(*(counts @ one for one in units))
+    measured: dict[str, dict[str, Any]] = {"accuracy": {"value": accuracy}}
+    measured |= {name: {"value": float(metric(counted))} for name, metric in metrics.items()}
+    if not intervals:
+        return measured
     random, total = np.random.default_rng(0), int(counts.sum())
-    values: dict[str, list[Floats]] = {name: [] for name in metrics if name != "accuracy"}
+    values: dict[str, list[Floats]] = {name: [] for name in metrics}
     together = max(1, _CELLS // max(units.true.shape))
     for start in range(0, RESAMPLES, together):
         drawn = random.multinomial(total, counts / total, min(together, RESAMPLES - start)).astype(float)
         margins = Margins(*(drawn @ one for one in units))
         for name in values:
             values[name].append(metrics[name](margins))
-    accuracy = measured["accuracy"]
-    low, high = accuracy["interval"] = list(wilson(round(accuracy["value"] * total), total))
-    reach = max(accuracy["value"] - low, high - accuracy["value"])
+    low, high = measured["accuracy"]["interval"] = list(wilson(round(accuracy * total), total))
+    reach = max(accuracy - low, high - accuracy)
     for name, resampled in values.items():
         value, (low, high) = measured[name]["value"], _interval(np.concatenate(resampled))
         if low == high:
             width, least = (2 * reach, -1.0) if name == "matthews" else (reach, 0.0)
             low, high = max(least, value - width), value + width
         measured[name]["interval"] = [min(low, value), min(1.0, max(high, value))]
+    return measured
 
 
 def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
