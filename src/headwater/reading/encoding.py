@@ -98,10 +98,12 @@ def require_plain(data: bytes, path: AnyFile) -> None:
     """Raise DataError if a file, by its first bytes, is a PDF or another document that is not plain text."""
     for beginning, what, command in _NOT_TEXT:
         if data.startswith(beginning):
-            command = (
-                f"{command.format(shlex.quote(str(path)))} > {shlex.quote(f'{PurePath(path.name).stem}.txt')}"
+            command = command.format(shlex.quote(str(path)))
+            raise DataError(
+                f"{path} is {what}",
+                expected="plain text",
+                repair=f"Convert it, as with: {command} > {_another(path, f'{PurePath(path.name).stem}.txt')}",
             )
-            raise DataError(f"{path} is {what}", expected="plain text", repair=f"Convert it, as with: {command}")
 
 
 def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines: int = 0) -> None:
@@ -172,8 +174,13 @@ def _conversion(path: AnyFile, likely: str, encoding: str | None = None) -> str:
 def filtered(path: AnyFile, command: str) -> str:
     """Return the shell command that writes a text file through `command`, unpacked, to a new file."""
     unpack, source = _UNPACK.get(path.suffix), shlex.quote(str(path))
-    target = shlex.quote(f"converted{PurePath(PurePath(path.name).stem if unpack else path.name).suffix}")
+    target = _another(path, f"converted{PurePath(PurePath(path.name).stem if unpack else path.name).suffix}")
     return f"{unpack} {source} | {command} > {target}" if unpack else f"{command} < {source} > {target}"
+
+
+def _another(path: AnyFile, name: str) -> str:
+    """Return `name`, or another one where it is that of `path`: the shell empties what it writes to, then reads."""
+    return shlex.quote(f"converted-{name}" if name == path.name else name)
 
 
 def compose(text: str) -> str:
