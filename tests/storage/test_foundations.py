@@ -276,6 +276,26 @@ def test_a_full_disk_error_names_the_users_folder(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_folder_that_creates_no_files_ends_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    tried: list[Path] = []
+
+    def refuse(path: Path, **given: object) -> None:  # as /proc does
+        assert not tried, "tried again"
+        tried.append(path)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+
+    monkeypatch.setattr(Path, "mkdir" if folder else "touch", refuse)
+    with (
+        pytest.raises(StorageError, match=f"{re.escape(str(tmp_path / 'model'))} cannot be written"),
+        storage_errors(tmp_path / "model"),
+        new_temporary(tmp_path / "model", folder=folder),
+    ):
+        pass
+
+
 def test_a_locked_parts_folder_is_named_by_its_final_folder(tmp_path: Path) -> None:
     parts = tmp_path / ".corpus.0123456789ab.parts"
     parts.mkdir()

@@ -158,12 +158,13 @@ def new_temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
         temporary = path.with_name(f".{path.name}.{_host()}-{secrets.token_hex(4)}.part")
         try:
             temporary.mkdir() if folder else temporary.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        except FileNotFoundError as error:  # the parent was removed, or creates no files, as /proc
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
+        with suppress(FileNotFoundError, BlockingIOError):  # another process took it for an abandoned one
             lock = _lock(temporary)
-        except (FileExistsError, FileNotFoundError, BlockingIOError) as error:
-            if not path.parent.is_dir():
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
-            continue  # the name was taken, or another process removed the temporary before it was locked
-        break
+            break
     try:
         yield temporary
     finally:
