@@ -82,8 +82,9 @@ def test_spellings_that_are_one_class_are_counted(base: Path, tmp_path: Path, ca
 def test_several_labels_are_not_advised_a_threshold(base: Path, tmp_path: Path, capsys: Any) -> None:
     rows = [{"text": f"film {n}", "labels": [["a"], ["a", "b"], ["b"]][n % 3]} for n in range(120)]
     assert tuned(base, table(tmp_path / "rows.jsonl", rows), "--task", "classify") == 0
-    out = tmp_path / "model"
-    for text in (capsys.readouterr().out, (out / "report.html").read_text(), (out / "README.md").read_text()):
+    out, shown = tmp_path / "model", capsys.readouterr()
+    assert "(67%), b: 72 (67%)" in shown.err, "shares of the rows"
+    for text in (shown.out, (out / "report.html").read_text(), (out / "README.md").read_text()):
         assert "The surest 80 % of these labels" in text
         assert "--threshold" not in text
         assert "regress" not in text

@@ -175,7 +175,7 @@ def _described_labels(
         note = f"{len(rows):,} training rows: scores from {lowest:.6g} to {highest:.6g}, mean {mean:.6g}"
         return {"scores": scores}, [note]
     classes = balance(rows, targets, labels)
-    total = max(1, sum(classes.values()))
+    total = max(1, len(rows))  # a row may have several labels, or none
     shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
     notes = [f"{len(rows):,} training rows: {shown}{', …' if len(classes) > 12 else ''}"]
     if never := [name for name in map(class_name, map(compose, asked)) if name not in classes]:
