@@ -47,9 +47,9 @@ def text_encoding(name: str) -> str:
 
 # How documents begin that are not plain text although all their bytes may be: what they are, and what reads them.
 _NOT_TEXT = (
-    (b"%PDF-", "a PDF", "pdftotext {} -"),
-    (b"{\\rtf", "an RTF document", "unrtf --text {}"),
-    (b"%!PS", "PostScript", "ps2ascii {}"),
+    (b"%PDF-", "is a PDF", "pdftotext {} -"),
+    (b"{\\rtf", "is an RTF document", "unrtf --text {}"),
+    (b"%!PS", "is PostScript", "ps2ascii {}"),
 )
 # A text has at most one NUL byte or other control character in so many bytes.
 _FEW = 10
@@ -98,12 +98,9 @@ def require_plain(data: bytes, path: AnyFile) -> None:
     """Raise DataError if a file, by its first bytes, is a PDF or another document that is not plain text."""
     for beginning, what, command in _NOT_TEXT:
         if data.startswith(beginning):
-            command = command.format(shlex.quote(str(path)))
-            raise DataError(
-                f"{path} is {what}",
-                expected="plain text",
-                repair=f"Convert it, as with: {command} > {_another(path, f'{PurePath(path.name).stem}.txt')}",
-            )
+            target = _another(path, f"{PurePath(path.name).stem}.txt")
+            command = f"{command.format(shlex.quote(str(path)))} > {target}"
+            raise DataError(f"{path} {what}", expected="plain text", repair=f"Convert it, as with: {command}")
 
 
 def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines: int = 0) -> None:
@@ -179,7 +176,7 @@ def filtered(path: AnyFile, command: str) -> str:
 
 
 def _another(path: AnyFile, name: str) -> str:
-    """Return `name`, or another one where it is that of `path`: the shell empties what it writes to, then reads."""
+    """Return `name`, or another where `path` has it: the shell empties what it writes to, then reads."""
     return shlex.quote(f"converted-{name}" if name == path.name else name)
 
 
