@@ -82,12 +82,12 @@ def test_ranges_of_the_context_double() -> None:
 
 
 def test_the_causal_mask_shows_positions() -> None:
-    ids = np.random.default_rng(1).integers(0, 20, (200, 16))
+    ids = np.random.default_rng(1).integers(0, 20, (800, 16))
     shape = {"layers": 2, "width": 16, "heads": 1, "context": 16, "vocabulary": 20, "init_deviation": 0.3}
     found = {}
     for attention in ("causal", "full"):
         model = build_model(ModelConfig.build(shape, {"attention": attention}), seed=1)
         model.positions.weight.data.zero_()
         found[attention] = float(np.mean(read_positions(model, ids)))
-    assert found["causal"] > 0.1
-    assert found["full"] < 0.01
+    assert found["causal"] > 0.05  # tokens without an order: only the mask tells
+    assert abs(found["full"]) < 0.01

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater.model import IGNORE, cross_entropy, loss
@@ -44,6 +44,7 @@ def results(function, hidden, matrix, targets, weights, factor=1.0):  # type: ig
     seed=st.integers(0, 2**31),
 )
 @settings(max_examples=40, deadline=None)
+@example(positions=70, vocabulary=2, width=1, ignored=0.0, seed=2)  # rows that nearly cancel
 def test_loss_and_gradients_equal_the_plain_ones(
     chunked: bool, positions: int, vocabulary: int, width: int, ignored: float, seed: int
 ) -> None:
@@ -54,9 +55,12 @@ def test_loss_and_gradients_equal_the_plain_ones(
         given_inputs = inputs(positions, vocabulary, width, seed, ignored)
         fast = results(cross_entropy, *given_inputs, factor=3.0)
         plain = results(cross_entropy_plainly, *given_inputs, factor=3.0)
-    for value, expected in zip(fast, plain, strict=True):
-        scale = expected.abs().max().item() if expected.numel() else 0.0
-        torch.testing.assert_close(value, expected, atol=1e-5 * max(scale, 1e-30), rtol=1e-5)
+    hidden, matrix = (tensor.detach() for tensor in given_inputs[:2])
+    # Terms of this size may cancel in a gradient, and each is rounded.
+    for value, expected, terms in zip(fast, plain, (plain[0], 3.0 * matrix, 3.0 * hidden), strict=True):
+        sizes = [tensor.abs().max().item() if tensor.numel() else 0.0 for tensor in (expected, terms)]
+        atol = max(1e-5 * sizes[0], 1e-6 * sizes[1], 1e-35)
+        torch.testing.assert_close(value, expected, atol=atol, rtol=1e-5)
 
 
 @pytest.mark.usefixtures("small_chunks")

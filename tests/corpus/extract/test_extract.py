@@ -24,7 +24,7 @@ from headwater.corpus import (
     read_pages,
 )
 from headwater.corpus.extract import page_text as extract_module
-from headwater.corpus.extract.charset import decode
+from headwater.corpus.extract.charset import decode_page
 from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, tidy
 from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
@@ -180,7 +180,7 @@ def test_the_main_text_of_a_page() -> None:
     ],
 )
 def test_encodings(data: bytes, charset: str) -> None:
-    assert decode(data, charset).endswith("강물이 흐른다")
+    assert decode_page(data, charset).text.endswith("강물이 흐른다")
 
 
 @pytest.mark.parametrize(
@@ -188,16 +188,16 @@ def test_encodings(data: bytes, charset: str) -> None:
     [("①髙橋㈱", "cp932", "shift_jis"), ("€㐂", "gb18030", "gb2312"), ("着喆", "big5hkscs", "big5")],
 )
 def test_an_encoding_has_the_characters_that_the_web_gives_it(text: str, encoding: str, charset: str) -> None:
-    assert decode(text.encode(encoding), charset) == text
-    assert decode(f"<meta charset={charset}>{text}".encode(encoding)).endswith(text)
+    assert decode_page(text.encode(encoding), charset).text == text
+    assert decode_page(f"<meta charset={charset}>{text}".encode(encoding)).text.endswith(text)
 
 
 @pytest.mark.parametrize("is_html", [True, False])
 def test_a_few_characters_beyond_ascii_do_not_hide_utf8(is_html: bool) -> None:
     text = ("The quick brown fox jumps over the lazy dog. " * 20 + "\n") * 40 + "Then she went to the café."
-    assert decode(text.encode(), is_html=is_html) == text
+    assert decode_page(text.encode(), is_html=is_html).text == text
     declared = f"<meta charset=windows-1252>{text}"
-    assert decode(declared.encode()) == declared, "valid UTF-8 is UTF-8, whatever it declares"
+    assert decode_page(declared.encode()).text == declared, "valid UTF-8 is UTF-8, whatever it declares"
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ def test_a_broken_character_does_not_change_the_encoding(text: str, encoding: st
     text *= 20
     cut = f"{text}河".encode(encoding)[:-1]
     for head, charset in (("", encoding), (f"<meta charset={encoding}>", ""), ("", "")):
-        assert decode(head.encode() + cut, charset) == head + text
+        assert decode_page(head.encode() + cut, charset).text == head + text
     if encoding == "utf-8":
-        assert decode(b"\xe9 " + cut, "utf-8") == f" {text}"
+        assert decode_page(b"\xe9 " + cut, "utf-8").text == f" {text}"
         wrongly_declared = "<meta charset=utf-8>un café crème".encode("cp1252")
-        assert decode(wrongly_declared).endswith("un café crème")
+        assert decode_page(wrongly_declared).text.endswith("un café crème")
 
 
 def test_a_text_may_mention_a_charset() -> None:
