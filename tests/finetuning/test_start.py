@@ -230,7 +230,7 @@ def test_few_rows_are_cross_validated_and_all_trained_on(encoder: Path, tmp_path
     assert not finetune(held, tmp_path / "held", model=encoder, train=table)["cross_validated"]
 
 
-def test_a_cross_validation_that_was_stopped_goes_on(
+def test_a_stopped_cross_validation_resumes(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tmp_path / "rows.csv"
@@ -293,7 +293,7 @@ def test_a_probe_learns_from_the_rows_that_were_split_off_too(encoder: Path, tmp
     config = FinetuneConfig.build({"recipe": "probe", "validation_share": 0.5, "baseline": False})
     found = finetune(config, tmp_path / "out", model=encoder, train=table, progress=notes)
     assert found["counts"]["train"] < 0.6 * len(rows)
-    assert f"the head is fitted on all {len(rows):,} rows" in notes.text
+    assert f"the head is fitted again on all {len(rows):,} rows" in notes.text
     features, names = hw.load(encoder).embed([text for text, _ in rows]), [label for _, label in rows]
     deviation = features.std(axis=0) + 1e-6
     scaled = (features - features.mean(axis=0)) / deviation
@@ -301,6 +301,23 @@ def test_a_probe_learns_from_the_rows_that_were_split_off_too(encoder: Path, tmp
     weight = FineTuned.load(tmp_path / "out").model.head.weight.detach().numpy()
     ours = (weight[1] - weight[0]) * deviation  # times the scale and the temperature
     assert ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) > 0.9999
+
+
+def test_a_class_that_a_fold_lacks_has_a_direction(encoder: Path) -> None:
+    lm = hw.load(encoder)
+    rows = [
+        Raw(segments=(text,), label=label, row=n) for n, (text, label) in enumerate([*ROWS, ("the a", "x")], 1)
+    ]
+    labels = learn_labels(rows, "classify", None, "rows")
+    reading = sequences_of("lp-ft", lm.tokenizer, lm.config)
+    targets = labels.targets(rows, "rows")
+    encoded = encode(rows, "classify", lm.tokenizer, lm.config.context, targets=targets, **reading)
+    model = build_task_model(lm.model, lm.tokenizer, "classify", labels.outputs, dropout=0.1, pooled=True)
+    assert isinstance(model, PooledModel)
+    others = model.with_features(encoded).take(np.arange(len(ROWS)))
+    model.begin_cosines(others, labels)
+    norms = model.head.weight.detach().norm(dim=1).numpy()
+    np.testing.assert_allclose(norms, 1, atol=1e-5)
 
 
 def test_the_head_is_fitted_again_on_tuned_features(encoder: Path, tmp_path: Path) -> None:

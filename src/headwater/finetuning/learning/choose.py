@@ -112,15 +112,15 @@ def _by_cross_validation(
 ) -> Learned:
     """Compare the probe and LP-FT on rows that neither learned from, then train on all rows.
 
-    What each fold's training found is kept in `out` until the end: a run that was stopped goes on there.
+    What each fold's training measured is kept in `out` until the end, from where a stopped run resumes.
     """
     model = prepared.task_model()
     probe, _ = begin_head(prepared, model, None, progress)
-    judge = FineTuned(model, prepared.tokenizer, prepared.config.task, prepared.parts.labels)
+    labeller = FineTuned(model, prepared.tokenizer, prepared.config.task, prepared.parts.labels)
     candidates: tuple[Recipe, ...] = ("probe", "lp-ft")
     progress.start("cross-validation", FOLDS * len(candidates), "trainings")
     held = {
-        recipe: _held_out(prepared.for_recipe(recipe), judge, probe, progress, FOLDS * number, out)
+        recipe: _held_out(prepared.for_recipe(recipe), labeller, probe, progress, FOLDS * number, out)
         for number, recipe in enumerate(candidates)
     }
     progress.finish()
@@ -135,39 +135,42 @@ def _by_cross_validation(
 
 
 def _held_out(
-    prepared: Prepared, judge: FineTuned, probe: Start, progress: Progress, done: int, out: Path | None
+    prepared: Prepared, labeller: FineTuned, probe: Start, progress: Progress, done: int, out: Path | None
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
     """Return the curve's entry of a recipe, and (rows, outputs): each by a model trained without its fold."""
     assert prepared.fold is not None
-    found = []
+    folds = []
     for number in range(FOLDS):
-        kept = None if out is None else out / RATES / f"{prepared.config.recipe}-{number}.json"
-        found.append(_without_fold(prepared, number, probe, kept))
+        folds.append(_without_fold(prepared, number, probe, None if out is None else out / RATES))
         progress.advance(done + number + 1)
-    probabilities = np.empty((len(prepared.fold), found[0][1].shape[1]), np.float32)
-    for number, (_, shares) in enumerate(found):
+    probabilities = np.empty((len(prepared.fold), folds[0][1].shape[1]), np.float32)
+    for number, (_, shares) in enumerate(folds):
         probabilities[prepared.fold == number] = shares
-    figures = measure_probabilities(judge, prepared.encoded["train"].targets, probabilities)
-    losses = {name: float(np.mean([entry[name] for entry, _ in found])) for name in _LOSSES}
+    figures = measure_probabilities(labeller, prepared.encoded["train"].targets, probabilities)
+    losses = {name: float(np.mean([entry[name] for entry, _ in folds])) for name in _LOSSES}
     steps = 0 if prepared.config.recipe == "probe" else prepared.config.training.steps
-    return {"step": steps, **losses, **figures, "epoch": found[0][0]["epoch"]}, probabilities
+    return {"step": steps, **losses, **figures, "epoch": folds[0][0]["epoch"]}, probabilities
 
 
 def _without_fold(
-    prepared: Prepared, number: int, probe: Start, kept: Path | None
+    prepared: Prepared, number: int, probe: Start, folder: Path | None
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
-    """Train without a fold, unless that is `kept`; return its losses and epoch, and (its rows, outputs)."""
-    array = None if kept is None else kept.with_suffix(".npy")
-    if kept is not None and array is not None and kept.is_file():  # written after the array
-        return read_json(kept), np.load(array)
-    outcome = train_task(prepared.holding_out(number), probe=probe, keep_last=True)
-    best = outcome.best_entry()
-    entry = {name: best[name] for name in (*_LOSSES, "epoch")}
-    if kept is not None and array is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        save_array(array, outcome.probabilities)
-        write_json(kept, entry)
-    return entry, outcome.probabilities
+    """Train without a fold, unless `folder` has it; return its losses and epoch, and (its rows, outputs)."""
+    if folder is None:
+        return _measured(train_task(prepared.holding_out(number), probe=probe, keep_last=True))
+    stem = f"{prepared.config.recipe}-{number}"
+    entries, shares = folder / f"{stem}.json", folder / f"{stem}.npy"
+    if not entries.is_file():
+        entry, probabilities = _without_fold(prepared, number, probe, None)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_array(shares, probabilities)
+        write_json(entries, entry)  # last: what it stands beside is whole
+    return read_json(entries), np.load(shares)
+
+
+def _measured(outcome: TrainingOutcome) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
+    entry = outcome.best_entry()
+    return {name: entry[name] for name in (*_LOSSES, "epoch")}, outcome.probabilities
 
 
 def _figures(outcome: TrainingOutcome, entry: dict[str, Any]) -> dict[str, Any]:

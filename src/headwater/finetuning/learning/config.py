@@ -43,7 +43,7 @@ PAPER_EPOCHS, SMALL_EPOCHS, SMALL_UPDATES, FEWEST_UPDATES = 3, 8, 450, 60
 FROZEN_RATE = 1e-3
 _LAMBDA_LM = 0.5
 # Of the recipe lp-ft: the rate, the warm-up, the epochs and the rows above which they are fewer; up to FEW_ROWS
-# rows they are as many as have so many updates, from half the epochs on: measured on SST-2 and SNLI.
+# rows as many as give LP_FT_UPDATES updates, at least half and at most all of them: measured on SST-2 and SNLI.
 LP_FT_RATE, LP_FT_WARMUP, LP_FT_EPOCHS, LP_FT_ROWS, LP_FT_UPDATES = 1e-4, 0.1, 10, 1_500, 40
 # Of the recipe auto. Up to FEW_OF_A_CLASS rows per output gpt1 is not tried, and from MANY_ROWS on lp-ft, which
 # would double the time. Up to FEW_ROWS rows, or so many per output, cross-validation chooses. A regression with
@@ -80,7 +80,7 @@ class FinetuneConfig(Config):
     lambda_lm: float = Field(default=_LAMBDA_LM, ge=0)
     """λ, the weight of the auxiliary language-model loss L1."""
     classifier_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout before the head."""
+    """Dropout before the head; not while lp-ft tunes classes, which reads cosines."""
     epochs: float | None = Field(default=None, gt=0)
     """Passes over the training rows; by default the recipe's: of gpt1 3, and more for few rows."""
     warmup: float = Field(default=0.002, ge=0, le=1)
@@ -207,8 +207,8 @@ class FinetuneConfig(Config):
         if self.recipe in POOLED_RECIPES:
             few = LP_FT_EPOCHS * LP_FT_ROWS / max(examples, LP_FT_ROWS)
             if examples <= FEW_ROWS:
-                updates = math.ceil(examples / self.training.batch_size)  # an epoch
-                few = max(LP_FT_EPOCHS / 2, min(few, LP_FT_UPDATES / updates))
+                updates_per_epoch = math.ceil(examples / self.training.batch_size)
+                few = max(LP_FT_EPOCHS / 2, min(few, LP_FT_UPDATES / updates_per_epoch))
             return self.epochs or max(PAPER_EPOCHS, round(few))
         own = None if base is None else base.transfer_epochs
         return self.epochs or own or default_epochs(examples, self.training.batch_size)

@@ -162,7 +162,8 @@ def begin_head(
 def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome, progress: Progress) -> None:
     """Fit a head that is a regression on the validation rows too, if they were split off the training rows.
 
-    It is measured before. Rows with weights of their own are left as they are: those of validation are not known.
+    The validation figures remain those of the head before. Without effect if the training rows have weights of
+    their own, since those of the validation rows are not known.
     """
     model, start, labels = outcome.fine_tuned.model, outcome.start, prepared.parts.labels
     if start is None or not (start.kept or labels.target == "class"):
@@ -173,7 +174,7 @@ def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome, progress: Progres
     parts = [model.with_features(prepared.encoded[part]) for part in ("train", "validation")]
     targets = np.concatenate([part.targets for part in parts])
     fit_probe(model, parts, labels, _weights(prepared.config, targets, labels, None), start)
-    progress.note(f"measured, the head is fitted on all {len(targets):,} rows, those to validate on too")
+    progress.note(f"the head is fitted again on all {len(targets):,} rows, validation rows included")
 
 
 @dataclass

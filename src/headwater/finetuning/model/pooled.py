@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headwater.model import Model, ModelConfig
 
 Pooled = Literal["mean", "last"]
-# What cosines are divided by to be logits.
+# Cosines are divided by this to be logits, during tuning only.
 _TEMPERATURE = 0.1
 POOLED_RECIPES = ("probe", "lp-ft")  # whose head reads one vector of each text
 
@@ -46,7 +46,8 @@ def sequences_of(recipe: str, tokenizer: Tokenizer, config: ModelConfig) -> dict
 class PooledModel(TaskModel):
     """A language model and a linear layer over `features`.
 
-    With `cosines` the rows of the layer are directions, and a logit is the cosine of one and the features.
+    While classes are tuned, `reads_cosines` is set: the rows of the layer are directions, and a logit is the
+    cosine of one and the features, without dropout. It is not saved: the layer is fitted again afterwards.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class PooledModel(TaskModel):
         width = model.config.output_width * {"classify": 1, "similarity": 3}.get(task, 4)
         head = nn.utils.skip_init(nn.Linear, width, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
-        self.template, self.pooled, self.cosines = template, pooled, False
+        self.template, self.pooled, self.reads_cosines = template, pooled, False
 
     def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the vector of each text: (sequences, time, width) -> (sequences, width)."""
@@ -84,7 +85,7 @@ class PooledModel(TaskModel):
     def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
         """(sequences, width) -> (examples, outputs) float32."""
         features = self.features(pooled)
-        if self.cosines:
+        if self.reads_cosines:
             directions = functional.normalize(self.head.weight.float(), dim=1)
             return functional.normalize(features, dim=1) @ directions.T / _TEMPERATURE
         if self.training and self.dropout:
@@ -93,12 +94,16 @@ class PooledModel(TaskModel):
 
     @torch.no_grad()
     def begin_cosines(self, encoded: Encoded, labels: Labels) -> None:
-        """Make the layer's rows the mean directions of each class's features (Snell et al. 2017)."""
+        """Make the layer's rows the mean directions of each class's features (Snell et al. 2017).
+
+        A class without a row begins away from all the others: the gradient of a cosine with 0 has no bound.
+        """
         assert encoded.features is not None
         directions = functional.normalize(torch.from_numpy(encoded.features[self.pooled]), dim=1)
-        of_class = torch.from_numpy(labels.probabilities(encoded)).T
-        self.head.weight.copy_(functional.normalize(of_class @ directions, dim=1))
-        self.cosines = True
+        sums = torch.from_numpy(labels.probabilities(encoded)).T @ directions  # (outputs, features)
+        sums[~sums.any(dim=1)] = -directions.mean(dim=0)
+        self.head.weight.copy_(functional.normalize(sums, dim=1))
+        self.reads_cosines = True
 
     def continue_from(self, start: TaskModel) -> None:
         """See `TaskModel`; both read the same vector of a text."""
