@@ -308,6 +308,8 @@ def test_an_address_that_cannot_be_served_is_one_line(base_folder: Path, tmp_pat
         serve([str(base_folder)], host="0.0.0.0")
     with pytest.raises(FolderError, match="a model folder"):
         serve([str(tmp_path)], port=0)
+    with pytest.raises(FolderError, match="is a file; expected a model folder"):
+        serve([str(_keys(tmp_path))], port=0)
     with pytest.raises(UsageError, match="two models"):
         serve([str(base_folder), str(base_folder)], port=0)
     for host in ("no such host", "0.0.0..0"):

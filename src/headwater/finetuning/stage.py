@@ -163,7 +163,8 @@ def _with_rate(config: FinetuneConfig, model: Path, progress: Progress) -> tuple
     rate, reason = config.peak_rate(shape), config.rate_reason(shape)
     if config.learning_rate is not None:
         return config, reason
-    progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
+    if config.recipe != "probe":
+        progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
     return config.model_copy(update={"learning_rate": rate}), reason
 
 

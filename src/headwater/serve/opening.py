@@ -128,6 +128,8 @@ def _open(name: str, source: str, options: dict[str, Any]) -> Served:
     # A link is followed once, so that all files are of one folder, also if the link is replaced meanwhile.
     resolved = str(Path(source).resolve()) if Path(source).exists() else source
     folder, run = shipped.resolve(resolved), run_of(resolved)
+    if folder.is_file():
+        raise shipped.not_a_model(folder)
     version = version_of(folder)  # before its files are read
     if FineTuned.is_in(folder):
         served = Served(name, *_fine_tuned(folder, options))

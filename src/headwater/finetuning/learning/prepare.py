@@ -188,7 +188,7 @@ def prepare(
         notes += _recipe_notes(first, recipes, parts, model.config)
     epochs = first.epochs_for(rows, model.config)
     own = first.steps or first.epochs or model.config.transfer_epochs
-    if own is None and len(recipes) == 1 and epochs > PAPER_EPOCHS:
+    if own is None and len(recipes) == 1 and recipes != ("probe",) and epochs > PAPER_EPOCHS:
         notes.append(f"{epochs:g} epochs, because there are few rows (--epochs for another number)")
     for note in notes:
         progress.note(note)
@@ -233,7 +233,7 @@ def _recipe_notes(
         why = "unless cross-validation prefers the probe that it begins with; all rows are trained on"
     else:
         few = first.recipe == "lp-ft"
-        why = "for few rows per class" if few else "for many rows per class, or keys of gpt1 alone"
+        why = "for few rows per class" if few else "for many rows per class, many classes, or keys of gpt1 alone"
     notes = [f"recipe {first.recipe}, {why} (--set recipe=gpt1 or lp-ft for another)"]
     if first.learning_rate is None:
         rate, reason = first.peak_rate(base), first.rate_reason(base)

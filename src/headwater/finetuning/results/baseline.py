@@ -22,8 +22,8 @@ from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MetricName, TaskName, class_name
 
 ADVICE = (
-    "for English take the encoder minilm (headwater fetch minilm; --model minilm), label more rows, or use the "
-    "baseline"
+    "for English take the encoder minilm, if it is not the base already (headwater fetch minilm; --model minilm), "
+    "label more rows, or use the baseline"
 )
 # With more characters a text, rows or n-grams the baseline would take minutes.
 CHARACTERS, BASELINE_ROWS, FEATURES = 2_000, 20_000, 50_000
