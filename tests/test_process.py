@@ -115,7 +115,7 @@ import torch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux")
 @pytest.mark.parametrize(
-    ("own", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "0")]
+    ("own", "spins"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "0")]
 )
 def test_waiting_threads_of_torch_give_way(own: dict[str, str], spins: str) -> None:
     rest = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}

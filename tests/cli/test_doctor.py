@@ -23,7 +23,7 @@ def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert "matmul cpu" in text
-    assert f"set OMP_NUM_THREADS={machine['cores']} and GOMP_SPINCOUNT=10000 before torch is imported" in text
+    assert f"set OMP_NUM_THREADS={machine['cores']} and GOMP_SPINCOUNT=1000 before torch is imported" in text
 
 
 @pytest.mark.parametrize("name", ["gpt2-nano", "gpt1-nano", "lstm-nano", "bilstm-nano", "bert-nano"])

@@ -13,8 +13,9 @@ from pathlib import Path
 from headwater.device import available_cores
 
 # How often a thread of torch looks for work or for the others before it lets the system run something else: with
-# libgomp's default of some 300,000 all threads spin while one waits for a processor that another program uses.
-_SPINS = "10000"
+# libgomp's default of some 300,000 all threads spin while one waits for a processor that another program uses. Of
+# 10,000, 1,000 and 100, the second was as fast as the first alone, and up to a third faster beside a busy program.
+_SPINS = "1000"
 # Number of matmul shapes whose code oneDNN caches, 0.2 to 0.4 MB each. The default of 1,024 fills hundreds of
 # megabytes with texts of different lengths; an update of one shape at context 1,024 is as fast with 32.
 _SHAPES_KEPT = "256"
