@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,12 @@ def test_several_labels_are_not_advised_a_threshold(base: Path, tmp_path: Path, 
     joined = report([out], tmp_path / "joined.html").read_text()
     assert "rows.jsonl (classify, several labels)" in joined
     assert "regress" not in joined
+
+
+def test_rows_with_none_of_the_labels_are_counted(base: Path, tmp_path: Path, capsys: Any) -> None:
+    rows = [{"text": f"film {n}", "labels": [["a"], ["a", "b"], []][n % 3]} for n in range(60)]
+    assert tuned(base, table(tmp_path / "rows.jsonl", rows), "--task", "classify") == 0
+    assert re.search(r"^  \d+ training rows with none of the labels$", capsys.readouterr().err, re.M)
 
 
 def test_a_score_has_errors_and_no_classes(base: Path, tmp_path: Path, capsys: Any) -> None:

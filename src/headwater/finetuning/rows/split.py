@@ -146,6 +146,8 @@ def describe(
     texts = {row.segments for row in train.rows}
     within = len(train.rows) - len(texts)
     notes += also_trained_on("validation", validation.rows, texts)
+    if labels.target == "labels" and (bare := int((~targets.any(axis=1)).sum())):
+        notes.append(f"{counted(bare, 'training row')} with none of the labels")
     if within:
         notes.append(f"{within:,} training rows repeat the text of another")
     for part, name in ((train, "training"), (validation, "validation")):
