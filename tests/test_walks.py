@@ -6,6 +6,7 @@ a cold walk is not: it has every file from the command to the result.
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 import signal
@@ -53,9 +54,14 @@ class Walk:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
+        gc.collect()
+        gc.disable()  # what ends an object of an earlier test is no step of the walk
         self.measures = True
-        yield
-        self.measures = False
+        try:
+            yield
+        finally:
+            self.measures = False
+            gc.enable()
 
 
 @pytest.fixture
