@@ -251,8 +251,9 @@ def test_the_parts_of_a_killed_build_are_checked_before_joining(
 ) -> None:
     """A part that was damaged between a kill and the next try is done again."""
     from headwater.corpus import BuildConfig
-    from headwater.corpus.building.parts import TaskRunner
+    from headwater.corpus.building.phases import PhaseRunner
     from headwater.corpus.building.pipeline import _plan, _stage
+    from headwater.corpus.building.plan import PARTS
     from headwater.storage import Destination
 
     done = 0
@@ -264,8 +265,8 @@ def test_the_parts_of_a_killed_build_are_checked_before_joining(
             with contextlib.chdir(trial):  # for relative names as on a command line
                 stage, opened = _stage(sources, Destination("out"), BuildConfig())
                 plan = _plan(opened, stage, BuildConfig())
-                TaskRunner(plan).run(0)
-                path = plan.part(0) / name
+                PhaseRunner(plan).run(PARTS, 0)
+                path = plan.output(PARTS, 0) / name
                 content = path.read_bytes()
                 changes = list(mutations(content, b"other", campaign.random))
                 path.write_bytes(changes[(1, 2, -1, -2)[number]][1])

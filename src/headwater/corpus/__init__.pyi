@@ -1,5 +1,4 @@
-from .building.join import read_funnel
-from .building.pipeline import build_corpus, prepare_slurm
+from .building.pipeline import build_corpus, prepare_slurm, read_funnel
 from .building.recipes import BuildConfig, load_recipe
 from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams

@@ -15,7 +15,7 @@ from headwater.cli.main import main
 from headwater.corpus import Document, build_corpus, load_recipe, read_documents, read_funnel, write_documents
 from headwater.corpus import workers as engine
 from headwater.corpus.building import plan as planning
-from headwater.corpus.building.parts import TaskRunner
+from headwater.corpus.building.parts import PartMaker
 from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.dedup.keys import key_ranges
@@ -119,8 +119,8 @@ def test_a_task_that_fails_leaves_the_others_done(
             build_corpus([files], tmp_path / "corpus", workers=workers)
     (tmp_path / "away").rename(files / "00.jsonl")
     done: list[int] = []
-    run = TaskRunner.run
-    monkeypatch.setattr(TaskRunner, "run", lambda runner, n, seen: (done.append(n), run(runner, n, seen)))
+    fill = PartMaker.fill
+    monkeypatch.setattr(PartMaker, "fill", lambda maker, n, *work: done.append(n) or fill(maker, n, *work))
     build_corpus([files], tmp_path / "corpus")
     assert done == [0]
     assert len(list(read_documents(tmp_path / "corpus"))) == 15
@@ -174,7 +174,7 @@ def test_more_documents_than_numbers_are_refused() -> None:
 
 
 def test_a_document_beyond_arrows_limit_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.corpus.building.documents.DOCUMENT_BYTES", 6)
+    monkeypatch.setattr("headwater.corpus.building.parts.DOCUMENT_BYTES", 6)
     for name, text in (("a.txt", "강물"), ("b.txt", "강물x")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     build_corpus([tmp_path], tmp_path / "corpus")

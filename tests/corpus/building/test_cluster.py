@@ -16,9 +16,9 @@ import pytest
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus
 from headwater.corpus.building import plan as sources
-from headwater.corpus.building.parts import TaskRunner
-from headwater.corpus.building.plan import BuildPlan
-from headwater.corpus.building.run import PARTS
+from headwater.corpus.building.parts import PartMaker
+from headwater.corpus.building.phases import PhaseRunner
+from headwater.corpus.building.plan import PARTS, BuildPlan
 from headwater.errors import ResourceError, StorageError
 from headwater.storage import open_folder
 
@@ -93,8 +93,8 @@ def test_a_source_that_a_node_does_not_have_is_not_left_out(tmp_path: Path) -> N
     plan.folder.mkdir()
     (files / "01.jsonl").unlink()
     with pytest.raises(ResourceError, match=r"01\.jsonl does not exist on "):
-        TaskRunner(plan).run(1)
-    assert plan.missing() == [0, 1]
+        PhaseRunner(plan).run(PARTS, 1)
+    assert PhaseRunner(plan).missing(PARTS) == [0, 1]
 
 
 def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     step = DoTask(str(plan.folder), PARTS)
     for rank in range(3):
         assert list(step.run(None, rank, 3)) == []
-    assert plan.missing() == [2]  # the build does it again, and so raises its error
+    assert PhaseRunner(plan).missing(PARTS) == [2]  # the build does it again, and so raises its error
 
 
 def test_what_failed_on_a_cluster_is_done_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,19 +143,19 @@ def test_a_missing_ray_cluster_gives_one_message_and_no_loss(
     command = ["corpus", "build", str(files), "--out", str(tmp_path / "corpus"), "--engine", "ray"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
-    original = TaskRunner._fill
+    original = PartMaker.fill
 
-    def failing(*arguments: Any) -> None:
+    def failing(*arguments: Any) -> dict[str, Any]:
         raise StorageError("the disk is full")
 
-    def once(*arguments: Any) -> None:
-        original(*arguments)
-        monkeypatch.setattr(TaskRunner, "_fill", failing)
+    def once(*arguments: Any) -> dict[str, Any]:
+        monkeypatch.setattr(PartMaker, "fill", failing)
+        return original(*arguments)
 
-    monkeypatch.setattr(TaskRunner, "_fill", once)
+    monkeypatch.setattr(PartMaker, "fill", once)
     with pytest.raises(StorageError):
         build_corpus([files], tmp_path / "corpus")
-    monkeypatch.setattr(TaskRunner, "_fill", original)
+    monkeypatch.setattr(PartMaker, "fill", original)
     for address, words in (
         (f"127.0.0.1:{free}", f"the Ray cluster at 127.0.0.1:{free} cannot be joined"),
         ("", "timed out"),

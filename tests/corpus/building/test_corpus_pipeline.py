@@ -24,8 +24,8 @@ from headwater.corpus import (
     read_pages,
     write_documents,
 )
-from headwater.corpus.building import documents, pipeline, plan
-from headwater.corpus.building.join import PACKAGES
+from headwater.corpus.building import parts, pipeline, plan
+from headwater.corpus.building.pipeline import PACKAGES
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import read_text_file
 from headwater.corpus.steps import Funnel
@@ -283,8 +283,8 @@ def test_a_file_that_changes_while_it_is_read_is_named(
         yield from read_pages(path, *rest)
         path.unlink()
 
-    monkeypatch.setattr(documents, "read_text_file", text_documents)
-    monkeypatch.setattr(documents, "read_pages", pages)
+    monkeypatch.setattr(parts, "read_text_file", text_documents)
+    monkeypatch.setattr(parts, "read_pages", pages)
     build_corpus([folder], tmp_path / "corpus")
     assert f"in/{name} changed while it was read" in " ".join(read_funnel(tmp_path / "corpus")["notes"])
     assert len(list(read_documents(tmp_path / "corpus"))) == 2
@@ -296,7 +296,7 @@ def test_a_file_that_is_removed_before_it_is_read_is_named(tmp_path: Path) -> No
     [task] = plan.open_source(0, tmp_path).tasks
     (tmp_path / "a.txt").unlink()
     funnel = Funnel()
-    reader = documents.DocumentReader(load_recipe("plain"))
+    reader = parts.DocumentReader(load_recipe("plain"))
     assert [d.text for d in reader.read(task, funnel)] == ["The river b."]
     assert "a.txt was removed while the corpus was built" in funnel.notes[0]
 

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.corpus import BuildConfig, build_corpus, folder
 from headwater.corpus.building import plan as planning
-from headwater.corpus.building.run import PhaseRunner
+from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.dedup import keys
 from headwater.storage import Manifest, open_folder
 
@@ -28,12 +28,12 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from headwater.corpus import folder
-from headwater.corpus.building import cluster, plan, run
+from headwater.corpus.building import cluster, phases, plan
 from headwater.corpus.building.pipeline import build_corpus
 from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.dedup import keys
 
-original = run.PhaseRunner.run
+original = phases.PhaseRunner.run
 
 
 def prepare(phase, number):
@@ -44,7 +44,7 @@ def prepare(phase, number):
         if task[:2] == (phase, number):
             os.killpg(0, signal.SIGKILL)
 
-    run.PhaseRunner.run = dying
+    phases.PhaseRunner.run = dying
 
 
 class Step(cluster.DoTask):
@@ -67,8 +67,8 @@ if __name__ == "__main__":
 
         [parts] = Path(out).parent.glob(".corpus.*.parts")
         saved = plan.BuildPlan.load(parts)
-        for name in run.names(saved):
-            if not run.PhaseRunner(saved).missing(name):
+        for name in (plan.PARTS, *phases.joining_phases(saved)):
+            if not phases.PhaseRunner(saved).missing(name):
                 continue
             LocalPipelineExecutor(
                 [Step(str(parts), name, (phase, int(number)))],

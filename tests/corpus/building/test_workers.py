@@ -19,9 +19,9 @@ import pytest
 from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, read_documents, read_funnel
 from headwater.corpus import workers as engine
 from headwater.corpus.building import plan as sources
-from headwater.corpus.building.parts import TaskRunner
-from headwater.corpus.building.plan import BuildPlan, open_source
-from headwater.corpus.building.run import PARTS, run_phase, start_workers
+from headwater.corpus.building.parts import PartMaker
+from headwater.corpus.building.phases import PhaseRunner, run_phase, start_workers
+from headwater.corpus.building.plan import PARTS, BuildPlan, open_source
 from headwater.corpus.dedup.keys import ArrayFile
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage import open_folder
@@ -118,17 +118,17 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from headwater.corpus.building import parts, plan\n"
+        "from headwater.corpus.building import phases, plan\n"
         "from headwater.corpus.building.pipeline import build_corpus\n"
         "from headwater.corpus.building.recipes import BuildConfig\n"
         "plan.TASK_FILES = 2\n"
-        "original, done = parts.TaskRunner.run, []\n"
+        "original, done = phases.PhaseRunner.run, []\n"
         "def dying(*arguments, **named):\n"
         "    original(*arguments, **named)\n"
         "    done.append(1)\n"
         "    if len(done) == 3:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "parts.TaskRunner.run = dying\n"
+        "phases.PhaseRunner.run = dying\n"
         "build_corpus([Path(sys.argv[1])], Path(sys.argv[2]), BuildConfig(near_duplicates=True))\n"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(files), str(tmp_path / "corpus")], check=False)
@@ -140,9 +140,9 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     altered = next((parts / "000001").rglob("*.arrow"))
     altered.write_bytes(altered.read_bytes()[:-1])
     touched = []
-    original = TaskRunner.run
+    original = PartMaker.fill
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaskRunner, "run", lambda runner, n, seen: (touched.append(n), original(runner, n, seen)))
+        patch.setattr(PartMaker, "fill", lambda maker, n, *work: touched.append(n) or original(maker, n, *work))
         build_corpus([files], tmp_path / "corpus", NEAR)
     assert touched == [1, 3, 4, 5], "what was complete and intact is not done again"
     build_corpus([files], tmp_path / "fresh", NEAR)
@@ -250,7 +250,7 @@ def test_a_disk_that_fills_at_the_end_of_a_task_is_reported(
     plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, tmp_path / "a.txt").tasks))
     plan.folder.mkdir()
     with pytest.raises(StorageError, match="no space is left"):
-        TaskRunner(plan).run(0)
+        PhaseRunner(plan).run(PARTS, 0)
     assert not list(plan.folder.iterdir())
 
 
@@ -412,22 +412,22 @@ def test_an_evaluation_set_may_move_before_a_build_resumes(
 ) -> None:
     files = write_files(tmp_path / "files", count=4)
     done: list[int] = []
-    original = TaskRunner.run
+    original = PartMaker.fill
 
-    def interrupted(runner: TaskRunner, number: int, *arguments: Any) -> None:
+    def interrupted(maker: PartMaker, number: int, *arguments: Any) -> dict[str, Any]:
         if done:
             raise KeyboardInterrupt
-        original(runner, number, *arguments)
         done.append(number)
+        return original(maker, number, *arguments)
 
     held_out = tmp_path / "test.txt"
     held_out.write_text(prose(0))
-    monkeypatch.setattr(TaskRunner, "run", interrupted)
+    monkeypatch.setattr(PartMaker, "fill", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(held_out),)))
     (tmp_path / "sets").mkdir()
     moved = held_out.rename(tmp_path / "sets" / "test.txt")
-    monkeypatch.setattr(TaskRunner, "run", lambda runner, n, seen: (done.append(n), original(runner, n, seen)))
+    monkeypatch.setattr(PartMaker, "fill", lambda maker, n, *work: done.append(n) or original(maker, n, *work))
     build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(moved),)))
     assert done == [0, 1]
     assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] > 0

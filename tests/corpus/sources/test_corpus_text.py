@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus import BuildConfig, Document, build_corpus, read_funnel
-from headwater.corpus.building.documents import DocumentReader
+from headwater.corpus.building.parts import DocumentReader
 from headwater.corpus.building.plan import open_source
 from headwater.corpus.sources import text as text_module
 from headwater.corpus.sources.text import read_text_file

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.building.plan import BuildPlan
-from headwater.corpus.building.run import PhaseRunner, names
+from headwater.corpus.building.phases import PhaseRunner, joining_phases
+from headwater.corpus.building.plan import PARTS, BuildPlan
 from headwater.errors import HeadwaterError, ResourceError, require_extra
 from headwater.storage import write_text
 
@@ -77,7 +77,7 @@ def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
         from datatrove.executor.ray import RayPipelineExecutor
     if not ray.is_initialized():
         _join_ray(ray, address)
-    for phase in names(plan):
+    for phase in (PARTS, *joining_phases(plan)):
         try:
             if not PhaseRunner(plan).missing(phase):
                 continue
@@ -135,7 +135,7 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
     write_text(
         submit,
         "#!/bin/sh\n# Arguments are passed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
-        f"cd {logs}\nafter=\nfor phase in {' '.join(names(plan))}; do\n"
+        f"cd {logs}\nafter=\nfor phase in {' '.join((PARTS, *joining_phases(plan)))}; do\n"
         '    job=$(sbatch --parsable $after "$@" tasks.slurm $phase)\n'
         '    after=--dependency=afterany:"${job%%;*}"\ndone\nsbatch $after "$@" finish.slurm\n',
     )

@@ -1,4 +1,7 @@
-"""Do the first tasks of a plan: read files, apply the steps of the recipe, and write a part of the corpus.
+"""Do the first tasks of a plan: read files as documents, apply the steps of the recipe, write parts of the corpus.
+
+A file that cannot be read is set aside, one that is damaged later is used up to the damage, both with a note: a
+build of thousands of files does not end with one of them. Only a file that is alone in its build is an error.
 
 A part is a folder with documents (an Arrow stream, which only the join of the parts reads), their fingerprints,
 band keys and sizes, and an account. As the output of any task, it gets its name when it is complete, so that a
@@ -7,30 +10,47 @@ killed build resumes, and its account has the hashes of its files.
 
 from __future__ import annotations
 
+import platform
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.building.documents import DocumentReader
 from headwater.corpus.building.plan import BuildPlan, BuildTask, damaged, sealed, unsealed
-from headwater.corpus.building.recipes import make_steps
+from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.dedup.keys import FINGERPRINT_BYTES, ArrayFile, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash
-from headwater.corpus.folder import COLUMNS, Document, grouped
+from headwater.corpus.extract.page_text import Extractor
+from headwater.corpus.folder import COLUMNS, DOCUMENT_BYTES, Document, grouped, make_id, read_shard
+from headwater.corpus.sources import python_docs
+from headwater.corpus.sources.pages import Page, holds_pages, read_pages
+from headwater.corpus.sources.text import (
+    SEPARATOR,
+    TEXT_SUFFIXES,
+    check_encoding,
+    other_encoding,
+    read_text_file,
+)
 from headwater.corpus.steps import Funnel, run_steps
-from headwater.errors import HeadwaterError, StorageError
-from headwater.reading import sha256_of
+from headwater.errors import DataError, HeadwaterError, ResourceError, StorageError
+from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
 from headwater.storage import atomic_path, storage_errors
 
 ACCOUNT, DOCUMENTS = "account.json", "documents.arrow"
 FINGERPRINTS, KEYS, SIZES = "fingerprints.npy", "keys.npy", "sizes.npy"
+EMPTY = "it is empty"  # why a file was set aside
+TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory several times
 OnFunnel = Callable[[Funnel], None]
 
 
-class TaskRunner:
-    """Does tasks of a plan, with steps and an extracting process that are made once. Use as a context manager."""
+class PartMaker:
+    """Makes parts, one after the other, with steps and an extracting process that are made once.
+
+    Use as a context manager.
+    """
 
     def __init__(self, plan: BuildPlan) -> None:
         self._plan = plan
@@ -38,21 +58,15 @@ class TaskRunner:
         self._hasher = MinHash() if plan.config.near_duplicates else None
         self._reader = DocumentReader(plan.config)
 
-    def __enter__(self) -> TaskRunner:
+    def __enter__(self) -> PartMaker:
         return self
 
     def __exit__(self, *unused: object) -> None:
         self._reader.__exit__()
 
-    def run(self, number: int, on_funnel: OnFunnel = lambda funnel: None) -> None:
-        """Do one task unless it is done; call `on_funnel` with its funnel now and then."""
+    def fill(self, number: int, work: Path, on_funnel: OnFunnel) -> dict[str, Any]:
+        """Do a task in the folder `work` and return its account; call `on_funnel` with its funnel now and then."""
         task, funnel = self._plan.tasks[number], Funnel()
-        with task_output(self._plan.part(number)) as work:
-            if work is not None:
-                self._fill(work, task, funnel, on_funnel)
-                seal(work, {"funnel": funnel.to_dict(), "task": asdict(task)})
-
-    def _fill(self, work: Path, task: BuildTask, funnel: Funnel, on_funnel: OnFunnel) -> None:
         hasher = self._hasher
         with (
             ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
@@ -72,6 +86,174 @@ class TaskRunner:
                     yield document
 
             _write(kept(), work / DOCUMENTS)
+        return {"funnel": funnel.to_dict(), "task": asdict(task)}
+
+
+class DocumentReader:
+    """Reads tasks, one after the other, with one extracting process. Use as a context manager."""
+
+    def __init__(self, config: BuildConfig) -> None:
+        self._config = config
+        self._extractor: Extractor | None = None
+
+    def __enter__(self) -> DocumentReader:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        if self._extractor is not None:
+            self._extractor.close()
+
+    def read(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
+        """Stream the documents of a task, of a user's source in composed form; fill `funnel` on the way.
+
+        Raises ResourceError for a local file that is not on this machine, DataError for a file alone in its build
+        that cannot be used, FolderError for a damaged corpus.
+        """
+        composing = self._config.compose and task.kind != "python-docs"
+        for document in self._documents(task, funnel):
+            funnel.replaced += "\ufffd" in document.text
+            if composing and not unicodedata.is_normalized("NFC", document.text):
+                funnel.composed += 1
+                document = replace(document, text=compose(document.text))
+            if len(document.text) > DOCUMENT_BYTES // 4 and len(document.text.encode()) > DOCUMENT_BYTES:
+                size = f"a document of more than {DOCUMENT_BYTES:,} bytes, which is Arrow's limit"
+                funnel.set_aside(document.source, DataError(f"{document.source} has {size}"))
+                continue
+            yield document
+
+    def _documents(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
+        if task.kind == "python-docs":
+            roots, limit = python_docs.Roots.of_interpreter(), self._config.python_docs_bytes
+            yield from python_docs.read_python_docs(roots, funnel.left_out, limit)
+            return
+        paths = _existing(task, funnel)
+        if task.kind == "corpus":
+            for _, path in paths:
+                yield from read_shard(path)
+            return
+        for is_raw, group in groupby(paths, lambda entry: self._is_raw(entry[1])):
+            if is_raw:
+                yield from self._extracted(group, task, funnel)
+                continue
+            for name, path in group:
+                yield from self._text_documents(path, name, task, funnel)
+
+    def _is_raw(self, path: AnyFile) -> bool:
+        """Return whether a file has pages, or text whose encoding is detected as that of a page."""
+        detect = self._config.any_encoding and not self._config.encoding
+        return holds_pages(path) or (detect and unpacked_suffix(path) in TEXT_SUFFIXES)
+
+    def _text_documents(self, path: AnyFile, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
+        config, documents, before = self._config, 0, _state(path)
+        try:
+            if not task.alone:
+                check_encoding(path, config.encoding)
+            for document in read_text_file(path, name, config.text_field, config.encoding, funnel.left_out):
+                documents += 1
+                yield document
+        except DataError as error:
+            if task.alone and (not documents or _state(path) == before):
+                raise
+            if not documents or _state(path) == before:
+                funnel.set_aside(name, error, documents)
+        else:
+            if not documents and not task.alone:
+                funnel.aside.append({"source": name, "page": "", "reason": EMPTY})
+            if not config.encoding and (other := other_encoding(path)):
+                funnel.encodings[f"{other} (text file)"] += 1
+        _note_change(path, before, funnel)
+
+    def _extracted(
+        self, files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel
+    ) -> Iterator[Document]:
+        """Stream the documents of files of pages, or of text in any encoding."""
+        if self._extractor is None:
+            self._extractor = Extractor()
+        for name, page, extracted in self._extractor.texts(_pages(files, task, funnel)):
+            if extracted.encoding:
+                funnel.encodings[extracted.encoding] += 1
+            for what, count in extracted.left_out.items():
+                funnel.left_out.add(what, page.url or page.name, count)
+            is_file = page.kind == "text" and not page.url
+            text, reason = extracted.text, extracted.reason
+            if reason or not text.strip():
+                reason = reason or (EMPTY if is_file else "it has no text")
+                funnel.aside.append({"source": name, "page": page.url or page.name, "reason": reason})
+                continue
+            texts = text.split(SEPARATOR) if is_file else [text]
+            for position, piece in enumerate(texts):
+                if piece.strip():
+                    yield Document(
+                        id=make_id(name, page.url or page.name, str(position), piece),
+                        text=piece.strip("\n"),
+                        source=name,
+                        url=page.url,
+                        date=page.date,
+                    )
+
+
+def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:
+    """Return the names and paths of a task's files; set aside those that were removed meanwhile."""
+    paths = [(name, file_at(task.root, name)) for name in task.files]
+    removed = [(name, file) for name, file in paths if isinstance(file, Path) and not file.exists()]
+    if removed and (len(removed) == len(paths) or task.kind == "corpus"):
+        raise ResourceError(
+            f"{removed[0][1]} does not exist on {platform.node()}",
+            repair="Make the sources available there at the same path, and run the same command again",
+        )
+    for name, file in removed:
+        funnel.set_aside(name, DataError(f"{file} was removed while the corpus was built"))
+    return [entry for entry in paths if entry not in removed]
+
+
+def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel) -> Iterator[tuple[str, Page]]:
+    """Yield (file, page) of each page; set aside files without one."""
+    for name, path in files:
+        count, noted, before = 0, len(funnel.notes), _state(path)
+        try:
+            read = read_pages(path, funnel.notes, funnel.left_out) if holds_pages(path) else _text_page(path)
+            for page in read:
+                count += 1
+                yield name, page
+        except (DataError, OSError) as failed:
+            error = file_error(path, failed) if isinstance(failed, OSError) else failed
+            if task.alone and not count:
+                raise error from None
+            funnel.set_aside(name, error)
+        else:
+            if not count and len(funnel.notes) == noted:  # a note has the reason
+                funnel.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
+        _note_change(path, before, funnel)
+
+
+def _text_page(path: AnyFile) -> Iterator[Page]:
+    data = bytearray()
+    try:
+        for block in byte_blocks(path):
+            data += block
+            if len(data) > TEXT_BYTES:
+                raise DataError(
+                    f"{path} is larger than {TEXT_BYTES:,} bytes, too large to detect its encoding",
+                    repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
+                )
+    except OSError as error:
+        raise file_error(path, error) from None
+    yield Page(name=path.name, data=bytes(data), kind="text")
+
+
+def _state(path: AnyFile) -> tuple[int, int] | None:
+    """Return the size and time of a local file; None if it does not exist or is remote."""
+    if not isinstance(path, Path):
+        return None
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+    return None
+
+
+def _note_change(path: AnyFile, before: tuple[int, int] | None, funnel: Funnel) -> None:
+    if _state(path) != before:
+        funnel.notes.append(f"{path} changed while it was read: the corpus has what was read of it")
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """Build a corpus folder from sources: `headwater corpus build`.
 
 A source is `python-docs`, a file, a folder, or another corpus. The build goes through this package in order:
-`plan` divides the sources into tasks; `run` does them here, `cluster` on other machines. `parts` takes what
-`documents` reads, applies the steps of `recipes`, and writes; `duplicates` finds the copies among all documents,
-except the first of each; and `join` writes the rest as one corpus in the order of the sources and their documents.
-The result does not depend on the number of workers.
+`plan` divides the sources into tasks; `parts` reads their files, applies the steps of `recipes`, and writes;
+`phases` finds the copies among all documents, except the first of each, and writes the rest in the order of the
+sources and their documents. The result does not depend on the number of workers.
+
+The corpus folder also has `funnel.json` (documents of each source, what each rule removed, with examples),
+`set-aside.jsonl` (pages and files without usable text, with the reason) and, for python-docs, `packages.json`.
 """
 
 from __future__ import annotations
@@ -15,22 +17,53 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from headwater.corpus.building.join import Findings, join_parts, read_funnel
-from headwater.corpus.building.plan import BUILT_IN, PLAN, BuildPlan, BuildSource, open_source
+import numpy as np
+
+from headwater.corpus.building.parts import EMPTY, part_funnel
+from headwater.corpus.building.phases import (
+    COUNTS,
+    KINDS,
+    joining_phases,
+    near_copies,
+    remove_altered,
+    run_phase,
+    shard_count,
+    start_workers,
+)
+from headwater.corpus.building.plan import BUILT_IN, PARTS, PLAN, BuildPlan, BuildSource, lines_note, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
-from headwater.corpus.building.run import PARTS, names, remove_altered, run_phase, start_workers
-from headwater.corpus.sources.text import lines_note
+from headwater.corpus.folder import shard_name
+from headwater.corpus.sources import python_docs
+from headwater.corpus.sources.text import TEXT_SUFFIXES
+from headwater.corpus.steps import Funnel, Removal
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
-from headwater.storage import SILENT, Destination, Input, Progress, Stage, folder_lock, storage_errors
+from headwater.reading import file_at, read_json, unpacked_suffix
+from headwater.storage import (
+    SILENT,
+    Destination,
+    Input,
+    Progress,
+    Stage,
+    folder_lock,
+    storage_errors,
+    write_json,
+    write_json_lines,
+)
 
 BuildEngine = Literal["local", "ray"]
 
 _FORMER = {"extractor": "resiliparse"}  # of an earlier option: a corpus that has it is still the same
 NAMED = 8  # skipped files in a note; the funnel lists more
+DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON
+FUNNEL = "funnel.json"
+PACKAGES = "packages.json"
+ASIDE = "set-aside.jsonl"
+NOTES, NAMES = 200, 1000  # notes and names of skipped files in FUNNEL; `set-aside.jsonl` is complete
 
 
 @resumable()
@@ -100,7 +133,7 @@ def _carry_out(
                 try:
                     findings = Findings(plan, sources)
                     findings.refuse_empty(plan.config)
-                    for phase in names(plan)[1:]:
+                    for phase in joining_phases(plan):
                         run_phase(plan, phase, here)
                     kept = join_parts(plan, work, findings)
                 except DataError:  # with these sources and settings there is no corpus
@@ -190,3 +223,133 @@ def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
     built = json.dumps([stage.config, inputs, [source.path for source in sources]], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
+
+
+def read_funnel(corpus: str | Path) -> dict[str, Any]:
+    """Return the funnel of a corpus folder or URL: what each source had and each rule removed.
+
+    It is empty for a corpus that another program built. Keys: sources [{source, documents, bytes, …}], read,
+    removed {step: {rule: {documents, bytes, examples}}}, duplicates {exact, near}, examples {exact, near},
+    clusters {near, largest} (groups of near duplicates, size of the largest), encodings {encoding: pages},
+    left_out {what: {count, examples}} (rows, records and markup that no document has), composed (documents that
+    had another Unicode form), replaced (documents with U+FFFD), set_aside, notes, kept {documents, bytes}.
+    """
+    path = file_at(corpus, FUNNEL)
+    return dict(read_json(path)) if path.is_file() else {}
+
+
+def join_parts(plan: BuildPlan, work: Path, findings: Findings) -> dict[str, int]:
+    """Move the shards into the stage's folder `work`, and write its funnel; return the size of what was kept.
+
+    Raises DataError if no document is left.
+    """
+    (work / DOCUMENTS).mkdir()
+    counts = {kind: Removal() for kind in KINDS}
+    for number in range(shard_count(plan)):
+        shard = plan.output("shard", number)
+        for kind, removal in read_json(shard / COUNTS).items():
+            counts[kind].add(Removal(**removal))
+        (shard / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
+    if not counts["kept"].documents:
+        strictest = ", ".join(f"{count:,} by {rule}" for rule, count in findings.funnel.strictest())
+        raise DataError(
+            f"the recipe {plan.config.recipe!r} removed all of {findings.funnel.read.documents:,} documents",
+            repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
+        )
+    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts))
+    findings.write_aside(work)
+    return counts["kept"].size
+
+
+def _described_duplicates(plan: BuildPlan, counts: dict[str, Removal]) -> dict[str, Any]:
+    """Return what FUNNEL says of duplicates and of what was kept."""
+    kinds, clusters = ["exact"], {}
+    if plan.config.near_duplicates:
+        kinds.append("near")
+        sizes = np.unique(near_copies(plan)[1], return_counts=True)[1]
+        clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
+    return {
+        "duplicates": {kind: counts[kind].documents for kind in kinds},
+        "examples": {kind: counts[kind].examples for kind in kinds},
+        "clusters": clusters,
+        "kept": counts["kept"].size,
+    }
+
+
+class Findings:
+    """The funnels of all parts in one, and what each source had."""
+
+    def __init__(self, plan: BuildPlan, sources: Sequence[BuildSource]) -> None:
+        self._plan, self._sources = plan, sources
+        self.funnel, self.aside = Funnel(), 0
+        self._of_source = [_described(source) for source in sources]
+        self._unusable: dict[int, dict[str, str]] = {}  # the first page or note of each source
+        for part, task in zip(plan.parts, plan.tasks, strict=True):
+            self._add(part_funnel(part), task.source)
+
+    def _add(self, funnel: Funnel, source: int) -> None:
+        notes = ({"page": "", "reason": note} for note in funnel.notes)
+        for page in (*funnel.aside, *notes):
+            if page["reason"] != EMPTY:
+                self._unusable.setdefault(source, page)
+        entry = self._of_source[source]
+        entry["documents"] += funnel.read.documents
+        entry["bytes"] += funnel.read.bytes
+        self.aside += len(funnel.aside)
+        funnel.aside = []  # ASIDE is written from the parts again: it may be long
+        self.funnel.add(funnel)
+
+    def refuse_empty(self, config: BuildConfig) -> None:
+        """Raise DataError if no source gave text; note those that gave none if others did."""
+        some = any(entry["documents"] for entry in self._of_source)
+        named = " ".join(self.funnel.notes)
+        for number, entry in enumerate(self._of_source):
+            if entry["documents"]:
+                continue
+            given, first = self._sources[number].given, self._unusable.get(number)
+            reason = first["reason"] if first else ""
+            if some:
+                if not reason or reason not in named:  # else a note has named the file and the reason
+                    self.funnel.notes.append(f"{given} gave no text" + (f": {reason}" if reason else ""))
+            elif first:
+                seen = reason if str(given) in reason else f"{given} gave no text: {reason}"
+                raise DataError(seen, repair=_repair(first, config))
+            else:
+                raise DataError(f"{given} is empty: it has no text", repair="Name a file or folder with text")
+
+    def write_aside(self, work: Path) -> None:
+        """Write the list of what was set aside, and that of the installed packages, if there is one."""
+        if self.aside:
+            pages = chain.from_iterable(part_funnel(part).aside for part in self._plan.parts)
+            write_json_lines(work / ASIDE, pages)
+        if any(source.input is None for source in self._sources):
+            packages = python_docs.installed_packages(python_docs.Roots.of_interpreter())
+            write_json(work / PACKAGES, packages)
+
+    def described(self) -> dict[str, Any]:
+        """Return what FUNNEL says of the tasks."""
+        funnel = self.funnel.to_dict()
+        for key in ("labels", "aside"):  # in the columns, in ASIDE
+            del funnel[key]
+        if (more := len(notes := funnel["notes"]) - NOTES) > 0:
+            funnel["notes"] = [*notes[:NOTES], f"{more:,} further notes; {ASIDE} names each page and file"]
+        encodings = dict(self.funnel.encodings.most_common())
+        return {"sources": self._of_source, **funnel, "encodings": encodings, "set_aside": self.aside}
+
+
+def _described(source: BuildSource) -> dict[str, Any]:
+    entry: dict[str, Any] = {"source": source.name, "documents": 0, "bytes": 0}
+    if names := source.skipped[:NAMES]:
+        more = len(source.skipped) - len(names)
+        entry["left_out"] = [*names, f"… and {counted(more, 'further item')}"] if more else names
+    return entry
+
+
+def _repair(unusable: dict[str, str], config: BuildConfig) -> str:
+    """Return what a user can do if this page, file or note is why a source has no text."""
+    name = unusable.get("source", "").lower()
+    if "UTF-8" in unusable["reason"]:
+        detect = ", or detect it: --set any_encoding=true"
+        possible = unpacked_suffix(Path(name)) in TEXT_SUFFIXES and not config.any_encoding
+        return f"Name its encoding: headwater corpus build --encoding NAME{detect if possible else ''}"
+    return "Repair that file, or name others"

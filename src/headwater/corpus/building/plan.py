@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from headwater.corpus.folder import shard_paths
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.pages import holds_pages
-from headwater.corpus.sources.text import SUFFIXES, holds_text
+from headwater.corpus.sources.text import SEPARATOR, SUFFIXES, holds_text
 from headwater.errors import DataError, FolderError
 from headwater.reading import check_name, is_remote, parse_json, without_surrogates
 from headwater.storage import (
@@ -38,6 +38,7 @@ from headwater.storage import (
 )
 
 BUILT_IN = (python_docs.SOURCE,)
+PARTS = "parts"  # the first phase of a build; `phases` has the others
 PLAN, OFFSETS = "plan.jsonl", "plan.offsets.npy"
 _PAGES = ".warc.gz"  # the files with pages in a folder that `corpus fetch` wrote
 _EXPECTED = (
@@ -46,6 +47,10 @@ _EXPECTED = (
 # Files are grouped into one task up to these limits; a larger file is a task of its own.
 TASK_BYTES = 16 * 1024**2
 TASK_FILES = 1000
+
+
+# A file of so many lines without a blank one, of so many bytes on average, may have a text a line.
+_NOTED_LINES, _SHORT_LINE, _NOTED_BYTES = 50, 400, 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,22 @@ def open_source(number: int, given: str | Path, *, alone: bool = True) -> BuildS
     alone = alone and path.is_file()
     tasks = [BuildTask(number, "files", str(absolute.parent), names, alone) for names in _groups(sizes)]
     return BuildSource(named, name, str(absolute), path, tasks, skipped)
+
+
+def lines_note(path: Path) -> str:
+    """Return a note about a `.txt` file of many short lines, which is one document; "" for any other file."""
+    if path.suffix.lower() != ".txt" or not path.is_file():
+        return ""
+    with path.open("rb") as handle:
+        beginning = handle.read(_NOTED_BYTES)
+    lines = beginning.splitlines()[:-1]
+    whole = len(lines) < _NOTED_LINES or not all(map(bytes.strip, lines)) or SEPARATOR.encode() in beginning
+    if whole or len(beginning) > _SHORT_LINE * len(lines):
+        return ""
+    return (
+        f"{path} is one document, however many lines it has; if each line is a text of its own, put {SEPARATOR} "
+        "after it, or save the file as .csv with the header text"
+    )
 
 
 def _remote_source(number: int, url: str, *, alone: bool) -> BuildSource:
@@ -189,26 +210,18 @@ class BuildPlan:
         tasks = _SavedTasks(folder)
         return cls(folder, BuildConfig.build(tasks.read(0)["config"]), tasks)
 
-    def part(self, number: int) -> Path:
-        """Return the folder of a task's output; it exists when the task is done."""
-        return self.folder / f"{number:06d}"
-
     def output(self, phase: str, number: int) -> Path:
-        """Return the folder of the output of a task that joins the parts."""
-        return self.folder / f"{phase}-{number:06d}"
+        """Return the folder of a task's output; it exists when the task is done."""
+        return self.folder / (f"{number:06d}" if phase == PARTS else f"{phase}-{number:06d}")
 
     @property
     def parts(self) -> list[Path]:
-        """The folders of all outputs."""
-        return [self.part(number) for number in range(len(self.tasks))]
-
-    def missing(self) -> list[int]:
-        """Return the numbers of the tasks that are not done."""
-        return [number for number, part in enumerate(self.parts) if not part.is_dir()]
+        """The folders of all parts."""
+        return [self.output(PARTS, number) for number in range(len(self.tasks))]
 
     def remove_if_unused(self) -> None:
         """Remove the folder if no task is done; else what is done is kept for the next run."""
-        if len(self.missing()) == len(self.tasks):
+        if not any(part.is_dir() for part in self.parts):
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -232,13 +245,7 @@ class _SavedTasks(Sequence[BuildTask]):
     def __len__(self) -> int:
         return len(self._offsets) - 2
 
-    @overload
-    def __getitem__(self, number: int) -> BuildTask: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[BuildTask]: ...
-    def __getitem__(self, number: int | slice) -> BuildTask | list[BuildTask]:
-        if isinstance(number, slice):
-            return [self[index] for index in range(len(self))[number]]
+    def __getitem__(self, number: Any) -> Any:
         task = self.read(range(len(self))[number] + 1)
         return BuildTask(**{**task, "files": tuple(task["files"])})
 

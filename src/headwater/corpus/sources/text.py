@@ -34,27 +34,9 @@ from headwater.reading import (
 SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".xlsx", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
-# A file of so many lines without a blank one, of so many bytes on average, may have a text a line.
-_NOTED_LINES, _SHORT_LINE, _NOTED_BYTES = 50, 400, 1 << 16
 _BINARY = (".parquet", ".arrow", ".xlsx")
 _NO_ROW: Mapping[str, Any] = {}
 _FIELDS = ("url", "date", "language")
-
-
-def lines_note(path: Path) -> str:
-    """Return a note about a `.txt` file of many short lines, which is one document; "" for any other file."""
-    if path.suffix.lower() != ".txt" or not path.is_file():
-        return ""
-    with path.open("rb") as handle:
-        beginning = handle.read(_NOTED_BYTES)
-    lines = beginning.splitlines()[:-1]
-    whole = len(lines) < _NOTED_LINES or not all(map(bytes.strip, lines)) or SEPARATOR.encode() in beginning
-    if whole or len(beginning) > _SHORT_LINE * len(lines):
-        return ""
-    return (
-        f"{path} is one document, however many lines it has; if each line is a text of its own, put {SEPARATOR} "
-        "after it, or save the file as .csv with the header text"
-    )
 
 
 def holds_text(path: AnyFile | PurePath) -> bool:
