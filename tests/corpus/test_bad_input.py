@@ -18,6 +18,7 @@ from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, load_recipe, read_documents, read_funnel
 from headwater.corpus.building import parts as sources
 from headwater.corpus.extract.page_text import Extractor
+from headwater.corpus.sources.pages import PAGE_BYTES
 from headwater.errors import DataError
 
 STORY = (
@@ -56,13 +57,13 @@ def test_a_page_of_a_gigabyte_costs_no_gigabyte(tmp_path: Path) -> None:
     build_corpus([tmp_path], tmp_path / "out", load_recipe("webtext"))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000, "kilobytes"
     assert [document.url for document in read_documents(tmp_path / "out")] == ["http://a.org/usual"]
-    notes = " ".join(read_funnel(tmp_path / "out")["notes"])
-    assert "http://a.org/large is larger" in notes
-    assert "b.html is larger" in notes
+    funnel = read_funnel(tmp_path / "out")
+    assert funnel["left_out"][f"pages larger than {PAGE_BYTES:,} bytes"]["examples"] == ["http://a.org/large"]
+    assert "b.html is larger" in " ".join(funnel["notes"])
 
 
 def test_a_hundred_thousand_nested_tags_hold_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Extractor.__init__, "__defaults__", ("resiliparse", 3.0))
+    monkeypatch.setattr(Extractor.__init__, "__defaults__", (3.0,))
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "a.html").write_text("<div><b>" * 100_000 + "deep")
     (tmp_path / "site" / "b.html").write_text(PAGE)

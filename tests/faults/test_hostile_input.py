@@ -28,6 +28,7 @@ from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.corpus import read_pages
 from headwater.corpus.sources import pages
 from headwater.corpus.sources.text import read_text_file
+from headwater.corpus.steps import Tally
 from headwater.errors import DataError, FolderError, HeadwaterError
 from headwater.model import load_model
 from headwater.reading import compressed
@@ -361,9 +362,9 @@ def test_pages_and_books_above_their_limits_are_refused(tmp_path: Path, monkeypa
     (tmp_path / "a.warc").write_bytes(record + head + bomb + b"\r\n\r\n")
     with pytest.raises(DataError, match=r"a\.html is larger than 4,000 bytes"):
         list(read_pages(tmp_path / "a.html", []))
-    notes: list[str] = []
-    assert list(read_pages(tmp_path / "a.warc", notes)) == []
-    assert "is larger than 4,000 bytes and was left out" in notes[0]
+    left_out = Tally()
+    assert list(read_pages(tmp_path / "a.warc", [], left_out)) == []
+    assert left_out.total("pages larger than 4,000 bytes") == 1
     chapters = {"a": b"<p>" + b"0" * 3_000, "b": b"<p>" + b"0" * 3_000}
     book(tmp_path / "a.epub", chapters, ["a", "b"])
     with pytest.raises(DataError, match=r"a\.epub unpacks to more than 5,000 bytes"):

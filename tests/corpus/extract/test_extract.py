@@ -29,6 +29,7 @@ from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, tidy
 from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
 from headwater.corpus.sources.pages import PAGE_BYTES, BodyDecoder, holds_pages
+from headwater.corpus.steps import Tally
 from headwater.errors import DataError
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6
@@ -58,7 +59,7 @@ def test_pages_of_a_warc(tmp_path: Path) -> None:
         warc_record("http://a.org/photo", b"\xff\xd8", kind="image/jpeg"),
         warc_record("http://a.org/plain", "plain 강".encode(), kind="text/plain; charset=utf-8"),
         warc_record("http://a.org/large", b"x" * (PAGE_BYTES + 1)),
-        warc_record("http://a.org/2", HTML.encode()),
+        warc_record("<http://a.org/2>", HTML.encode()),  # as Wget writes it
     ]
     for name, content in (
         ("a.warc", b"".join(records)),
@@ -67,12 +68,13 @@ def test_pages_of_a_warc(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(content)
         notes: list[str] = []
-        pages = list(read_pages(path, notes))
+        left_out = Tally()
+        pages = list(read_pages(path, notes, left_out))
         assert [page.url for page in pages] == ["http://a.org/1", "http://a.org/plain", "http://a.org/2"]
         assert [page.kind for page in pages] == ["html", "text", "html"]
         assert pages[0].date == "2017-05-06"
-        assert len(notes) == 1
-        assert "http://a.org/large is larger" in notes[0]
+        assert notes == []
+        assert left_out[f"pages larger than {PAGE_BYTES:,} bytes"]["examples"] == ["http://a.org/large"]
 
 
 def test_bodies_are_unpacked_once_as_their_headers_declare(tmp_path: Path) -> None:
@@ -100,11 +102,12 @@ def test_bodies_are_unpacked_once_as_their_headers_declare(tmp_path: Path) -> No
     ]
     path = tmp_path / "a.warc"
     path.write_bytes(b"".join(warc_record(f"http://a.org/{i}", b, extra=e) for i, (b, e) in enumerate(bodies)))
-    notes: list[str] = []
-    assert [found.data for found in read_pages(path, notes)] == [page] * 9
-    assert len(notes) == 2
-    assert "http://a.org/9 is larger" in notes[0]
-    assert notes[1].endswith("1 page left out, as the encoding br is not supported")
+    left_out = Tally()
+    assert [found.data for found in read_pages(path, [], left_out)] == [page] * 9
+    assert {what: entry["examples"] for what, entry in left_out.items()} == {
+        "pages in the encoding br, which is not supported": ["http://a.org/8"],
+        f"pages larger than {PAGE_BYTES:,} bytes": ["http://a.org/9"],
+    }
 
 
 def test_a_text_that_begins_with_a_number_is_not_chunked(tmp_path: Path) -> None:

@@ -89,9 +89,9 @@ def test_public_documentation_with_its_labels_in_a_stable_order(roots: Roots) ->
         ("beta", "beta", ""),
         ("python", "abc", ""),
     ]
-    assert [entry.partition(":")[0] for entry in left_out.examples[UNPARSED]] == ["broken", "bytes"]
-    assert left_out.counts["short docstrings"] == 2, "a topic of the language reference may be short too"
-    assert left_out.examples["docstrings that repeat earlier ones"] == ["alpha: Box.copied"]
+    assert [entry.partition(":")[0] for entry in left_out[UNPARSED]["examples"]] == ["broken", "bytes"]
+    assert left_out.total("short docstrings") == 2, "a topic of the language reference may be short too"
+    assert left_out["docstrings that repeat earlier ones"]["examples"] == ["alpha: Box.copied"]
     assert len({d.id for d in documents}) == len(documents)
     assert [d.id for d in read_python_docs(roots, Tally())] == [d.id for d in documents]
 
@@ -102,7 +102,7 @@ def test_a_signature_nested_too_deep_costs_its_file_alone(roots: Roots) -> None:
     deep.write_text(f'def sum_of(x={terms}):\n    """{PROSE} Too deep."""\n')
     left_out = Tally()
     assert len(list(read_python_docs(roots, left_out))) == 10
-    assert "deep: RecursionError" in left_out.examples[UNPARSED]
+    assert "deep: RecursionError" in left_out[UNPARSED]["examples"]
 
 
 def test_a_limit_reads_only_a_sample_of_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_a_limit_reads_only_a_sample_of_the_modules(tmp_path: Path, monkeypatch:
     left_out = Tally()
     sample = list(read_python_docs(roots, left_out, size // 3))
     assert len(read) == len(sample)
-    assert left_out.counts["source files beyond the sample"] == 60 - len(sample)
+    assert left_out.total("source files beyond the sample") == 60 - len(sample)
     assert 19 <= len(sample) <= 22
     assert [d for d in everything if d in sample] == sample  # the usual order
     assert len({d.labels["package"] for d in sample}) == 6  # of all packages, not of the first by name
@@ -145,7 +145,7 @@ def test_a_docstring_with_passages_of_earlier_ones_is_left_out(tmp_path: Path) -
     left_out = Tally()
     kept = read_python_docs(Roots(tmp_path / "lib", (tmp_path / "site",)), left_out)
     assert [document.text for document in kept] == [docstrings[name] for name in "abd"]
-    assert left_out.counts["docstrings that repeat earlier ones"] == 2
+    assert left_out.total("docstrings that repeat earlier ones") == 2
 
 
 def test_the_text_is_the_signature_and_the_cleaned_docstring(roots: Roots) -> None:

@@ -34,7 +34,7 @@ from headwater.corpus.sources.text import (
     other_encoding,
     read_text_file,
 )
-from headwater.corpus.steps import Funnel, run_steps
+from headwater.corpus.steps import Funnel, merge, run_steps
 from headwater.errors import DataError, HeadwaterError, ResourceError, StorageError
 from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
 from headwater.storage import atomic_path, storage_errors
@@ -86,7 +86,7 @@ class PartMaker:
                     yield document
 
             _write(kept(), work / DOCUMENTS)
-        return {"funnel": funnel.to_dict(), "task": asdict(task)}
+        return {"funnel": vars(funnel), "task": asdict(task)}
 
 
 class DocumentReader:
@@ -160,7 +160,7 @@ class DocumentReader:
             if not documents and not task.alone:
                 funnel.aside.append({"source": name, "page": "", "reason": EMPTY})
             if not config.encoding and (other := other_encoding(path)):
-                funnel.encodings[f"{other} (text file)"] += 1
+                merge(funnel.encodings, {f"{other} (text file)": 1})
         _note_change(path, before, funnel)
 
     def _extracted(
@@ -171,9 +171,9 @@ class DocumentReader:
             self._extractor = Extractor()
         for name, page, extracted in self._extractor.texts(_pages(files, task, funnel)):
             if extracted.encoding:
-                funnel.encodings[extracted.encoding] += 1
+                merge(funnel.encodings, {extracted.encoding: 1})
             for what, count in extracted.left_out.items():
-                funnel.left_out.add(what, page.url or page.name, count)
+                funnel.left_out.add(what, page.url or page.name, count=count)
             is_file = page.kind == "text" and not page.url
             text, reason = extracted.text, extracted.reason
             if reason or not text.strip():

@@ -53,7 +53,7 @@ from headwater.corpus.dedup.near import (
     write_shingles,
 )
 from headwater.corpus.folder import Document, shard_starts, write_documents
-from headwater.corpus.steps import Funnel, Removal
+from headwater.corpus.steps import Funnel, Tally, example_of, size_of
 from headwater.corpus.workers import WorkerPool
 from headwater.errors import HeadwaterError, StorageError
 from headwater.reading import read_json
@@ -194,7 +194,7 @@ def _shard(plan: BuildPlan, number: int, work: Path) -> None:
     """Write the documents of one shard that are kept, and the counts of the others."""
     begin, end = map(int, load_array(plan, "bounds", 0)[number : number + 2])
     kinds, starts = load_array(plan, "bounds", 0, "kinds"), first_documents(plan)
-    counts = {kind: Removal() for kind in KINDS}
+    counts = Tally()
 
     def documents() -> Iterator[Document]:
         for part in range(bisect_right(starts, begin) - 1, len(plan.tasks)):
@@ -204,12 +204,12 @@ def _shard(plan: BuildPlan, number: int, work: Path) -> None:
             read = islice(read_part(plan.output(PARTS, part)), first - starts[part], last - starts[part])
             for place, document in enumerate(read, first):
                 kind = KINDS[kinds[place]]
-                counts[kind].count(document, example=kind != "kept")
+                counts.add(kind, example_of(document) if kind != "kept" else "", **size_of(document))
                 if kind == "kept":
                     yield document
 
     write_documents(documents(), work, read_json(plan.output("bounds", 0) / LABELS))
-    write_json(work / COUNTS, {kind: vars(removal) for kind, removal in counts.items()})
+    write_json(work / COUNTS, counts)
 
 
 _DUPLICATES = (Phase("rows", _single, _rows), Phase("copies", _ranges, _copies))

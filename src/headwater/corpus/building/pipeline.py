@@ -26,7 +26,6 @@ import numpy as np
 from headwater.corpus.building.parts import EMPTY, part_funnel
 from headwater.corpus.building.phases import (
     COUNTS,
-    KINDS,
     joining_phases,
     near_copies,
     remove_altered,
@@ -39,7 +38,7 @@ from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.folder import shard_name
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
-from headwater.corpus.steps import Funnel, Removal
+from headwater.corpus.steps import Funnel, Tally, merge
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, read_json, unpacked_suffix
@@ -128,7 +127,7 @@ def _carry_out(
                 from headwater.corpus.building.cluster import run_on_ray
 
                 run_on_ray(plan, workers, address)
-            run_phase(plan, PARTS, here, lambda f: progress.advance(f.kept.documents, **f.figures()))
+            run_phase(plan, PARTS, here, lambda f: progress.advance(f.kept["documents"], **f.figures()))
             with stage.write() as work:
                 try:
                     findings = Findings(plan, sources)
@@ -244,24 +243,24 @@ def join_parts(plan: BuildPlan, work: Path, findings: Findings) -> dict[str, int
     Raises DataError if no document is left.
     """
     (work / DOCUMENTS).mkdir()
-    counts = {kind: Removal() for kind in KINDS}
+    counts = Tally()
     for number in range(shard_count(plan)):
         shard = plan.output("shard", number)
-        for kind, removal in read_json(shard / COUNTS).items():
-            counts[kind].add(Removal(**removal))
+        merge(counts, read_json(shard / COUNTS))
         (shard / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
-    if not counts["kept"].documents:
+    if not counts.total("kept", "documents"):
         strictest = ", ".join(f"{count:,} by {rule}" for rule, count in findings.funnel.strictest())
         raise DataError(
-            f"the recipe {plan.config.recipe!r} removed all of {findings.funnel.read.documents:,} documents",
+            f"the recipe {plan.config.recipe!r} removed all of {findings.funnel.read['documents']:,} documents",
             repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
         )
-    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts))
+    kept = {name: counts.total("kept", name) for name in ("documents", "bytes")}
+    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts) | {"kept": kept})
     findings.write_aside(work)
-    return counts["kept"].size
+    return kept
 
 
-def _described_duplicates(plan: BuildPlan, counts: dict[str, Removal]) -> dict[str, Any]:
+def _described_duplicates(plan: BuildPlan, counts: Tally) -> dict[str, Any]:
     """Return what FUNNEL says of duplicates and of what was kept."""
     kinds, clusters = ["exact"], {}
     if plan.config.near_duplicates:
@@ -269,10 +268,9 @@ def _described_duplicates(plan: BuildPlan, counts: dict[str, Removal]) -> dict[s
         sizes = np.unique(near_copies(plan)[1], return_counts=True)[1]
         clusters = {"near": len(sizes), "largest": int(sizes.max()) + 1 if len(sizes) else 0}
     return {
-        "duplicates": {kind: counts[kind].documents for kind in kinds},
-        "examples": {kind: counts[kind].examples for kind in kinds},
+        "duplicates": {kind: counts.total(kind, "documents") for kind in kinds},
+        "examples": {kind: counts[kind]["examples"] if kind in counts else [] for kind in kinds},
         "clusters": clusters,
-        "kept": counts["kept"].size,
     }
 
 
@@ -293,8 +291,7 @@ class Findings:
             if page["reason"] != EMPTY:
                 self._unusable.setdefault(source, page)
         entry = self._of_source[source]
-        entry["documents"] += funnel.read.documents
-        entry["bytes"] += funnel.read.bytes
+        merge(entry, funnel.read)
         self.aside += len(funnel.aside)
         funnel.aside = []  # ASIDE is written from the parts again: it may be long
         self.funnel.add(funnel)
@@ -328,13 +325,15 @@ class Findings:
 
     def described(self) -> dict[str, Any]:
         """Return what FUNNEL says of the tasks."""
-        funnel = self.funnel.to_dict()
+        funnel = {**vars(self.funnel)}
         for key in ("labels", "aside"):  # in the columns, in ASIDE
             del funnel[key]
+        removed = {step: dict(sorted(rules.items())) for step, rules in self.funnel.removed.items()}
         if (more := len(notes := funnel["notes"]) - NOTES) > 0:
             funnel["notes"] = [*notes[:NOTES], f"{more:,} further notes; {ASIDE} names each page and file"]
-        encodings = dict(self.funnel.encodings.most_common())
-        return {"sources": self._of_source, **funnel, "encodings": encodings, "set_aside": self.aside}
+        encodings = dict(sorted(self.funnel.encodings.items(), key=lambda entry: -entry[1]))
+        described = {"removed": removed, "encodings": encodings, "set_aside": self.aside}
+        return {"sources": self._of_source, **funnel, **described}
 
 
 def _described(source: BuildSource) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import os
 import re
 import zipfile
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from urllib.parse import unquote
 
 from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.corpus.steps import Tally
-from headwater.display import counted
 from headwater.errors import DataError, require_extra
 from headwater.reading import AnyFile, CompressedFile
 
@@ -90,19 +88,16 @@ def _warc_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Pa
     with require_extra("corpus", "reading WARC"):
         from fastwarc.warc import ArchiveIterator, WarcRecordType
     position = count = cut = 0
-    packed: Counter[str] = Counter()
-    large = Tally()
     with path.open("rb") as handle:
         try:
             for record in ArchiveIterator(handle):
                 position, count = record.stream_pos, count + 1
                 if record.record_type not in (WarcRecordType.response, WarcRecordType.conversion):
                     continue
-                page = _page_of(record, record.record_type == WarcRecordType.conversion, packed)
+                url = (record.headers.get("WARC-Target-URI") or "").strip("<>")  # older crawlers write <URL>
+                page = _page_of(record, url, record.record_type == WarcRecordType.conversion)
                 if isinstance(page, str):
-                    left_out.add(page, record.headers.get("WARC-Target-URI") or "")
-                elif len(page.data) > PAGE_BYTES:
-                    large.add("pages", page.url)
+                    left_out.add(page, url)
                 else:
                     cut += "WARC-Truncated" in record.headers
                     yield page
@@ -112,22 +107,12 @@ def _warc_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Pa
         raise DataError(f"{path} is not a WARC file, or empty", repair="Check the file, or fetch it again")
     if cut:
         notes.append(f"{path}: {cut:,} pages were cut short; the rest of them is used")
-    if count_large := large.counts["pages"]:
-        first = large.examples["pages"][0]
-        which = f"{first} is" if count_large == 1 else f"{first} and {count_large - 1:,} more are"
-        were = "was" if count_large == 1 else "were"
-        notes.append(f"{path}: {which} larger than {PAGE_BYTES:,} bytes and {were} left out")
-    for coding, pages in sorted(packed.items()):
-        notes.append(f"{path}: {counted(pages, 'page')} left out, as the encoding {coding} is not supported")
     if not _ends_whole(path, position):
         notes.append(f"{path} is cut short after {count:,} records")
 
 
-def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | str:
-    """Return the page of a WARC record, at most a byte longer than allowed, or what the record is instead.
-
-    Counts in `packed`, by encoding, the pages that cannot be unpacked.
-    """
+def _page_of(record: Any, url: str, converted: bool) -> Page | str:
+    """Return the page of a WARC record, or what the record is instead."""
     http = record.http_headers
     if not converted:
         if not record.is_http or http is None:
@@ -146,15 +131,16 @@ def _page_of(record: Any, converted: bool, packed: Counter[str]) -> Page | str:
         if coding in {"gzip", "x-gzip", "deflate"}:
             data = _unpacked(data)
         elif coding not in {"", "identity"} and not data.lstrip().startswith(b"<"):
-            packed[coding] += 1
-            return "pages in an encoding that is not supported"
+            return f"pages in the encoding {coding[:20]}, which is not supported"
+    if len(data) > PAGE_BYTES:
+        return f"pages larger than {PAGE_BYTES:,} bytes"
     plain = converted or (record.http_content_type or "").lower() == "text/plain"
     date = record.record_date
     return Page(
         name=record.record_id or "",
         data=data,
         kind="text" if plain else "html",
-        url=record.headers.get("WARC-Target-URI") or "".strip("<>"),
+        url=url,
         date=date.date().isoformat() if date else "",
         charset="utf-8" if converted else (record.http_charset or ""),
     )

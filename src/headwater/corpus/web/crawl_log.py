@@ -74,12 +74,13 @@ class CrawlLog:
 
     def result(self) -> dict[str, Any]:
         """Return the counts."""
+        outcomes = sorted(self._outcomes.items(), key=lambda named: -named[1]["count"])
         return {
             "links": self.links,
             "pages": self.pages,
             "bytes": self.bytes,
-            "outcomes": dict(self._outcomes.counts.most_common()),
-            "examples": self._outcomes.examples,
+            "outcomes": {name: entry["count"] for name, entry in outcomes},
+            "examples": {name: entry["examples"] for name, entry in self._outcomes.items()},
         }
 
     def close(self) -> None:

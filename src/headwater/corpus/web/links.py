@@ -18,6 +18,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from itertools import count, islice
 from pathlib import Path
@@ -27,7 +28,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.corpus.folder import rank
-from headwater.corpus.steps import Tally
+from headwater.corpus.steps import Tally, merge
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.corpus.workers import WorkerPool
 from headwater.errors import DataError, HeadwaterError, resumable
@@ -122,7 +123,7 @@ def gather_links(
             raise
         funnel = _Funnel()
         for part in files:
-            funnel.merge(read_json(part / _ACCOUNT))
+            merge(vars(funnel), read_json(part / _ACCOUNT))
         if not funnel.submissions:
             shutil.rmtree(parts)
             raise DataError(
@@ -185,31 +186,22 @@ class LinkRules:
         return "", link
 
 
+@dataclass
 class _Funnel:
     """What one dump has, or all: its submissions, those that a rule removed, and what could not be read."""
 
-    def __init__(self) -> None:
-        self.submissions = 0
-        self.removed, self.broken = Tally(), Tally()
-        self.cut: list[str] = []
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "removed": self.removed.to_dict(), "broken": self.broken.to_dict()}
-
-    def merge(self, described: dict[str, Any]) -> None:
-        """Add what `to_dict` of the next dump returned."""
-        self.submissions += described["submissions"]
-        self.cut += described["cut"]
-        self.removed.merge(described["removed"])
-        self.broken.merge(described["broken"])
+    submissions: int = 0
+    removed: Tally = field(default_factory=Tally)
+    broken: Tally = field(default_factory=Tally)
+    cut: list[str] = field(default_factory=list)
 
     def result(self, links: int) -> dict[str, Any]:
         return {
             "submissions": self.submissions,
             "links": links,
-            "removed": dict(sorted(self.removed.counts.items())),
-            "examples": self.removed.examples | self.broken.examples,
-            "broken_lines": self.broken.counts.total(),
+            "removed": {rule: self.removed.total(rule) for rule in sorted(self.removed)},
+            "examples": {rule: entry["examples"] for rule, entry in (self.removed | self.broken).items()},
+            "broken_lines": sum(map(self.broken.total, self.broken)),
             "cut": self.cut,
         }
 
@@ -265,7 +257,7 @@ def _dump_handler(
                 if alone:
                     raise
                 funnel.cut.append(f"Left out{' from there on' if funnel.submissions else ''}: {error}")
-            write_json(work / _ACCOUNT, funnel.to_dict())
+            write_json(work / _ACCOUNT, vars(funnel))
         return funnel.submissions
 
     return handle
