@@ -88,12 +88,8 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
     A symbolic link is kept, and the file that it links to is replaced. Raises StorageError for a device or a pipe.
     """
-    with storage_errors(path):
-        target = replaceable(path)
-        with new_temporary(target) as temporary:
-            with temporary.open("wb") as handle:
-                yield handle
-            _publish(temporary, target)
+    with atomic_path(path) as made, made.open("wb") as handle:
+        yield handle
 
 
 @contextmanager
@@ -105,20 +101,15 @@ def atomic_path(path: Path, *, folder: bool = False, flushed: bool = True) -> It
     """
     with storage_errors(path):
         target = replaceable(path)
-        with new_temporary(target, folder=True) as temporary:
+        with new_temporary(target) as temporary:
             made = temporary if folder else temporary / target.name  # a library may replace the file it writes
             yield made
             use_mode(made, temporary)
             if flushed:
-                _publish(made, target)
-            else:
-                made.replace(target)
-
-
-def _publish(temporary: Path, target: Path) -> None:
-    flush(temporary)
-    temporary.replace(target)
-    flush(target.parent, deep=False)
+                flush(made)
+            made.replace(target)
+        if flushed:
+            flush(target.parent, deep=False)
 
 
 def use_mode(path: Path, folder: Path) -> None:
@@ -145,8 +136,8 @@ def replaceable(path: Path) -> Path:
 
 
 @contextmanager
-def new_temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a new empty file or folder next to `path` for the caller to fill and rename; remove it otherwise.
+def new_temporary(path: Path) -> Iterator[Path]:
+    """Yield a new empty folder next to `path` for the caller to fill and rename; remove it otherwise.
 
     First remove what killed writers of `path` left. If the file system has locks, lock the temporary until the
     block ends.
@@ -157,7 +148,7 @@ def new_temporary(path: Path, *, folder: bool = False) -> Iterator[Path]:
     while True:
         temporary = path.with_name(f".{path.name}.{_host()}-{secrets.token_hex(4)}.part")
         try:
-            temporary.mkdir() if folder else temporary.touch(exist_ok=False)
+            temporary.mkdir()
         except FileExistsError:
             continue
         except FileNotFoundError as error:  # the parent was removed, or creates no files, as /proc

@@ -163,7 +163,7 @@ class Stage:
         out = self._replaceable()
         with storage_errors(self.out):
             out.parent.mkdir(parents=True, exist_ok=True)
-            with new_temporary(out, folder=True) as work:
+            with new_temporary(out) as work:
                 yield work
                 use_mode(work, work)
                 files = record_files(work)
