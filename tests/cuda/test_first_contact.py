@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from headwater.errors import Interrupted
 from headwater.model import Backend, build_model, transformer
-from headwater.pretraining import PretrainConfig, plan, pretraining, rate_search, timing
+from headwater.pretraining import PretrainConfig, plan, pretraining, rate_search
 from headwater.pretraining.recipe import resolve
 from headwater.storage import SILENT
 from headwater.training import Ranks, checkpoint, compile, machine, parallel, process_group
@@ -161,7 +161,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_dry_run_times_the_compiled_updates_of_the_run(
     fake_cuda: Any, gpu: Any, compiled: list[str], tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timing, "_TIMED", (2, 0.0))
+    monkeypatch.setattr(plan, "_TIMED", (2, 0.0))
     monkeypatch.setattr(pretraining, "held_out_loss", lambda trainer, stream, config: 1.0)
     with fake_cuda() as contract:
         found = plan.forecast(PretrainConfig.build(TINY, {"device": "cuda"}), tokens, tmp_path / "run")

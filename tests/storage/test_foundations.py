@@ -276,9 +276,7 @@ def test_a_full_disk_error_names_the_users_folder(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_folder_that_creates_no_files_ends_the_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_creates_no_files_ends_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Path] = []
 
     def refuse(path: Path, **given: object) -> None:  # as /proc does

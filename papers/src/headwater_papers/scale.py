@@ -31,6 +31,8 @@ Settings = TypeVar("Settings", bound=Config)
 
 FOLDER = Path(__file__).parent / "scales"
 _SECONDS_A_DAY = 86_400
+# The share of the rate of large matmuls that training of small and middle-sized models reaches.
+_REACHED = 0.4
 # Operations a second of one H100 in bf16 at that share of its peak.
 GPU_RATE = 4e14
 
@@ -275,7 +277,7 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
     The time is that of pre-training; fine-tuning and scores take more.
     """
     from headwater.device import available_memory, choose_device
-    from headwater.pretraining import training_seconds
+    from headwater.training import matmul_rate
 
     cost = cost_of(scale, models)
     if not models:
@@ -295,7 +297,7 @@ def check_machine(scale: Scale, models: Sequence[str], device: str = "auto") -> 
             repair=f"Use a machine with {cost.bytes * 1.5 / 1e9:.2g} GB, or a smaller --scale",
         )
     works = [(cost_of(scale, [name]).flops, _dtype(scale, name)) for name in models]
-    hours = sum(training_seconds(flops, dtype, place) for flops, dtype in works) / 3600
+    hours = sum(flops / (_REACHED * matmul_rate(dtype, place)) for flops, dtype in works) / 3600
     if hours > scale.most_hours:
         raise ResourceError(
             f"the scale {scale.name} would take about {hours:,.0f} hours of pre-training on this machine "

@@ -1,4 +1,4 @@
-from .cost import training_flops_per_token, training_seconds
+from .cost import training_flops_per_token
 from .masking import CHOSEN
 from .objectives import l1, masked
 from .plan import forecast, seconds_per_update
@@ -31,5 +31,4 @@ __all__ = [
     "shard_paths",
     "tokenizer_of",
     "training_flops_per_token",
-    "training_seconds",
 ]

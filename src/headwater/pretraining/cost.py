@@ -1,4 +1,4 @@
-"""Estimate the cost of a run from its model: operations, memory, and the time at this machine's matmul rate.
+"""Estimate the cost of a run from its model: operations and memory.
 
 Floating-point operations per token: 6 for every weight of a matmul (2 forward, 4 backward), and 12 · layers ·
 width · context for attention's two matmuls over the whole square, as usual (PaLM, Chowdhery et al. 2022,
@@ -19,7 +19,7 @@ from headwater.device import available_memory
 from headwater.errors import UsageError
 from headwater.model import ModelConfig, build_model, workspace_bytes
 from headwater.pretraining.masking import CHOSEN
-from headwater.training import Ranks, Trainer, matmul_rate
+from headwater.training import Ranks, Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +46,25 @@ _KEPT_PER_WIDTH = 40
 # Share of the free memory for activations; the rest is for logits, workspaces and fragmentation.
 _SHARE = 0.6
 _MOST_TOKENS = 65_536  # more are not faster
-# The share of the rate of large matmuls that training of small and middle-sized models reaches.
-_REACHED = 0.4
 
 
 def fitting_tokens(config: ModelConfig, ranks: Ranks, *, sharded: bool) -> int:
     """Return the tokens of a micro-batch that use the device fully and fit its memory, a power of two."""
     if ranks.device.type == "cpu":
         return _CPU_TOKENS
-    left = _SHARE * max(0, available_memory(ranks.device) - _state_of(config, ranks, sharded).total)
+    state = state_memory(config.parameter_count, ranks, sharded=sharded)
+    left = _SHARE * max(0, available_memory(ranks.device) - state.total)
     tokens = int(left / (_KEPT_PER_WIDTH * config.width * config.layers))
     return int(ranks.minimum(min(_MOST_TOKENS, 1 << max(0, tokens.bit_length() - 1))))
 
 
 def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimizer: str) -> None:
     """Raise UsageError, if the memory is too small for weights, gradients and optimizer."""
-    needed, free = _state_of(config, ranks, sharded).total, available_memory(ranks.device)
+    parameters, free = config.parameter_count, available_memory(ranks.device)
+    needed = state_memory(parameters, ranks, sharded=sharded).total
     if needed <= free:
         return
-    ranks_needed = math.ceil(_state_of(config, Ranks(), False).total / (_SHARE * free))
+    ranks_needed = math.ceil(state_memory(parameters, Ranks(), sharded=False).total / (_SHARE * free))
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
         repair=f"Train a smaller model, or use {sharding(optimizer)} over {ranks_needed} ranks",
@@ -76,19 +76,14 @@ def sharding(optimizer: str) -> str:
     return "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")
 
 
-def state_memory(parameters: int, dtype: torch.dtype, ranks: Ranks, sharded: bool) -> Memory:
-    """Return the memory of weights, optimizer and gradients on each rank, if all parameters are in matrices."""
+def state_memory(parameters: int, ranks: Ranks, *, sharded: bool, dtype: torch.dtype = torch.bfloat16) -> Memory:
+    """Return the memory of weights, optimizer and gradients on each rank, for parameters of one dtype."""
     share = parameters // (ranks.count if sharded else 1)
     return Memory(
         weights=dtype.itemsize * share,
         optimizer=(8 + (0 if dtype == torch.float32 else 4)) * share,
         gradients=4 * share * (2 if ranks.count > 1 and not sharded else 1),
     )
-
-
-def _state_of(config: ModelConfig, ranks: Ranks, sharded: bool) -> Memory:
-    parameters = inner_weights(config) + config.vocabulary * config.width
-    return state_memory(parameters, torch.bfloat16, ranks, sharded)
 
 
 def training_flops_per_token(config: ModelConfig, context: int) -> int:
@@ -98,11 +93,6 @@ def training_flops_per_token(config: ModelConfig, context: int) -> int:
     return (
         round(6 * (inner_weights(config) + predictions_per_token(config) * config.vocabulary * width)) + attention
     )
-
-
-def training_seconds(flops: float, dtype: torch.dtype, device: torch.device) -> float:
-    """Estimate the seconds of so many floating-point operations of training, on this machine when it is quiet."""
-    return flops / (_REACHED * matmul_rate(dtype, device))
 
 
 def predictions_per_token(config: ModelConfig) -> float:
@@ -127,8 +117,8 @@ def estimate_memory(trainer: Trainer, batch: Any, sequences: int) -> Memory:
     model: Any = trainer.model
     vectors = sum(master.numel() for master in optimizer.masters if master.dim() < 2)
     matrices = sum(master.numel() for master in optimizer.masters) - vectors
-    state = state_memory(matrices, trainer.matrix_dtype, trainer.ranks, trainer.sharded)
-    others = state_memory(vectors, torch.float32, trainer.ranks, trainer.sharded)
+    state = state_memory(matrices, trainer.ranks, sharded=trainer.sharded, dtype=trainer.matrix_dtype)
+    others = state_memory(vectors, trainer.ranks, sharded=trainer.sharded, dtype=torch.float32)
 
     def kept(count: int) -> int:
         return _bytes_kept(lambda: trainer.loss(batch.first(count))[0], optimizer.parameters)

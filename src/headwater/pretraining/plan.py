@@ -1,31 +1,35 @@
 """Forecasts of a pre-training run: what its memory is used for, and how long it will take, measured.
 
 `headwater pretrain --dry-run` builds the run's model and trains it on the real tokens for about half a minute at
-most (`timing`); nothing is written. It does not try what cannot fit: weights and optimizer are counted first.
+most; nothing is written. It does not try what cannot fit: weights and optimizer are counted first. An update of
+the paper's recipe has half a million tokens, which take a CPU minutes or hours: its time is that of its sequences,
+which are equally long, and of one step of the optimizer.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from headwater.device import available_cores, available_memory, cores_in_use
 from headwater.display import byte_size
-from headwater.pretraining.cost import Memory, estimate_memory, sharding, state_memory
+from headwater.pretraining.cost import Memory, estimate_memory
 from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.preview import passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import PretrainConfig, resolve
-from headwater.pretraining.timing import time_updates
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.storage import SILENT, Progress, read_manifest
-from headwater.training import Ranks, process_group
+from headwater.training import Ranks, Trainer, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _VALIDATED = 5.0  # seconds of a validation that is measured; that of a longer one follows from the updates
+_BUDGET = 20.0  # seconds for all timings, as far as the first sequence leaves a choice
+_SHARE = 4  # of the budget for one timing
+_TIMED = (3, 2.0)  # the fewest timings, after those that choose kernels and allocate memory, and their seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Forecast:
     micro_batch: int
     available: int
     advice: str
-    memory: Memory | None = None  # None if not even the weights fit
+    memory: Memory
     tokens_per_second: float | None = None
     seconds: float | None = None
     cores_in_use: float = 0.0  # by other programs, before anything was measured
@@ -52,30 +56,25 @@ class Forecast:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         plain = asdict(self)
-        if self.memory is not None:
-            plain["memory"]["total"] = self.memory.total
+        plain["memory"]["total"] = self.memory.total
         return plain
 
     def as_text(self) -> str:
         """Return a table to print."""
+        memory = self.memory
         rows = [
             ("model", f"{self.preset}, {self.parameters:,} parameters, {self.precision}"),
             ("per update", f"{self.tokens_per_update:,} tokens"),
             ("the run", f"{self.updates:,} updates, {self.tokens:,} tokens"),
             ("the text", passes_text(self.passes, self.train_tokens)),
             ("learning rate", self.learning_rate),
+            ("weights", byte_size(memory.weights)),
+            ("optimizer", byte_size(memory.optimizer)),
+            ("gradients", byte_size(memory.gradients)),
+            ("activations", f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}"),
+            ("loss", f"{byte_size(memory.workspace)} temporarily"),
+            ("total", f"{byte_size(memory.total)} of {byte_size(self.available)} available"),
         ]
-        if self.memory is not None:
-            memory = self.memory
-            rows += [
-                ("weights", byte_size(memory.weights)),
-                ("optimizer", byte_size(memory.optimizer)),
-                ("gradients", byte_size(memory.gradients)),
-                ("activations", f"{byte_size(memory.activations)} at micro_batch = {self.micro_batch}"),
-                ("total", f"{byte_size(memory.total)} of {byte_size(self.available)} available"),
-            ]
-            if memory.workspace:
-                rows.insert(-1, ("loss", f"{byte_size(memory.workspace)} temporarily"))
         if self.tokens_per_second is not None and self.seconds is not None:
             hours = self.seconds / 3600
             duration = f"{self.seconds / 60:.1f} minutes" if hours < 2 else f"{hours:.1f} hours"
@@ -110,9 +109,11 @@ def _forecast(
     # The first rank's: all ranks must decide the same, or some would wait for others.
     available = int(ranks.broadcast(available_memory(ranks.device)))
     busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     count = read_manifest(tokens).config["counts"]["train"]["tokens"]
     tokens_per_update = config.batch_size * config.window
+    progress.start("measuring memory")
+    run = build_run(config, tokens, out, ranks, SILENT)
+    memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
     result = Forecast(
         preset=config.init_from or config.preset,
         parameters=config.architecture.parameter_count,
@@ -127,17 +128,8 @@ def _forecast(
         available=available,
         cores_in_use=busy,
         advice="It fits",
+        memory=memory,
     )
-    state = state_memory(result.parameters, dtype, ranks, config.shard).total
-    if state > available:
-        more = "more ranks" if config.shard else f"{sharding(config.optimizer)} over several ranks"
-        advice = f"It does not fit: weights and optimizer alone take {byte_size(state)}. "
-        advice += f"Train a smaller model, or use {more}"
-        return replace(result, advice=advice)
-    progress.start("measuring memory")
-    run = build_run(config, tokens, out, ranks, SILENT)
-    memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
-    result = replace(result, memory=memory)
     if memory.total > available:
         fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
         advice = "It does not fit. "
@@ -169,3 +161,43 @@ def _forecast(
         tokens_per_second=speed,
         seconds=config.steps * update + measurements * validation,
     )
+
+
+def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]], progress: Progress = SILENT) -> float:
+    """Return the seconds of an update, measured in about _BUDGET seconds; every rank must call this.
+
+    The part is as many sequences of a micro-batch as fit the time, on an accelerator all of them: each other shape
+    would be compiled. Changes the model.
+    """
+    ranks = trainer.ranks
+    began = time.perf_counter()
+
+    def clock(work: Callable[[], Any]) -> float:
+        started = time.perf_counter()
+        work()
+        progress.advance(time.perf_counter() - began)
+        return time.perf_counter() - started
+
+    batches = read(0)
+    sequences = sum(len(batch.ids) for batch in batches)
+    part = whole = batches[0]
+    if ranks.device.type == "cpu":
+        part = whole.first(1)
+
+    def time_part() -> float:
+        return clock(lambda: trainer.update([part]))
+
+    seconds = time_part()
+    # Ranks decide together: if one did less than the others, they would wait for it.
+    if not ranks.any(seconds > _BUDGET / _SHARE):  # else the first one, which is slower, must do
+        seconds = time_part()
+    fitting = ranks.minimum(int(len(part.ids) * _BUDGET / _SHARE / seconds))
+    if fitting >= len(part.ids):
+        part = whole.first(min(fitting, len(whole.ids)))
+        time_part()  # allocates memory
+        timings: list[float] = []
+        while ranks.any(len(timings) < _TIMED[0] or sum(timings) < _TIMED[1]):
+            timings.append(time_part())
+        seconds = statistics.median(timings)
+    step = clock(lambda: trainer.optimizer.step(0.0))
+    return step + max(0.0, seconds - step) * sequences / len(part.ids)

@@ -20,7 +20,7 @@ from headwater import shipped
 from headwater.errors import FolderError, HeadwaterError, TrainingError, resumable
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
 from headwater.pretraining.changes import change_length, changes_length, set_aside_model
-from headwater.pretraining.cost import require_memory, training_flops_per_token
+from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import Masking
 from headwater.pretraining.objectives import l1, masked
 from headwater.pretraining.preview import kept_text, passes_of, passes_text, passes_warning, rate_text
@@ -77,8 +77,6 @@ def pretrain(
         config = resolve(asked, tokens, ranks, _begun(out), packed)
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
-        if ranks.device.type == "cpu":  # a forecast says it itself
-            require_memory(config.architecture, ranks, sharded=config.shard, optimizer=config.optimizer)
         stage = Stage(
             out,
             kind="run",

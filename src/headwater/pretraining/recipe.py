@@ -163,8 +163,7 @@ def resolve(
             f"recompute = {config.recompute} needs a Transformer's blocks, and this model is an LSTM",
             repair="Use --set recompute=none",
         )
-    if ranks.device.type == "cuda":
-        require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
+    require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
     steps = config.steps
     if config.epochs is not None:
         windows = TokenStream(tokens, "train", window, packed).windows
