@@ -17,7 +17,7 @@ from headwater.reading import read_object
 from headwater.shipped import resolve
 from headwater.storage import write_json
 from headwater.tokenizer import PATTERN, Tokenizer, compare
-from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, check
+from headwater.tokenizer.vocabulary import BYTE_CHARACTERS, assemble
 
 LINES = [
     "The quick brown fox doesn't jump over 12 lazy dogs; isn't it?",
@@ -508,7 +508,7 @@ def test_many_added_tokens_are_checked_in_linear_time() -> None:
     names = [Counted(f"<t{number}>") for number in range(300)]
     ids = {character: number for number, character in enumerate(BYTE_CHARACTERS)}
     added = {name: 256 + number for number, name in enumerate(names)}
-    check("gpt2", ids | added, [], list(added), vocabulary_name="vocabulary", merges_name="merges")
+    assemble(ids, [], added, "vocabulary", "merges")
     assert Counted.compared < 5_000
 
 

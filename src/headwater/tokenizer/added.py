@@ -10,28 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.tokenizer.library import RULES, bert_normalizer, whole
 from headwater.tokenizer.vocabulary import AddedToken, Encoded, Vocabulary, join_ids, join_surrogates
 
+if TYPE_CHECKING:
+    from headwater.tokenizer.gpt1 import WordCodec
+    from headwater.tokenizer.gpt2 import ByteLevelCodec
+
 # A text without added tokens is one piece with this id; added tokens follow it.
 _PIECE = 0
-
-
-class OrdinaryCodec(Protocol):
-    """Text without added tokens to ids and back."""
-
-    token_bytes: list[bytes]
-
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
-
-    def encode_array(self, texts: Sequence[str]) -> Encoded:
-        """Return the ids of all texts in one array, and len(texts) + 1 offsets."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of the ids."""
 
 
 class Segment(NamedTuple):
@@ -44,7 +33,7 @@ class Segment(NamedTuple):
 class AddedCodec:
     """Text to ids with a codec for ordinary text, and the added tokens between its parts."""
 
-    def __init__(self, ordinary: OrdinaryCodec, vocabulary: Vocabulary) -> None:
+    def __init__(self, ordinary: ByteLevelCodec | WordCodec, vocabulary: Vocabulary) -> None:
         self.ordinary = ordinary
         self.token_bytes = ordinary.token_bytes
         self.decode = ordinary.decode

@@ -12,25 +12,21 @@ import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headwater.tokenizer.files import tokenizer_json
 from headwater.tokenizer.vocabulary import Encoded, Vocabulary, characters_to_bytes
 
+if TYPE_CHECKING:
+    from headwater.tokenizer.gpt2 import LibraryEngine
+
 _LOG = logging.getLogger(__name__)
 # The probe includes code points below this and a few of the unassigned and private ones above.
 _PROBED = 0x32400
 _PROBED_BEYOND = (0xE0001, 0xE0100, 0xF0000, 0x10FFFD)
 _PROBED_STEP = 257
-
-
-class ByteEngine(Protocol):
-    """Encodes texts; special tokens are plain text."""
-
-    def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Return the ids of all texts and len(texts) + 1 offsets."""
 
 
 class GigatokenEngine:
@@ -47,7 +43,7 @@ class GigatokenEngine:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """See ByteEngine."""
+        """Return the ids of all texts and len(texts) + 1 offsets; special tokens are plain text."""
         if len(texts) == 1:
             with self._lock:
                 ids = np.asarray(self._tokenizer.encode(texts[0]), np.uint32)
@@ -60,7 +56,7 @@ class GigatokenEngine:
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
-def fast_engine(vocabulary: Vocabulary, reference: ByteEngine) -> ByteEngine | None:
+def fast_engine(vocabulary: Vocabulary, reference: LibraryEngine) -> GigatokenEngine | None:
     """Return gigatoken if it is installed and its ids for the probe equal the reference's, else None."""
     try:
         engine = GigatokenEngine(vocabulary)
@@ -77,7 +73,7 @@ def fast_engine(vocabulary: Vocabulary, reference: ByteEngine) -> ByteEngine | N
     return engine
 
 
-def first_difference(engine: ByteEngine, reference: ByteEngine, vocabulary: Vocabulary) -> str | None:
+def first_difference(engine: GigatokenEngine, reference: LibraryEngine, vocabulary: Vocabulary) -> str | None:
     """Return the first text of the probe that the engines encode differently, alone or in a batch."""
     texts = list(probe(vocabulary))
     data = [text.encode() for text in texts]

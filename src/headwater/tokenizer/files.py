@@ -28,9 +28,8 @@ from headwater.tokenizer.vocabulary import (
     UNKNOWN,
     WORD_END,
     AddedToken,
-    Kind,
     Vocabulary,
-    check,
+    assemble,
 )
 
 _PAIRS = (
@@ -153,35 +152,6 @@ def _parse_pair(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tu
             )
         pairs.append((parts[0], parts[1]))
     return ids, pairs, first + 1
-
-
-def assemble(
-    ids: Mapping[str, int],
-    pairs: list[tuple[str, str]],
-    added: Mapping[str, int],
-    vocabulary: str,
-    merges: str,
-    first_line: int,
-) -> Vocabulary:
-    """Return a checked vocabulary of ids, merges and added tokens; the last three are for messages."""
-    # Only GPT-1's vocabularies have this newline token.
-    kind: Kind = "gpt1" if NEWLINE in ids else "gpt2"
-    specials = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
-    if kind == "gpt1":
-        specials.discard(UNKNOWN)
-    return check(
-        kind,
-        {**ids, **added},
-        pairs,
-        sorted(specials, key=lambda name: _sort_id(added.get(name, ids.get(name)))),
-        vocabulary_name=vocabulary,
-        merges_name=merges,
-        first_line=first_line,
-    )
-
-
-def _sort_id(index: Any) -> int:
-    return index if isinstance(index, int) else -1
 
 
 def _added_tokens(files: TokenizerFiles) -> dict[AddedToken, int]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.reading import cut_text
-from headwater.tokenizer.fast_engine import ByteEngine, fast_engine
+from headwater.tokenizer.fast_engine import GigatokenEngine, fast_engine
 from headwater.tokenizer.files import tokenizer_json
 from headwater.tokenizer.vocabulary import Encoded, Vocabulary, characters_to_bytes, join_surrogates
 
@@ -91,10 +91,10 @@ class ByteLevelCodec:
         return LibraryEngine(self.vocabulary)
 
     @cached_property
-    def _fast(self) -> ByteEngine:
+    def _fast(self) -> LibraryEngine | GigatokenEngine:
         return fast_engine(self.vocabulary, self._library) or self._library
 
-    def _engine(self, size: int) -> ByteEngine:
+    def _engine(self, size: int) -> LibraryEngine | GigatokenEngine:
         return self._library if size < _LONG_BYTES else self._fast
 
 

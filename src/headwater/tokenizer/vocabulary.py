@@ -148,17 +148,23 @@ class Vocabulary:
         return replace(self, tokens=(*self.tokens, *new), specials={**self.specials, **ids}, library=library)
 
 
-def check(
-    kind: Kind,
-    ids: Mapping[str, int],
+def assemble(
+    given: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
-    specials: Iterable[str],
-    *,
+    added: Mapping[str, int],
     vocabulary_name: str,
     merges_name: str,
     first_line: int = 1,
 ) -> Vocabulary:
-    """Return the Vocabulary of these parts; raise DataError, with file and line, if they are inconsistent."""
+    """Return the vocabulary of ids, merges and added tokens; the last three arguments are for messages.
+
+    Raises DataError, with file and line, if they are inconsistent.
+    """
+    # Only GPT-1's vocabularies have this newline token.
+    kind: Kind = "gpt1" if NEWLINE in given else "gpt2"
+    names = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
+    ids = {**given, **added}
+    special = [name for name in names if name in ids and (kind == "gpt2" or name != UNKNOWN)]
     if "" in ids:
         raise DataError(f"{vocabulary_name}, or a file next to it, has an empty token", expected="tokens of text")
     tokens: list[str] = [""] * len(ids)
@@ -184,7 +190,6 @@ def check(
                     expected="a merges file and a vocabulary of the same tokenizer",
                 )
         made.add("".join(pair))
-    special = [name for name in specials if name in ids]
     made |= _alphabet(kind, ids) | set(special)
     for token in tokens:
         if token not in made:
@@ -203,7 +208,8 @@ def check(
             )
     elif UNKNOWN not in ids:
         raise DataError(f"{vocabulary_name} lacks {UNKNOWN}", expected="a vocabulary of characters, as GPT-1's")
-    return Vocabulary(kind, tuple(tokens), tuple(merges), {name: ids[name] for name in special})
+    specials = {name: ids[name] for name in sorted(special, key=ids.__getitem__)}
+    return Vocabulary(kind, tuple(tokens), tuple(merges), specials)
 
 
 def _alphabet(kind: Kind, ids: Mapping[str, int]) -> set[str]:
