@@ -39,7 +39,7 @@ def pretrain(
     preset: Annotated[str | None, typer.Option(help="The model: gpt1, gpt2-small, gpt2-mini, …")] = None,
     init_from: Annotated[str | None, typer.Option("--from", help=_FROM, metavar="MODEL")] = None,
     download: Download = False,
-    tokens: Annotated[Path | None, typer.Option(help="Folder that `headwater pack` wrote.")] = None,
+    tokens: Annotated[str | None, typer.Option(help="Folder that `headwater pack` wrote, or its URL.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random choice.", min=0)] = None,
     device: Annotated[str | None, DEVICE] = None,
     resume: Annotated[bool, typer.Option("--resume", help=_RESUME)] = False,
@@ -130,10 +130,11 @@ def _branched_run(init_from: str) -> Path | None:
     return folder if folder != Path() and has_manifest(folder) else None
 
 
-def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, Layer]:
+def _started_run(out: Path, tokens: str | None) -> tuple[str | None, Layer]:
     """Return the tokens folder and the configuration of the run in `out`."""
     from headwater.config import Layer, read_toml
     from headwater.errors import FolderError
+    from headwater.reading import is_remote
     from headwater.storage import read_manifest
 
     manifest = read_manifest(out)
@@ -144,4 +145,5 @@ def _started_run(out: Path, tokens: Path | None) -> tuple[Path | None, Layer]:
     started = Layer(read_toml(recipe) if recipe.exists() else manifest.config, str(recipe))
     if "model" in inputs:
         started["init_from"] = str(inputs["model"].path_from(out))
-    return tokens or inputs["tokens"].path_from(out), started
+    own = inputs["tokens"]
+    return tokens or (own.path if is_remote(own.path) else str(own.path_from(out))), started

@@ -26,10 +26,9 @@ class Masking:
     vocabulary: int
     seed: int
 
-    def count(self, candidates: np.ndarray) -> int:
-        """Return how many of the candidates, (context,) bool, are chosen."""
-        number = int(candidates.sum())
-        return min(number, max(1, round(CHOSEN * number)))
+    def count(self, candidates: int) -> int:
+        """Return how many of so many candidates are chosen."""
+        return min(candidates, max(1, round(CHOSEN * candidates)))
 
     def window(
         self, ids: np.ndarray, candidates: np.ndarray, update: int, row: int
@@ -39,7 +38,8 @@ class Masking:
         ids: (context,) int64; candidates: (context,) bool, the positions that may be chosen.
         """
         generator = np.random.default_rng([self.seed, update, row])
-        places, count = np.flatnonzero(candidates), self.count(candidates)
+        places = np.flatnonzero(candidates)
+        count = self.count(len(places))
         chosen = generator.permutation(places)[:count]
         draw = generator.random(count)
         random = generator.integers(0, self.vocabulary, count)

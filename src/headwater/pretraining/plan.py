@@ -22,6 +22,7 @@ from headwater.pretraining.pretraining import build_run
 from headwater.pretraining.preview import passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.tokens.sampler import TokenStream
+from headwater.pretraining.tokens.shards import local_tokens
 from headwater.storage import SILENT, Progress, read_manifest
 from headwater.training import Ranks, Trainer, process_group
 
@@ -88,8 +89,9 @@ class Forecast:
         return "\n".join(f"{name:14}{value}" for name, value in rows)
 
 
-def forecast(config: PretrainConfig, tokens: Path, out: Path, progress: Progress = SILENT) -> Forecast:
+def forecast(config: PretrainConfig, tokens: str | Path, out: Path, progress: Progress = SILENT) -> Forecast:
     """Return the cost of the run `pretrain(config, tokens, out)`, measured in about half a minute."""
+    tokens = local_tokens(tokens)
     with process_group(config.device) as ranks:
         return _forecast(config, resolve(config, tokens, ranks), tokens, out, ranks, progress)
 

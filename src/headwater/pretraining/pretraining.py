@@ -27,8 +27,8 @@ from headwater.pretraining.preview import kept_text, passes_of, passes_text, pas
 from headwater.pretraining.recipe import (
     REMOVED,
     PretrainConfig,
+    checked_tokens,
     end_of_text_of,
-    open_tokens,
     resolve,
     start_from,
     tokenizer_of,
@@ -36,6 +36,7 @@ from headwater.pretraining.recipe import (
 from headwater.pretraining.samples import Samples
 from headwater.pretraining.tokens.pack import PARTS
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
+from headwater.pretraining.tokens.shards import local_tokens, origin_of
 from headwater.storage import SILENT, Manifest, Progress, Stage, folder_lock, has_manifest, read_manifest
 from headwater.training import (
     Measurement,
@@ -55,7 +56,7 @@ Follow = Callable[[Any, int], dict[str, float]]
 
 def pretrain(
     config: PretrainConfig,
-    tokens: Path,
+    tokens: str | Path,
     out: Path,
     *,
     follow: Follow | None = None,
@@ -64,6 +65,7 @@ def pretrain(
 ) -> Path:
     """Train, or resume training, and write `out`; return the model folder `out/model`.
 
+    `tokens` may be a URL, as `s3://bucket/tokens`: what is read of it is kept below HEADWATER_CACHE.
     `follow` is called with the model and the step after every update, on the first rank, and returns figures for
     metrics.jsonl, such as zero-shot scores. `on_update` is called after every update with its line of
     metrics.jsonl.
@@ -73,7 +75,8 @@ def pretrain(
     written first).
     """
     with process_group(config.device) as ranks:
-        asked, packed = config, open_tokens(tokens, ranks)
+        tokens = local_tokens(tokens)
+        asked, packed = config, checked_tokens(tokens, ranks)
         config = resolve(asked, tokens, ranks, _begun(out), packed)
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
@@ -146,10 +149,10 @@ def _continuation(config: PretrainConfig, tokens: Path, out: Path) -> str:
     return f"To train its model further with the new settings: --from {shlex.quote(str(out))} --out NEW"
 
 
-def run_inputs(config: PretrainConfig, tokens: Path) -> dict[str, Path]:
+def run_inputs(config: PretrainConfig, tokens: Path) -> dict[str, str | Path]:
     """Return the folders that decide a run's result, by their roles."""
-    model = {} if config.init_from is None else {"model": shipped.resolve(config.init_from)}
-    return {"tokens": tokens} | model
+    inputs: dict[str, str | Path] = {"tokens": origin_of(tokens)}
+    return inputs if config.init_from is None else inputs | {"model": shipped.resolve(config.init_from)}
 
 
 def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ranks, progress: Progress) -> Run:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from headwater.errors import TrainingError
 from headwater.pretraining.pretraining import build_run, run_inputs
 from headwater.pretraining.recipe import PretrainConfig, resolve
+from headwater.pretraining.tokens.shards import local_tokens
 from headwater.reading import read_text
 from headwater.report import require_matplotlib, save_figure
 from headwater.storage import SILENT, Progress, Stage, write_text
@@ -38,13 +39,14 @@ class Point(NamedTuple):
     smoothed: float
 
 
-def find_rate(config: PretrainConfig, tokens: Path, out: Path, *, progress: Progress = SILENT) -> float:
+def find_rate(config: PretrainConfig, tokens: str | Path, out: Path, *, progress: Progress = SILENT) -> float:
     """Return the learning rate that a range test of this recipe suggests, as a number that is easy to type.
 
     The folder `out` gets the test, `points.jsonl` and its curve, `curve.svg`; an existing one is used as it is.
     Under torchrun every rank calls this; the first one writes.
     """
     require_matplotlib()  # before the test
+    tokens = local_tokens(tokens)
     with process_group(config.device) as ranks:
         config = resolve(config, tokens, ranks)
         progress = progress if ranks.is_first else SILENT

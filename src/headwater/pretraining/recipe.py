@@ -17,7 +17,8 @@ from headwater.model import Faithful, ModelConfig, load_config, preset
 from headwater.pretraining.cost import fitting_tokens, require_memory
 from headwater.pretraining.samples import require_samples
 from headwater.pretraining.tokens.sampler import TokenStream, too_short
-from headwater.storage import Manifest, open_folder
+from headwater.pretraining.tokens.shards import open_tokens
+from headwater.storage import Manifest
 from headwater.tokenizer import Tokenizer
 from headwater.training import Ranks, TrainConfig, resolve_precision, transfer_rate
 
@@ -116,7 +117,7 @@ def resolve(
     packed: the manifest of `tokens`, if that was checked already. Raises UsageError, DataError or MismatchError if
     recipe, tokens and ranks are inconsistent.
     """
-    packed = packed or open_folder(tokens, "tokens")
+    packed = packed or open_tokens(tokens)
     vocabulary = int(packed.config["vocabulary_size"])
     if config.init_from is not None:
         config = start_from(config, config.init_from, tokens)
@@ -199,7 +200,7 @@ def _fitting_warmup(warmup_steps: float, steps: int) -> float:
     return warmup_steps if warmup_steps <= steps else max(1, steps // 10)
 
 
-def open_tokens(tokens: Path, ranks: Ranks) -> Manifest:
+def checked_tokens(tokens: Path, ranks: Ranks) -> Manifest:
     """Return the manifest of a tokens folder, whose files the first rank checks; every rank must call this.
 
     Raises the first rank's error on all of them.
@@ -207,7 +208,7 @@ def open_tokens(tokens: Path, ranks: Ranks) -> Manifest:
     checked: Manifest | HeadwaterError | None = None
     if ranks.is_first:
         try:
-            checked = open_folder(tokens, "tokens")
+            checked = open_tokens(tokens)
         except HeadwaterError as error:
             checked = error
     checked = ranks.broadcast(checked)

@@ -11,9 +11,11 @@ cannot share them equally, some read one more window, with weight 0: ranks that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +26,10 @@ from headwater.device import to_device
 from headwater.errors import DataError
 from headwater.model import IGNORE
 from headwater.pretraining.masking import HELD_OUT, Masking
-from headwater.pretraining.tokens.shards import OpenFiles, Shard, check_ids
-from headwater.storage import Manifest, open_folder
+from headwater.pretraining.tokens.shards import Shard, StoredFiles, check_ids, files_of, open_tokens
+from headwater.storage import Manifest
 
+STORE_REQUESTS = 16  # at a time, of a stream at a URL
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -76,12 +79,14 @@ class TokenStream:
         masking: Masking | None = None,
     ) -> None:
         self.masking = masking
-        self.manifest = manifest or open_folder(folder, "tokens")
+        self.manifest = manifest or open_tokens(folder)
         self.folder, self.part, self.context = folder, part, context
-        paths, files = shard_paths(folder, self.manifest, part), OpenFiles()
-        read = ((path, Shard(path, files)) for path in paths)
-        shards = [(path, shard) for path, shard in read if len(shard) > context]
-        self._paths, self.shards = [path for path, _ in shards], [shard for _, shard in shards]
+        files = files_of(folder, self.manifest)
+        # A store answers many requests at once.
+        self._threads = ThreadPoolExecutor(STORE_REQUESTS) if isinstance(files, StoredFiles) else None
+        names = [path.name for path in shard_paths(folder, self.manifest, part)]
+        read = self._map(lambda name: Shard(name, files), names)
+        self.shards = [shard for shard in read if len(shard) > context]
         self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
         self.tokens = sum(len(shard) for shard in self.shards)
         if not self.shards:
@@ -90,24 +95,23 @@ class TokenStream:
         self._ends = np.cumsum([-(-(len(shard) - 1) // context) for shard in self.shards])
         self.windows = int(self._ends[-1])
 
+    def _map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        return list((map if self._threads is None else self._threads.map)(function, items))
+
     def window(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return ids and targets of one window, each (context,) int64; IGNORE in the overlap."""
         number, start, overlap = self._place(index)
         chunk = self.shards[number].read(start, start + self.context + 1)
-        check_ids(chunk, self._vocabulary, self._paths[number], start)
+        check_ids(chunk, self._vocabulary, self.shards[number].path, start)
         chunk = chunk.astype(np.int64)
         ids, targets = chunk[:-1], chunk[1:].copy()
         targets[:overlap] = IGNORE
         return ids, targets
 
-    def has_target(self, index: int) -> np.ndarray:
-        """Return which positions of a window have a target, (context,) bool, without reading the window."""
-        return np.arange(self.context) >= self._place(index)[2]
-
     def targets_in(self, indices: np.ndarray) -> int:
         """Return how many targets these windows have, without reading them."""
-        whole = (self.has_target(index) for index in indices.tolist())
-        return sum(int(some.sum()) if self.masking is None else self.masking.count(some) for some in whole)
+        counts = (self.context - self._place(index)[2] for index in indices.tolist())
+        return sum(counts if self.masking is None else map(self.masking.count, counts))
 
     def _place(self, index: int) -> tuple[int, int, int]:
         """Return a window's shard, its start there, and how many of its targets the previous window has too."""
@@ -124,7 +128,7 @@ class TokenStream:
         update, rows: an update, and the windows' rows in it, by which they are masked; held-out ones always in the
         same way.
         """
-        pairs = [self.window(int(index)) for index in indices]
+        pairs = self._map(self.window, indices.tolist())
         if self.masking is not None:
             numbers = indices.tolist() if rows is None else rows
             pairs = [

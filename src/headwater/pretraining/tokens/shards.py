@@ -1,49 +1,195 @@
-"""Files of token ids, of which a bounded number is open, however many a corpus has."""
+"""Files of token ids on a disk or at a URL, of which a bounded number is open, or a bounded part kept here."""
 
 from __future__ import annotations
 
+import io
 import os
 import threading
+import time
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from headwater.display import counted
-from headwater.errors import DataError, FolderError
+from headwater.errors import DataError, FolderError, StorageError
+from headwater.reading import is_remote, open_store
+from headwater.storage import (
+    Manifest,
+    atomic_path,
+    cache_folder,
+    list_source,
+    open_folder,
+    read_manifest,
+)
 
+T = TypeVar("T")
 MOST_OPEN = 64  # files; the usual limit of a process is 1,024
+BLOCK_BYTES = 1 << 20  # of a request to a store
+CACHED_BYTES = 64 << 30  # of blocks of all tokens folders on this machine
+ATTEMPTS, WAIT_SECONDS = 4, 2.0  # at a store that fails; the wait doubles
+ORIGIN = "origin.url"  # in the folder here of tokens at a URL
 _RESUME = "Pack the corpus again; the same command then resumes from the last checkpoint"
+_HEADER_BYTES = 4096  # at most
 _CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 
 class OpenFiles:
-    """Read ranges of files; the files that were read last stay open, at most `most` of them. Thread-safe."""
+    """Read ranges of a folder's files; those that were read last stay open, at most `most`. Thread-safe."""
 
-    def __init__(self, most: int = MOST_OPEN) -> None:
-        self._most, self._lock = most, threading.Lock()
-        self._open: OrderedDict[Path, int] = OrderedDict()
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._lock = folder, threading.Lock()
+        self._open: OrderedDict[str, int] = OrderedDict()
+        self._identities: dict[str, tuple[int, int]] = {}  # device and inode of each file
         weakref.finalize(self, _close_all, self._open)
 
-    def read(self, path: Path, size: int, offset: int, identity: tuple[int, int]) -> bytes:
+    def path(self, name: str) -> str:
+        """Return the path of a file, for messages."""
+        return str(self._folder / name)
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a file."""
+        return (self._folder / name).stat().st_size
+
+    def read(self, name: str, size: int, offset: int) -> bytes:
         """Return up to `size` bytes of a file, fewer at its end.
 
-        identity: its device and inode. Raises FolderError if another file has its name now.
+        Raises FolderError if another file has its name since it was first read.
         """
         with self._lock:
-            descriptor = self._open.pop(path, None)
+            descriptor = self._open.pop(name, None)
             if descriptor is None:
-                if len(self._open) >= self._most:
+                if len(self._open) >= MOST_OPEN:
                     os.close(self._open.popitem(last=False)[1])
-                descriptor = os.open(path, _READ_ONLY)
-            self._open[path] = descriptor
+                descriptor = os.open(self._folder / name, _READ_ONLY)
+            self._open[name] = descriptor
             found = os.fstat(descriptor)
-            if (found.st_dev, found.st_ino) != identity:
-                raise FolderError(f"{path} was replaced while it was read", repair=_RESUME)
+            identity = found.st_dev, found.st_ino
+            if self._identities.setdefault(name, identity) != identity:
+                raise FolderError(f"{self.path(name)} was replaced while it was read", repair=_RESUME)
             os.lseek(descriptor, offset, os.SEEK_SET)
             return os.read(descriptor, size)
+
+
+class StoredFiles:
+    """Read ranges of the files of a tokens folder at a URL, in blocks that are kept on this machine. Thread-safe.
+
+    When the blocks of all such folders exceed CACHED_BYTES, those that were read longest ago are removed.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        """folder: what `local_tokens` returned."""
+        self._folder, self._files, self._written = folder, manifest.files, 0
+        self._url = (folder / ORIGIN).read_text(encoding="utf-8")
+
+    def path(self, name: str) -> str:
+        """Return the URL of a file, for messages."""
+        return f"{self._url}/{name}"
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a file."""
+        return self._files[name].bytes
+
+    def read(self, name: str, size: int, offset: int) -> bytes:
+        """Return up to `size` bytes of a file, fewer at its end; raises StorageError if the store fails."""
+        end = min(offset + size, self.size(name))
+        first = offset // BLOCK_BYTES
+        blocks = [self._block(name, number) for number in range(first, -(-end // BLOCK_BYTES))]
+        return b"".join(blocks)[offset - first * BLOCK_BYTES :][: end - offset]
+
+    def _block(self, name: str, number: int) -> bytes:
+        path, start = self._folder / f"{name}.{number}", number * BLOCK_BYTES
+        end = min(start + BLOCK_BYTES, self.size(name))
+        try:
+            content = path.read_bytes()
+            os.utime(path)
+        except FileNotFoundError:
+            content = b""
+        if len(content) != end - start:  # also of a block that a power cut damaged
+            content = read_stored(self.path(name), start, end)
+            if len(content) != end - start:
+                raise FolderError(f"{self.path(name)} was cut short while it was read", repair=_RESUME)
+            with atomic_path(path, flushed=False) as made:
+                made.write_bytes(content)
+            self._written += len(content)
+            if self._written > CACHED_BYTES // 64:
+                self._written = 0
+                _remove_old_blocks()
+        return content
+
+
+def _remove_old_blocks() -> None:
+    blocks = [(path.stat().st_mtime_ns, path) for path in _tokens_cache().glob("*/*.npy.*[0-9]")]
+    excess = sum(path.stat().st_size for _, path in blocks) - CACHED_BYTES
+    for _, path in sorted(blocks):
+        if excess <= 0:
+            return
+        excess -= path.stat().st_size
+        path.unlink(missing_ok=True)
+
+
+def _tokens_cache() -> Path:
+    return cache_folder() / "tokens"
+
+
+def read_stored(url: str, start: int | None = None, end: int | None = None) -> bytes:
+    """Return the bytes [start, end) of a file at a URL."""
+
+    def read() -> bytes:
+        with open_store(url) as (store, path):
+            return bytes(store.cat_file(path, start=start, end=end))
+
+    return _patiently(read)
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    """Return the answer of a store; ask again one that fails, as with the status 503."""
+    for attempt in range(ATTEMPTS - 1):
+        with suppress(StorageError):
+            return ask()
+        time.sleep(WAIT_SECONDS * 2**attempt)
+    return ask()
+
+
+def local_tokens(tokens: str | Path) -> Path:
+    """Return a tokens folder; for a URL the folder here with its manifest, tokenizer and blocks of its files."""
+    if not is_remote(tokens):
+        return Path(tokens)
+    url = tokens.rstrip("/")
+    listing = _patiently(lambda: list_source(url))
+    if listing.manifest is None or listing.manifest.kind != "tokens":
+        raise FolderError(f"{url} is a {listing.input.kind}", expected="a tokens folder", repair="Check the URL")
+    folder = _tokens_cache() / listing.manifest.identity[:16]
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(folder, folder=True) as work:
+            (work / "tokenizer").mkdir()
+            for name in ("headwater.json", *listing.manifest.files):
+                if name == "headwater.json" or name.startswith("tokenizer/"):
+                    (work / name).write_bytes(read_stored(f"{url}/{name}"))
+            (work / ORIGIN).write_text(url, encoding="utf-8")
+    return folder
+
+
+def origin_of(tokens: Path) -> str | Path:
+    """Return the URL of a folder that `local_tokens` returned; another folder itself."""
+    origin = tokens / ORIGIN
+    return origin.read_text(encoding="utf-8") if origin.is_file() else tokens
+
+
+def open_tokens(tokens: Path) -> Manifest:
+    """Return the manifest of a tokens folder, whose files are checked, but not those at a URL."""
+    return read_manifest(tokens) if (tokens / ORIGIN).is_file() else open_folder(tokens, "tokens")
+
+
+def files_of(tokens: Path, manifest: Manifest) -> OpenFiles | StoredFiles:
+    """Return what reads the files of a tokens folder."""
+    return StoredFiles(tokens, manifest) if (tokens / ORIGIN).is_file() else OpenFiles(tokens)
 
 
 class Shard:
@@ -53,28 +199,27 @@ class Shard:
     mapping would end the process (SIGBUS). A file that replaces it is not read.
     """
 
-    def __init__(self, path: Path, files: OpenFiles) -> None:
+    def __init__(self, name: str, files: OpenFiles | StoredFiles) -> None:
         """Read the header; raises FolderError if the file is not one row of uint16 or uint32."""
-        self._path, self._files = path, files
+        self._name, self._files, self.path = name, files, files.path(name)
         try:
-            with path.open("rb") as file:
-                version = np.lib.format.read_magic(file)
-                read_header = np.lib.format.read_array_header_1_0
-                if version != (1, 0):
-                    read_header = np.lib.format.read_array_header_2_0
-                shape, _, self._dtype = read_header(file)
-                self._start, found = file.tell(), os.fstat(file.fileno())
+            header, size = io.BytesIO(files.read(name, _HEADER_BYTES, 0)), files.size(name)
+            version = np.lib.format.read_magic(header)
+            read_header = np.lib.format.read_array_header_1_0
+            if version != (1, 0):
+                read_header = np.lib.format.read_array_header_2_0
+            shape, _, self._dtype = read_header(header)
         except OSError as error:
-            raise FolderError(f"{path} cannot be read: {error.strerror}") from None
+            raise FolderError(f"{self.path} cannot be read: {error.strerror}") from None
         except ValueError as error:
-            raise FolderError(f"{path} is damaged: {error}", repair="Pack the corpus again") from None
+            raise FolderError(f"{self.path} is damaged: {error}", repair="Pack the corpus again") from None
         if len(shape) != 1 or self._dtype not in (np.uint16, np.uint32):
-            raise FolderError(f"{path} has {self._dtype} {shape}", expected="one row of uint16 or uint32")
-        self._length, self._identity = int(shape[0]), (found.st_dev, found.st_ino)
-        missing = self._start + self._length * self._dtype.itemsize - found.st_size
+            raise FolderError(f"{self.path} has {self._dtype} {shape}", expected="one row of uint16 or uint32")
+        self._start, self._length = header.tell(), int(shape[0])
+        missing = self._start + self._length * self._dtype.itemsize - size
         if missing > 0:
             raise FolderError(
-                f"{path} is damaged: {counted(missing, 'byte')} are missing", repair="Pack the corpus again"
+                f"{self.path} is damaged: {counted(missing, 'byte')} are missing", repair="Pack the corpus again"
             )
 
     def __len__(self) -> int:
@@ -84,17 +229,15 @@ class Shard:
         """Return the ids in the half-open interval [start, end); raises FolderError if it cannot."""
         size = self._dtype.itemsize * (end - start)
         try:
-            content = self._files.read(
-                self._path, size, self._start + self._dtype.itemsize * start, self._identity
-            )
+            content = self._files.read(self._name, size, self._start + self._dtype.itemsize * start)
         except OSError as error:
-            raise FolderError(f"{self._path} cannot be read: {error.strerror}", repair=_RESUME) from None
+            raise FolderError(f"{self.path} cannot be read: {error.strerror}", repair=_RESUME) from None
         if len(content) < size:
-            raise FolderError(f"{self._path} was cut short while it was read", repair=_RESUME)
+            raise FolderError(f"{self.path} was cut short while it was read", repair=_RESUME)
         return np.frombuffer(content, self._dtype)
 
 
-def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> None:
+def check_ids(ids: np.ndarray, vocabulary: int, path: Path | str, first: int = 0) -> None:
     """Raise DataError naming file, position and id of the first id that is not below `vocabulary`.
 
     ids: (tokens,) unsigned integers, of `path`; first: the position of the first one. Ids are not read if their
@@ -113,6 +256,6 @@ def check_ids(ids: np.ndarray, vocabulary: int, path: Path, first: int = 0) -> N
             )
 
 
-def _close_all(files: OrderedDict[Path, int]) -> None:
+def _close_all(files: OrderedDict[str, int]) -> None:
     while files:
         os.close(files.popitem()[1])

@@ -1,0 +1,124 @@
+"""Tokens at a URL train the model that the folder trains, through a bounded cache; a store that fails is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fsspec")
+
+import fsspec
+
+from headwater.cli.main import main
+from headwater.errors import FolderError, ResourceError, StorageError
+from headwater.pretraining import PretrainConfig, TokenStream, pretrain
+from headwater.pretraining.tokens import shards
+from headwater.storage import cache_folder, lineage, read_manifest
+
+TINY = {"preset": "gpt2-pico", "context": 32, "batch_size": 8, "steps": 4, "precision": "fp32"}
+URL = "memory://bucket/tokens"
+
+
+@pytest.fixture(autouse=True)
+def stored(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The store, which has the tokens at URL; the cache is the test's own, and nobody waits."""
+    monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(shards, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(shards, "BLOCK_BYTES", 1_000)
+    store = fsspec.filesystem("memory")
+    store.put(str(tokens), "/bucket/tokens", recursive=True)
+    yield store
+    store.rm("/", recursive=True)
+
+
+def blocks() -> list[Path]:
+    return list(cache_folder().glob("tokens/*/*.npy.*"))
+
+
+def test_tokens_at_a_url_train_the_same_model(
+    tokens: Path, tmp_path: Path, stored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = pretrain(PretrainConfig.build(TINY), tokens, tmp_path / "here")
+    asked = [f"--set={key}={value}" for key, value in TINY.items() if key != "preset"]
+    command = ["pretrain", "--preset", "gpt2-pico", "--tokens", URL, "--out", str(tmp_path / "run"), *asked]
+    assert main(command) == 0
+    weights = "model.safetensors"
+    assert (tmp_path / "run" / "model" / weights).read_bytes() == (here / weights).read_bytes()
+    assert lineage(tmp_path / "run")["inputs"][0] | {"inputs": []} == {
+        "role": "tokens",
+        "path": URL,
+        "kind": "tokens",
+        "identity": read_manifest(tokens).identity,
+        "inputs": [],
+        "state": "remote",
+    }
+    assert blocks()
+    # The next run reads every id here.
+    read = type(stored).cat_file
+
+    def described(store: Any, path: str, **given: Any) -> bytes:
+        assert not path.endswith(".npy")
+        return bytes(read(store, path, **given))
+
+    monkeypatch.setattr(type(stored), "cat_file", described)
+    again = pretrain(PretrainConfig.build(TINY), URL, tmp_path / "again")
+    assert (again / weights).read_bytes() == (here / weights).read_bytes()
+
+
+def test_windows_are_those_of_the_folder_and_the_cache_is_bounded(
+    tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "CACHED_BYTES", 20_000)
+    here, there = TokenStream(tokens, "train", 64), TokenStream(shards.local_tokens(URL), "train", 64)
+    assert there.windows == here.windows > 100
+    for index in range(here.windows):
+        assert [x.tolist() for x in there.window(index)] == [x.tolist() for x in here.window(index)]
+    assert 10 < len(blocks()) <= 21
+    damaged = max(blocks(), key=lambda path: path.stat().st_mtime_ns)
+    damaged.write_bytes(b"cut")
+    assert there.window(here.windows - 1)[0].tolist() == here.window(here.windows - 1)[0].tolist()
+
+
+@pytest.mark.parametrize("failures", [2, 99])
+def test_a_store_that_is_busy_is_asked_again_then_named(
+    stored: Any, failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = TokenStream(shards.local_tokens(URL), "train", 64)
+    read, asked = type(stored).cat_file, list[str]()
+
+    def busy(store: Any, path: str, **given: Any) -> bytes:
+        asked.append(path)
+        if len(asked) <= failures:
+            raise OSError("503 Slow Down")
+        return bytes(read(store, path, **given))
+
+    monkeypatch.setattr(type(stored), "cat_file", busy)
+    if failures == 2:
+        stream.window(stream.windows - 1)
+        assert len(asked) >= 3
+        return
+    with pytest.raises(StorageError, match=rf"{URL}/train-00000.npy cannot be reached: OSError: 503 Slow Down"):
+        stream.window(stream.windows - 1)
+    assert len(asked) == shards.ATTEMPTS
+
+
+def test_what_is_missing_is_named(tmp_path: Path, stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(url: str) -> None:
+        pretrain(PretrainConfig.build(TINY), url, tmp_path / "run")
+
+    with pytest.raises(FolderError, match="expected a tokens folder"):
+        train(f"{URL}/tokenizer")
+    stored.rm("/bucket/tokens/train-00000.npy")
+    with pytest.raises(FolderError, match="is not complete"):
+        train(URL)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ResourceError, match=r"s3://bucket/tokens cannot be reached: .*s3fs"):
+        train("s3://bucket/tokens")
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(ResourceError, match=r"headwater\[corpus\]"):
+        train(URL)
+    assert not (tmp_path / "run").exists()
