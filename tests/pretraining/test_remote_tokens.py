@@ -69,9 +69,7 @@ def test_tokens_at_a_url_train_the_same_model(
     assert (again / weights).read_bytes() == (here / weights).read_bytes()
 
 
-def test_windows_are_those_of_the_folder_and_the_cache_is_bounded(
-    tokens: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_equal_and_the_cache_is_bounded(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "CACHED_BYTES", 20_000)
     here, there = TokenStream(tokens, "train", 64), TokenStream(shards.local_tokens(URL), "train", 64)
     assert there.windows == here.windows > 100
@@ -84,7 +82,7 @@ def test_windows_are_those_of_the_folder_and_the_cache_is_bounded(
 
 
 @pytest.mark.parametrize("failures", [2, 99])
-def test_a_store_that_is_busy_is_asked_again_then_named(
+def test_a_busy_store_is_asked_again_then_named(
     stored: Any, failures: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = TokenStream(shards.local_tokens(URL), "train", 64)
