@@ -82,7 +82,7 @@ def test_windows_equal_and_the_cache_is_bounded(tokens: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("failures", [2, 99])
-def test_a_busy_store_is_asked_again(stored: Any, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_fails_is_tried_again(stored: Any, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = TokenStream(shards.local_tokens(URL), "train", 64)
     read, asked = type(stored).cat_file, list[str]()
 
