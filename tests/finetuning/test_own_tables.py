@@ -112,8 +112,7 @@ def test_a_label_that_differs_in_every_row_is_not_a_class() -> None:
     ("name", "content", "task", "message"),
     [
         ("t.csv", "body_text,label\na,b\n", "classify", "has no column for the text.*'body_text', 'label'"),
-        ("t.csv", "ticket_id,words\na,b\n", "classify", "Name it, as with: --column text=words"),
-        ("t.csv", "번호,이야기 글,라벨\n1,a,b\n", "classify", "Name it, as with: --column text='이야기 글'"),
+        ("t.csv", "번호,이야기 글,라벨\n1,a,b\n", "classify", "Name it: --column text=COLUMN"),
         ("t.csv", "", "classify", "is empty"),
         ("t.csv", "text,label\na,b\nc\n", "classify", "row 2 has 1 field,"),
         ("t.csv", "text,label\na,b\nc,d,e\n", "classify", "row 2 has 3 fields,"),

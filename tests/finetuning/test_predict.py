@@ -86,7 +86,7 @@ def test_a_missing_column_is_named_with_the_option_of_predict(
     file.write_text("first line,b\nx,y\n")
     asked = ["predict", str(file), "--model", str(tuned), "--out", str(tmp_path / "out.csv")]
     assert main(asked) == 1
-    assert "Name it, as with: --column text='first line'" in capsys.readouterr().err
+    assert "Name it: --column text=COLUMN" in capsys.readouterr().err
     assert main([*asked, "--column", "premise=b"]) == 2
     assert "task classify does not read a column 'premise'" in capsys.readouterr().err
     assert main([*asked, "--column", "text=first line"]) == 0

@@ -5,8 +5,6 @@ The user names a column, or it has the name that it had in training, or a likely
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,11 +31,6 @@ NAMES: dict[str, tuple[str, ...]] = {
         *("라벨", "레이블", "분류", "범주", "감정", "평가", "별점", "점수"),
     ),
 }
-# Names of identifiers, dates and labels: not to be proposed as a text.
-_NOT_TEXT = re.compile(
-    r"(^|[^a-z])(id|uuid|key|index|no|nr|number|date|time|timestamp|url)$|^(id|index|date|unnamed)|label|class"
-    r"|(번호|아이디|날짜|일자|일시|시간|라벨|레이블|분류|평가|별점|점수|주소)$"
-)
 # Numbered or lettered columns of one answer each: answer1, ending0, choice_a.
 _ANSWER_STEMS = ("answer", "option", "choice", "ending")
 ROLES: dict[TaskName, tuple[str, ...]] = {
@@ -95,11 +88,11 @@ def find_columns(
     if not any(available):
         raise DataError(f"{name} is empty", expected="a table with a name for each column")
     roles = [*ROLES[task], "label"]
-    given = {role: _as_there(value, available) for role, value in columns.by_role().items()}
+    given = {role: _as_spelled(value, available) for role, value in columns.by_role().items()}
     if unread := [role for role in given if role not in roles]:
         raise UsageError(f"task {task} does not read a column {unread[0]!r}", expected=" or ".join(roles))
     before = {} if trained is None else trained.by_role()
-    before = {role: _as_there(value, available) for role, value in before.items() if role in roles}
+    before = {role: _as_spelled(value, available) for role, value in before.items() if role in roles}
     lenient = "" if need_label else before.get("label")
     chosen = {role: _chosen(role, value, available, name, lenient) for role, value in given.items()}
     if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
@@ -112,22 +105,26 @@ def find_columns(
         # A stray key of one row comes last.
         likely = _by_name(role, [one for one in first if one not in used])
         likely = likely or _by_name(role, [one for one in available if one not in used])
-        optional = role in _OPTIONAL or (role == "label" and not need_label)
-        column, reason = _resolve(role, likely, chosen, kept, before.get(role), optional)
-        if reason == "missing":
-            read = f", which was {before[role]!r} in training" if role in before else ""
-            free = [one for one in available if one and one not in used] or [*available]
-            column = next((one for one in free if not _NOT_TEXT.search(one.lower())), free[0])
+        if role == "answers" and role in kept and {*likely} > {*as_list(kept[role])}:
+            chosen[role] = likely  # more answers than in training have columns of their own
+        if role in chosen:
+            continue
+        trained_on, optional = before.get(role), role in _OPTIONAL or (role == "label" and not need_label)
+        if likely and not (trained_on and optional):
+            chosen[role] = likely if role == "answers" else likely[0]
+            if trained_on:
+                progress.note(
+                    f"{name} has no column {trained_on!r}, as in training: the {role} is read from {likely[0]!r}"
+                )
+        elif optional and (role == "label" or not trained_on):
+            chosen[role] = ""
+        else:
+            read = f", which was {trained_on!r} in training" if trained_on else ""
             raise DataError(
                 f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
                 expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
-                repair=f"Name it, as with: --column {role}={shlex.quote(column)}",
+                repair=f"Name it: --column {role}=COLUMN",
             )
-        if reason == "instead":
-            progress.note(
-                f"{name} has no column {before[role]!r}, as in training: the {role} is read from {likely[0]!r}"
-            )
-        chosen[role] = column
     separator = columns.separator or (trained.separator if trained else None)
     if separator and (task != "classify" or isinstance(chosen["label"], list)):
         raise UsageError(
@@ -136,32 +133,7 @@ def find_columns(
     return Columns.build(chosen | ({"separator": separator} if separator else {}))
 
 
-def _resolve(
-    role: str,
-    likely: list[str],
-    chosen: Mapping[str, Any],
-    kept: Mapping[str, Any],
-    trained: str | list[str] | None,
-    optional: bool,
-) -> tuple[str | list[str], str]:
-    """Return the column or columns of a role, and why: chosen, likely, instead (of `trained`), none or missing.
-
-    likely: by name. kept: columns that have the name that they had in training, `trained`.
-    """
-    named: str | list[str] = likely if role == "answers" else "".join(likely)
-    if role in kept:  # more answers than in training have columns of their own
-        more = role == "answers" and {*likely} > {*as_list(kept[role])}
-        return (named, "likely") if more else (kept[role], "chosen")
-    if role in chosen:
-        return chosen[role], "chosen"
-    if trained and optional:  # in training, so no other column is a guess at it
-        return ("", "none") if role == "label" else ("", "missing")
-    if likely:
-        return named, "instead" if trained else "likely"
-    return "", "none" if optional else "missing"
-
-
-def _as_there(value: str | list[str], available: Sequence[str]) -> str | list[str]:
+def _as_spelled(value: str | list[str], available: Sequence[str]) -> str | list[str]:
     """Return a role's columns in the Unicode form in which the table spells them, if it has them in any."""
     spelled = {compose(column): column for column in available} | {column: column for column in available}
     names = [spelled.get(name, spelled.get(compose(name), name)) for name in as_list(value)]
