@@ -14,7 +14,7 @@ from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.finetuning import FinetuneConfig, Labels, finetune
 from headwater.finetuning.results.baseline import Baseline, compare
-from headwater.finetuning.results.page import _of_baseline
+from headwater.finetuning.results.page import _baseline_lines
 
 CLASSES = Labels(target="class", names=["bad", "good"])
 
@@ -146,10 +146,12 @@ def test_one_text_to_a_score_is_task_regress(base: Path, tmp_path: Path, capsys:
 def test_a_baseline_without_a_mistake_has_other_advice() -> None:
     baseline = {"name": "TF-IDF", "value": 1.0, "interval": [0.8, 1.0]}
     metrics = {"metric": "accuracy", "value": 1.0, "baseline": baseline}
-    assert _of_baseline(metrics)[-1].endswith("use the baseline, or validate on more rows and harder ones.")
-    assert "label more rows" in _of_baseline(metrics | {"value": 0.9})[-1]
+    assert _baseline_lines(metrics)[-1].endswith("use the baseline, or validate on more rows and harder ones.")
+    assert "label more rows" in _baseline_lines(metrics | {"value": 0.9})[-1]
     compared = {"probe": baseline, "lp-ft": baseline}
-    assert "No start of this base beats TF-IDF" in _of_baseline(metrics | {"value": 0.9, "recipes": compared})[-1]
+    assert (
+        "No start of this base beats TF-IDF" in _baseline_lines(metrics | {"value": 0.9, "recipes": compared})[-1]
+    )
 
 
 def test_few_rows_of_each_class_have_no_constant_baseline() -> None:

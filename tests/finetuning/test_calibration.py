@@ -13,7 +13,7 @@ import pytest
 from headwater.cli.main import main
 from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Labels, Regressor, finetune
 from headwater.finetuning.results.calibration import _fitted, _logits, _probabilities, reliability
-from headwater.finetuning.results.suspects import SUSPECTS_FILE
+from headwater.finetuning.results.summary import SUSPECTS_FILE
 
 ABC = Labels(target="class", names=["a", "b", "c"])
 FAST = {"epochs": 6, "learning_rate": 5e-3, "lambda_lm": 0, "dropout": 0, "precision": "fp32"}

@@ -210,7 +210,7 @@ def test_task_rows_head_and_a_fresh_base_are_drawn_apart(base: Path, tokenizer: 
     config = FinetuneConfig(task="entail", from_scratch=True, steps=1, precision="fp32")
     rows = [Raw((f"a{n}", "b"), "abc"[n % 3], n) for n in range(30)]
     prepared = prepare(config, {"train": ("rows", rows)}, lambda: (load_model(base), tokenizer))
-    before = prepared.base.tokens.weight.detach().clone()
+    before = prepared.loaded[0].tokens.weight.detach().clone()
     outcome = train_task(prepared)  # its one update has rate 0
     drawn = torch.cat([before[:3], before[-3:], outcome.fine_tuned.model.head.weight.detach()])
     likeness = torch.corrcoef(drawn) - torch.eye(9)

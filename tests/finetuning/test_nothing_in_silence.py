@@ -12,7 +12,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.finetuning import FinetuneConfig, Labels, finetune, predict_file
-from headwater.finetuning.results.suspects import MARGIN, suspects
+from headwater.finetuning.results.summary import MARGIN, suspects
 from headwater.finetuning.rows.row import Raw
 from headwater.report import report
 

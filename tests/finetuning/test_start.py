@@ -241,7 +241,7 @@ def test_a_stopped_cross_validation_resumes(
     original = choose.train_task
 
     def train(*given: Any, **more: Any) -> Any:
-        if len(trained) == 4:
+        if len(trained) == 2:
             trained.append(0)
             raise Stop
         trained.append(0)
@@ -251,7 +251,7 @@ def test_a_stopped_cross_validation_resumes(
     with pytest.raises(Stop):
         finetune(config, tmp_path / "stopped", model=encoder, train=table)
     assert finetune(config, tmp_path / "stopped", model=encoder, train=table) == whole
-    assert len(trained) == 4 + 1 + 2 + 1  # done, stopped, the others, all rows
+    assert len(trained) == 2 + 1 + 1 + 1  # done, stopped, the other fold, all rows
     assert content_of(tmp_path / "stopped") == content_of(tmp_path / "whole")
     assert not (tmp_path / "stopped" / "rates").exists()
 
@@ -315,7 +315,7 @@ def test_a_class_that_a_fold_lacks_has_a_direction(encoder: Path) -> None:
     model = build_task_model(lm.model, lm.tokenizer, "classify", labels.outputs, dropout=0.1, pooled=True)
     assert isinstance(model, PooledModel)
     others = model.with_features(encoded).take(np.arange(len(ROWS)))
-    model.begin_cosines(others, labels)
+    model.set_directions(others, labels)
     norms = model.head.weight.detach().norm(dim=1).numpy()
     np.testing.assert_allclose(norms, 1, atol=1e-5)
 
@@ -326,6 +326,9 @@ def test_the_head_is_fitted_again_on_tuned_features(encoder: Path, tmp_path: Pat
     config = FinetuneConfig.build({"recipe": "lp-ft", "epochs": 8, "learning_rate": 1e-3, "baseline": False})
     found = finetune(config, tmp_path / "out", model=encoder, train=table, validation=table)
     assert found["best_step"] > 0
+    kept = {0, found["best_step"]}  # measured with a regression; the others with the cosines of tuning
+    assert {entry["step"] for entry in found["curve"] if entry["head"] == "regression"} == kept
+    assert {entry["step"] for entry in found["curve"] if entry["head"] == "cosines"}.isdisjoint(kept)
     texts, names = zip(*ROWS, strict=True)
     before, after = (hw.load(folder).embed(texts) for folder in (encoder, tmp_path / "out"))
 
@@ -396,6 +399,4 @@ def test_a_long_row_among_few_is_shortened(encoder: Path, tmp_path: Path) -> Non
     assert "training: 1 of" in notes.text
     assert "validation: " not in notes.text
     if found["recipe"] == "lp-ft":
-        journal = (tmp_path / "m" / "metrics.jsonl").read_text(encoding="utf-8")
-        assert "training_rows_accuracy" in journal
-        assert "validation_" not in journal
+        assert "validation_" not in (tmp_path / "m" / "metrics.jsonl").read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
 from .estimators import Classifier, Entailment, MultipleChoice, Regressor, Similarity
-from .forecast import forecast
+from .forecast import forecast, show_examples
 from .learning.config import FinetuneConfig
 from .learning.parts import arrange_parts
 from .learning.train import build_trainer, measure_probabilities
@@ -15,7 +15,6 @@ from .results.metrics import METRICS, confusion_matrix, matthews
 from .results.page import result_lines
 from .rows.labels import Labels
 from .rows.row import MetricName, Raw, TaskName
-from .show import show_examples
 from .stage import finetune, run_stage
 
 __all__ = [

@@ -27,8 +27,7 @@ from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError
 from headwater.finetuning.learning.choose import learn
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
-from headwater.finetuning.learning.continued import check_start
-from headwater.finetuning.learning.prepare import load_tokenizer, prepare
+from headwater.finetuning.learning.prepare import check_start, load_tokenizer, prepare
 from headwater.finetuning.model.fine_tuned import FineTuned, fingerprint, parse_part
 from headwater.finetuning.results.baseline import ClassWeight
 from headwater.finetuning.results.calibration import calibrate
@@ -146,8 +145,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             progress=progress,
         )
         parts = prepared.parts
+        prepared.on_update = on_update
         prepared.weights = training_weights(sample_weight, len(rows), parts.train.rows)
-        learned = learn(prepared, progress, on_update=on_update)
+        learned = learn(prepared)
         prepared, outcome = learned.prepared, learned.outcome
         self.learning_rates_ = learned.rates
         self.calibration_ = calibrate(outcome, prepared.encoded["validation"])
@@ -158,7 +158,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.fine_tuned_.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
         self.learning_rate_ = outcome.learning_rate
         self.recipe_, used = learned.recipe, config.model_copy(update={"recipe": prepared.config.recipe})
-        self.learning_rate_reason_ = used.rate_reason(prepared.base.config)
+        self.learning_rate_reason_ = used.rate_reason(prepared.shape)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
         return self

@@ -1,6 +1,7 @@
-"""Forecast a fine-tuning: what `finetune --dry-run` prints. Nothing is written, and no update is kept.
+"""Before a training: its cost (`finetune --dry-run`), and rows as the model reads them (`--show N`).
 
-The time follows from a few micro-batches of the real rows, the optimizer's step, and all tokens of the training.
+Nothing is written, and no update is kept. The time follows from a few micro-batches of the real rows, the
+optimizer's step, and all tokens of the training.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,19 @@ import numpy as np
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.display import duration
+from headwater.finetuning.learning.choose import FACTORS
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.parts import read_tables
-from headwater.finetuning.learning.prepare import prepare_folder
-from headwater.finetuning.learning.search import FACTORS
+from headwater.finetuning.learning.prepare import load_tokenizer, prepare_folder
 from headwater.finetuning.learning.train import build_trainer
 from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.inputs import encode
+from headwater.finetuning.model.pooled import sequences_of
+from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.row import Raw
 from headwater.finetuning.rows.split import FOLDS
+from headwater.model import load_config
 from headwater.storage import SILENT, Progress
 from headwater.training import resolve_precision
 
@@ -112,7 +119,7 @@ def forecast(
     tests = per_token / 3 * sum(tokens[part] for part in prepared.parts.tests)
     progress.finish(f"{1 / per_token:,.0f} tokens/s")
     return TuningForecast(
-        parameters=prepared.base.config.parameter_count,
+        parameters=prepared.shape.parameter_count,
         rows={part: len(one) for part, one in encoded.items()},
         trainings=trainings,
         epochs=round(epochs, 2),
@@ -142,3 +149,37 @@ def _time(trainer: Any, source: Any, progress: Progress) -> tuple[float, float]:
             progress.advance(spent)
         number += 1
     return spent / max(1, tokens), step
+
+
+def show_examples(
+    config: FinetuneConfig, *, model: Path, train: Path, tokenizer: str | Path | None = None, count: int
+) -> list[dict[str, Any]]:
+    """Return the first `count` rows as sequences: [{row, label, cut, sequences: [{text, tokens, ids}]}]."""
+    model = shipped.resolve(model)
+    extended = load_tokenizer(model, tokenizer).with_task_tokens()
+    shape, recipe = load_config(model), config.recipe
+    table = read_table(
+        train, config.task, config.columns, need_label=False, limit=config.limit, encoding=config.encoding
+    )
+    rows = list(islice(table.rows, count if recipe != "auto" else None))
+    if recipe == "auto":  # the rows decide
+        recipe = config.candidates(len(rows), max(2, len({row.label for row in rows})), shape)[0]
+    reading = sequences_of(recipe, extended, shape)
+    names = {index: name for name, index in extended.special_tokens.items()}
+    shown = []
+    for row in map(Raw.composed, rows[:count]) if config.compose else rows[:count]:
+        encoded = encode([row], config.task, extended, shape.context, **reading)
+        sequences = []
+        for number in range(len(encoded.lengths)):
+            ids = encoded.sequence(number)
+            sequences.append({"text": _readable(ids, names, extended), "tokens": len(ids), "ids": ids})
+        shown.append({"row": row.row, "label": row.label, "cut": int(encoded.cut[0]), "sequences": sequences})
+    return shown
+
+
+def _readable(ids: list[int], names: dict[int, str], tokenizer: Any) -> str:
+    parts = []
+    for is_name, group in groupby(ids, names.__contains__):
+        run = list(group)
+        parts += [f"[{names[token].strip('_')}]" for token in run] if is_name else [tokenizer.decode(run)]
+    return " ".join(parts)

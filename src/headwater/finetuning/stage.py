@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING, Any
 from headwater import shipped
 from headwater.device import choose_device
 from headwater.errors import resumable
-from headwater.finetuning.learning.choose import Learned, learn
+from headwater.finetuning.learning.choose import RATES, Learned, learn
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.parts import Tables, read_tables
-from headwater.finetuning.learning.prepare import OUTPUTS, prepare_folder
-from headwater.finetuning.learning.search import RATES
+from headwater.finetuning.learning.prepare import prepare_folder
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.results.page import card, page
 from headwater.finetuning.results.predictions import write_predictions
-from headwater.finetuning.results.summary import METRICS_FILE, add_baselines, find_suspects, measure
-from headwater.finetuning.results.suspects import SUSPECTS_FILE
+from headwater.finetuning.results.summary import METRICS_FILE, SUSPECTS_FILE, add_baselines, find_suspects, measure
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.seen import Seen
 from headwater.language import translated_page
@@ -110,7 +108,6 @@ def run_stage(
     `columns` are the training rows' columns and `compose` their Unicode form, saved for `predict`.
     """
     model = shipped.resolve(model)
-    config, reason = _with_rate(config, model, progress)
     stage = _stage(config, out, {"model": model, **inputs}, tokenizer)
     if (written := _finished(stage, progress)) is not None:
         return written
@@ -119,9 +116,10 @@ def run_stage(
     stage.begin()
     with resumable(), folder_lock(out):
         prepared.config.save(out / CONFIG_FILE)
-        learned = learn(prepared, progress, out=out)
+        prepared.out = out
+        learned = learn(prepared)
         _record_rows(learned, columns or Columns(), compose)
-        metrics = measure(learned, reason)
+        metrics = measure(learned)
         _write_model(stage, learned, metrics)
         doubtful: list[dict[str, Any]] = []
         if config.baseline:
@@ -155,21 +153,12 @@ def _finished(stage: Stage, progress: Progress) -> dict[str, Any] | None:
     return dict(read_json(out / METRICS_FILE))
 
 
-def _with_rate(config: FinetuneConfig, model: Path, progress: Progress) -> tuple[FinetuneConfig, str]:
-    """Return the configuration with the base's learning rate if it has none, and why; "" for the recipe auto."""
-    if config.recipe == "auto":  # the rows choose the recipe, and it the rate
-        return config, ""
-    shape = load_config(model)
-    rate, reason = config.peak_rate(shape), config.rate_reason(shape)
-    if config.learning_rate is not None:
-        return config, reason
-    if config.recipe != "probe":
-        progress.note(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
-    return config.model_copy(update={"learning_rate": rate}), reason
-
-
 def _stage(config: FinetuneConfig, out: Path, inputs: dict[str, Path], tokenizer: str | Path | None) -> Stage:
     given = {} if tokenizer is None else Tokenizer.inputs_of(tokenizer)
+    if (
+        config.recipe != "auto" and config.learning_rate is None
+    ):  # of auto, the rows choose the recipe, and it the rate
+        config = config.model_copy(update={"learning_rate": config.default_rate(load_config(inputs["model"]))})
 
     def further() -> str:
         finished = read_manifest(out).complete and FineTuned.is_in(out)
@@ -218,7 +207,7 @@ def _write_report(
 
 def remove_work(out: Path) -> None:
     """Remove what a training needs only to resume."""
-    for name in (CHECKPOINTS, OUTPUTS, RATES):
+    for name in (CHECKPOINTS, RATES, "base-outputs"):  # the last is of an earlier version
         shutil.rmtree(out / name, ignore_errors=True)
 
 

@@ -362,7 +362,7 @@ class Run:
         ]
         for entry in best:
             figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
-            text += f"; best after {entry['step']:,}: {', '.join(figures)}"
+            text += f"; best after {entry['step']:,}: {', '.join(figures)}" if figures else ""
         return text
 
 

@@ -2,12 +2,14 @@
 
 Of few rows a cross-validation chooses between the probe and LP-FT, and then all rows are trained on: the figures
 are of rows that a model predicts without having learned from their fold. Of more rows the validation rows choose.
+With `learning_rate = "search"` they choose the best of a series of rates.
 """
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +18,27 @@ import numpy.typing as npt
 
 from headwater.finetuning.learning.config import Recipe
 from headwater.finetuning.learning.prepare import Prepared
-from headwater.finetuning.learning.search import JOURNAL, RATES, search_rate
-from headwater.finetuning.learning.start import Start
+from headwater.finetuning.learning.start import Start, predict_by_probe
 from headwater.finetuning.learning.train import (
     TrainingOutcome,
-    begin_head,
     fit_all_rows,
     is_better,
     measure_probabilities,
+    row_weights,
+    set_probe,
     train_task,
 )
 from headwater.finetuning.model.fine_tuned import FineTuned
+from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.rows.split import FOLDS
 from headwater.reading import read_json
-from headwater.storage import SILENT, Progress, save_array, write_json
-from headwater.training import OnUpdate
+from headwater.storage import save_array, write_json
+from headwater.training import CHECKPOINTS
 
+# Rates that are tried, as factors of the base's own, and how far the series continues while its end is the best.
+FACTORS, LOWEST, HIGHEST = (0.5, 1.0, 2.0, 4.0), 1 / 16, 64.0
+# The run's folders for each rate, recipe or fold, until the end, and the journal of a training.
+RATES, _JOURNAL = "rates", "metrics.jsonl"
 _LOSSES = ("validation_loss", "training_loss")
 
 
@@ -55,42 +62,50 @@ class Learned:
         return "probe" if start is not None and start.kept else self.prepared.config.recipe
 
 
-def learn(
-    prepared: Prepared, progress: Progress = SILENT, *, out: Path | None = None, on_update: OnUpdate | None = None
-) -> Learned:
-    """Train, and return the best of what the configuration compares; `out` and `on_update` as in `train_task`."""
+def learn(prepared: Prepared) -> Learned:
+    """Train, and return the best of what the configuration compares."""
     if prepared.given.learning_rate == "search":
-        outcome, rates = search_rate(prepared, progress, out=out, on_update=on_update)
-        return Learned(prepared, outcome, rates=rates)
+        return _search_rate(prepared)
     if prepared.parts.cross_validated:
-        learned = _by_cross_validation(prepared, progress, out, on_update)
+        learned = _by_cross_validation(prepared)
     else:
-        learned = _by_validation(prepared, progress, out, on_update)
-        fit_all_rows(learned.prepared, learned.outcome, progress)
+        learned = _by_validation(prepared)
+        fit_all_rows(learned.prepared, learned.outcome)
     if len(learned.recipes) > 1:
         metric, where = learned.outcome.metric, "the validation rows"
         if prepared.parts.cross_validated:
             where = f"all rows, by cross-validation in {FOLDS} folds"
         others = [f"{name} {one['value']:.3f}" for name, one in learned.recipes.items() if name != learned.recipe]
         value = learned.recipes[learned.recipe]["value"]
-        progress.note(f"{learned.recipe} is used: {metric} {value:.3f} on {where}; {', '.join(others)}")
+        prepared.progress.note(f"{learned.recipe} is used: {metric} {value:.3f} on {where}; {', '.join(others)}")
     if learned.outcome.start is not None:
-        progress.note(f"the probe is {learned.outcome.start.named(prepared.parts.labels)}")
+        prepared.progress.note(f"the probe is {learned.outcome.start.named(prepared.parts.labels)}")
     return learned
 
 
-def _by_validation(
-    prepared: Prepared, progress: Progress, out: Path | None, on_update: OnUpdate | None
-) -> Learned:
+def _within(prepared: Prepared, name: str) -> Prepared:
+    """Return this for a training of several, with a folder of its own."""
+    if prepared.out is None:
+        return prepared
+    folder = prepared.out / RATES / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return replace(prepared, out=folder)
+
+
+def _keep_journal(prepared: Prepared, name: str) -> None:
+    """Make the journal of the training that is kept the run's."""
+    if prepared.out is not None and (journal := prepared.out / RATES / name / _JOURNAL).is_file():
+        shutil.copyfile(journal, prepared.out / _JOURNAL)
+
+
+def _by_validation(prepared: Prepared) -> Learned:
     """Train by each recipe, and return the one with the best metric on the validation rows."""
     tried: list[Learned] = []
     for recipe in prepared.recipes:
-        one, folder = prepared, out
+        one = prepared
         if len(prepared.recipes) > 1:
-            one, folder = prepared.for_recipe(recipe), out and out / RATES / recipe
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-        tried.append(Learned(one, train_task(one, progress, out=folder, on_update=on_update)))
+            one = _within(prepared.for_recipe(recipe), recipe)
+        tried.append(Learned(one, train_task(one)))
     best = max(tried, key=lambda one: _figures(one.outcome, one.outcome.best_entry())["value"])
     for learned in tried:
         outcome = learned.outcome
@@ -100,34 +115,32 @@ def _by_validation(
             entry = max(tuned, key=lambda one: float(one[best.outcome.metric]["value"]))
             entry = outcome.best_entry() if outcome.best_step else entry
             best.recipes[learned.prepared.config.recipe] = _figures(outcome, entry)
-    if out is not None and len(tried) > 1:
-        journal = out / RATES / best.prepared.config.recipe / JOURNAL
-        if journal.is_file():
-            shutil.copyfile(journal, out / JOURNAL)
+    if len(tried) > 1:
+        _keep_journal(prepared, best.prepared.config.recipe)
     return best
 
 
-def _by_cross_validation(
-    prepared: Prepared, progress: Progress, out: Path | None, on_update: OnUpdate | None
-) -> Learned:
+def _by_cross_validation(prepared: Prepared) -> Learned:
     """Compare the probe and LP-FT on rows that neither learned from, then train on all rows.
 
-    What each fold's training measured is kept in `out` until the end, from where a stopped run resumes.
+    What each fold's training measured is kept in files until the end, from where a stopped run resumes.
     """
     model = prepared.task_model()
-    probe, _ = begin_head(prepared, model, None, progress)
-    labeller = FineTuned(model, prepared.tokenizer, prepared.config.task, prepared.parts.labels)
+    assert isinstance(model, PooledModel)
+    probe, _ = set_probe(prepared, model)
+    prepared.loaded.append(model.model)  # which is unchanged
+    fine_tuned = FineTuned(model, prepared.tokenizer, prepared.config.task, prepared.parts.labels)
     candidates: tuple[Recipe, ...] = ("probe", "lp-ft")
-    progress.start("cross-validation", FOLDS * len(candidates), "trainings")
+    prepared.progress.start("cross-validation", FOLDS * len(candidates), "trainings")
     held = {
-        recipe: _held_out(prepared.for_recipe(recipe), labeller, probe, progress, FOLDS * number, out)
+        recipe: _held_out(prepared.for_recipe(recipe), fine_tuned, probe, FOLDS * number)
         for number, recipe in enumerate(candidates)
     }
-    progress.finish()
+    prepared.progress.finish()
     metric = prepared.config.checked_metric(prepared.parts.labels)
     (untuned, _), (tuned, _) = held.values()
     chosen = prepared.for_recipe("probe" if is_better(untuned, tuned, metric) else "lp-ft")
-    outcome = train_task(chosen, progress, out=out, probe=probe, keep_last=True, on_update=on_update)
+    outcome = train_task(chosen, probe=probe, keep_last=True)
     outcome.curve = [untuned, tuned]
     outcome.probabilities = held[chosen.config.recipe][1]
     figures = {recipe: _figures(outcome, entry) for recipe, (entry, _) in held.items()}
@@ -135,43 +148,100 @@ def _by_cross_validation(
 
 
 def _held_out(
-    prepared: Prepared, labeller: FineTuned, probe: Start, progress: Progress, done: int, out: Path | None
+    prepared: Prepared, fine_tuned: FineTuned, probe: Start, done: int
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
     """Return the curve's entry of a recipe, and (rows, outputs): each by a model trained without its fold."""
     assert prepared.fold is not None
     folds = []
     for number in range(FOLDS):
-        folds.append(_without_fold(prepared, number, probe, None if out is None else out / RATES))
-        progress.advance(done + number + 1)
+        folds.append(_without_fold(prepared, number, probe))
+        prepared.progress.advance(done + number + 1)
     probabilities = np.empty((len(prepared.fold), folds[0][1].shape[1]), np.float32)
     for number, (_, shares) in enumerate(folds):
         probabilities[prepared.fold == number] = shares
-    figures = measure_probabilities(labeller, prepared.encoded["train"].targets, probabilities)
+    figures = measure_probabilities(fine_tuned, prepared.encoded["train"].targets, probabilities)
     losses = {name: float(np.mean([entry[name] for entry, _ in folds])) for name in _LOSSES}
     steps = 0 if prepared.config.recipe == "probe" else prepared.config.training.steps
     return {"step": steps, **losses, **figures, "epoch": folds[0][0]["epoch"]}, probabilities
 
 
-def _without_fold(
-    prepared: Prepared, number: int, probe: Start, folder: Path | None
-) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
-    """Train without a fold, unless `folder` has it; return its losses and epoch, and (its rows, outputs)."""
-    if folder is None:
-        return _measured(train_task(prepared.holding_out(number), probe=probe, keep_last=True))
+def _without_fold(prepared: Prepared, number: int, probe: Start) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
+    """Train without a fold, unless a file has it; return its losses and epoch, and (its rows, outputs)."""
+    part, folder = prepared.holding_out(number), prepared.out and prepared.out / RATES
+    if prepared.config.recipe == "probe":  # in a moment, from features
+        train, labels = part.encoded["train"], part.parts.labels
+        weights = row_weights(part.config, train.targets, labels, part.weights)
+        losses, shares = predict_by_probe(train, part.encoded["validation"], labels, weights, probe)
+        return {**losses, "epoch": 0}, shares
     stem = f"{prepared.config.recipe}-{number}"
-    entries, shares = folder / f"{stem}.json", folder / f"{stem}.npy"
-    if not entries.is_file():
-        entry, probabilities = _without_fold(prepared, number, probe, None)
+    if folder is not None and (folder / f"{stem}.json").is_file():
+        return read_json(folder / f"{stem}.json"), np.load(folder / f"{stem}.npy")
+    outcome = train_task(part, probe=probe, keep_last=True)
+    entry = {name: outcome.best_entry()[name] for name in (*_LOSSES, "epoch")}
+    if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        save_array(shares, probabilities)
-        write_json(entries, entry)  # last: what it stands beside is whole
-    return read_json(entries), np.load(shares)
-
-
-def _measured(outcome: TrainingOutcome) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
-    entry = outcome.best_entry()
-    return {name: entry[name] for name in (*_LOSSES, "epoch")}, outcome.probabilities
+        save_array(folder / f"{stem}.npy", outcome.probabilities)
+        write_json(folder / f"{stem}.json", entry)  # last: the array is complete
+    return entry, outcome.probabilities
 
 
 def _figures(outcome: TrainingOutcome, entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry[outcome.metric], "validation_loss": entry["validation_loss"]}
+
+
+def _search_rate(prepared: Prepared) -> Learned:
+    """Return the training with the best rate, and what each rate gave, in order of the rates.
+
+    Each rate is a whole training. Of equal ones the lower loss wins. If the lowest or the highest rate is the
+    best, the series continues in its direction. With files, the search resumes: finished rates are not trained
+    again, and of their checkpoints only those of the best are kept.
+    """
+    own, out = prepared.config.peak_rate(prepared.shape), prepared.out
+    journal = None if out is None else out / RATES / "tried.json"
+    tried: list[dict[str, Any]] = read_json(journal) if journal is not None and journal.is_file() else []
+    best: TrainingOutcome | None = None
+    left = list(FACTORS)
+    while left:
+        rate = float(f"{left.pop(0) * own:.3g}")
+        known = next((entry for entry in tried if entry["learning_rate"] == rate), None)
+        if known is None or known is _best(tried):
+            outcome = train_task(_within(prepared.with_keys(learning_rate=rate), f"{rate:g}"))
+            entry = outcome.best_entry()
+            value, loss = entry[outcome.metric]["value"], entry["validation_loss"]
+            prepared.progress.note(
+                f"learning rate {rate:g}: {outcome.metric} {value:.3f}, validation loss {loss:.4f}"
+            )
+            is_new = known is None
+            known = known or {"learning_rate": rate, outcome.metric: value, "validation_loss": loss}
+            tried = sorted([*tried, known], key=itemgetter("learning_rate")) if is_new else tried
+            if known is _best(tried):
+                best = outcome
+            if journal is not None and is_new:
+                write_json(journal, tried)
+                _remove_others(journal.parent, _best(tried))
+        left = left or _beyond(tried, own)
+    assert best is not None
+    _keep_journal(prepared, f"{_best(tried)['learning_rate']:g}")
+    return Learned(prepared, best, rates=tried)
+
+
+def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the rate with the best metric; of equal ones that with the lower loss."""
+    metric = next(key for key in tried[0] if key not in ("learning_rate", "validation_loss"))
+    return max(tried, key=lambda entry: (entry[metric], -entry["validation_loss"]))
+
+
+def _beyond(tried: list[dict[str, Any]], own: float) -> list[float]:
+    """Return the factor that continues the series beyond its best end; none if the best rate is inside."""
+    place = tried.index(_best(tried))
+    factor = tried[place]["learning_rate"] / own
+    if place == len(tried) - 1 and 2 * factor <= HIGHEST:
+        return [2 * factor]
+    return [factor / 2] if place == 0 and factor / 2 >= LOWEST else []
+
+
+def _remove_others(rates: Path, best: dict[str, Any]) -> None:
+    """Remove the checkpoints of all rates but the best."""
+    for folder in rates.iterdir():
+        if folder.is_dir() and folder.name != f"{best['learning_rate']:g}":
+            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,26 +17,23 @@ import torch
 from headwater.display import counted
 from headwater.errors import UsageError
 from headwater.finetuning.learning.config import PAPER_EPOCHS, PATIENCE, FinetuneConfig, Recipe
-from headwater.finetuning.learning.continued import check_start, continuation, recipe_of, rows_seen
 from headwater.finetuning.learning.parts import Learn, Parts, Tables, arrange_parts
 from headwater.finetuning.model.features import FrozenTaskModel
-from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model
+from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model, no_head
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode, truncation
-from headwater.finetuning.model.pooled import POOLED_RECIPES, sequences_of
-from headwater.finetuning.rows.labels import listed
-from headwater.finetuning.rows.row import TaskName, Usable
+from headwater.finetuning.model.pooled import POOLED_RECIPES, PooledModel, sequences_of
+from headwater.finetuning.rows.labels import Labels, listed
+from headwater.finetuning.rows.row import Raw, TaskName, Usable
 from headwater.finetuning.rows.seen import Seen
 from headwater.finetuning.rows.split import also_trained_on, describe
 from headwater.model import build_model, load_config, load_model
 from headwater.storage import SILENT, Progress
 from headwater.tokenizer import Tokenizer, missing_tokenizer
+from headwater.training import OnUpdate
 
 if TYPE_CHECKING:
     from headwater.model import Model, ModelConfig
-
-# The run's folder for a frozen base's outputs, during training.
-OUTPUTS = "base-outputs"
 
 
 @dataclass
@@ -44,58 +41,60 @@ class Prepared:
     """What a training needs.
 
     given: the configuration; config: with the updates and the rate that follow from it, the base and the rows.
-    recipes: those that are compared; `config` is for the first. base: with the task rows; `renew` returns it as
-    it was before a training. encoded: the rows of each part. start: the model whose head is kept. seen: the rows
-    of the base's own fine-tuning. fold: (training rows,), see `split.folds`. weights: (training rows,) of each in
-    L2. figures, continued: what metrics.json has of the rows, and of the training that is continued.
+    recipes: those that are compared; `config` is for the first. shape: of the base with the task rows; `load`
+    returns the base as it is before a training, and `loaded` has it if none has begun. encoded: the rows of each
+    part. start: the model whose head is kept. seen: the rows of the base's own fine-tuning. out: the folder of the
+    run's journal and checkpoints, from which it resumes. on_update: called after every update with its line of
+    metrics.jsonl. fold: (training rows,), see `split.folds`. weights: (training rows,) of each in L2. figures,
+    continued: what metrics.json has of the rows, and of the training that is continued.
     """
 
     given: FinetuneConfig
     config: FinetuneConfig
     recipes: tuple[Recipe, ...]
-    base: Model
+    shape: ModelConfig
     tokenizer: Tokenizer
     parts: Parts
     encoded: dict[str, Encoded]
     start: FineTuned | None
     seen: Seen | None
     figures: dict[str, Any]
-    renew: Callable[[], Model] = field(repr=False)
+    load: Callable[[], Model] = field(repr=False)
+    loaded: list[Model] = field(repr=False)
+    progress: Progress = SILENT
+    out: Path | None = None
+    on_update: OnUpdate | None = None
     fold: npt.NDArray[np.int64] | None = None
     weights: npt.NDArray[np.float64] | None = None
     continued: dict[str, Any] | None = None
 
     def with_keys(self, **keys: Any) -> Prepared:
-        """Return this with other keys of the configuration and an untrained base."""
+        """Return this with other keys of the configuration."""
         given = self.given.model_copy(update=keys)
-        config = given.resolve(self.base.config, examples=len(self.encoded["train"]))
-        return replace(self, given=given, config=config, base=self.renew())
+        config = given.resolve(self.shape, examples=len(self.encoded["train"]))
+        return replace(self, given=given, config=config)
 
     def for_recipe(self, recipe: Recipe) -> Prepared:
-        """Return this for one recipe, with the rows as it reads them and an untrained base."""
+        """Return this for one recipe, with the rows as it reads them."""
         if (recipe in POOLED_RECIPES) == (self.given.recipe in POOLED_RECIPES):
             return self.with_keys(recipe=recipe)
-        encoded = encode_parts(recipe, self.given.task, self.parts, self.tokenizer, self.base.config)
+        encoded = encode_parts(recipe, self.given.task, self.parts, self.tokenizer, self.shape)
         return replace(self, encoded=encoded).with_keys(recipe=recipe)
 
     def holding_out(self, number: int) -> Prepared:
-        """Return this with the rows of a fold as validation rows, which are not trained on; an untrained base."""
+        """Return this with the rows of a fold as validation rows, which are not trained on, and without files."""
         assert self.fold is not None
         held, train = self.fold == number, self.encoded["train"]
-        part = replace(self, encoded={"train": train.take(~held), "validation": train.take(held)})
+        rows = {"train": train.take(~held), "validation": train.take(held)}
+        part = replace(self, encoded=rows, progress=SILENT, out=None, on_update=None)
         part.weights = None if self.weights is None else self.weights[~held]
         return part.with_keys()
 
-    @property
-    def learns_from_all(self) -> bool:
-        """Whether the rows that it is measured on are those that it learns from: after a cross-validation."""
-        return self.parts.cross_validated and len(self.encoded["validation"]) == len(self.parts.train.rows)
-
     def task_model(self) -> TaskModel:
         """Return the base with the head that training begins with: an untrained one, or that of `start`."""
-        config = self.config
+        config, base = self.config, self.loaded.pop() if self.loaded else self.load()
         model = build_task_model(
-            self.base,
+            base,
             self.tokenizer,
             config.task,
             self.parts.labels.outputs,
@@ -106,15 +105,14 @@ class Prepared:
         )
         if self.start is not None:
             model.continue_from(self.start.model)
-        return model.to(self.base.tokens.weight.device)
+        return model.to(base.tokens.weight.device)
 
-    def store_outputs(self, model: FrozenTaskModel, folder: Path | None, progress: Progress) -> None:
-        """Compute a frozen base's outputs once for all epochs and rates; in files of `folder`, or in memory."""
+    def store_outputs(self, model: FrozenTaskModel) -> None:
+        """Compute a frozen base's outputs once for all epochs and rates; in files of the run, or in memory."""
         for part in ("train", "validation"):
             if self.encoded[part].outputs is None:
-                progress.note(f"computing the frozen base's outputs for {part}, once for all epochs")
-                path = None if folder is None else folder / OUTPUTS / f"{part}.npy"
-                self.encoded[part] = model.with_outputs(self.encoded[part], path)
+                self.progress.note(f"computing the frozen base's outputs for {part}, once for all epochs")
+                self.encoded[part] = model.with_outputs(self.encoded[part], self.out)
 
 
 def prepare_folder(
@@ -185,7 +183,10 @@ def prepare(
             notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
     figures["notes"] = notes.copy()
     if config.recipe == "auto":
-        notes += _recipe_notes(first, recipes, parts, model.config)
+        notes.append(_recipe_note(first, recipes, parts))
+    if config.learning_rate is None and len(recipes) == 1 and recipes != ("probe",):
+        rate, reason = first.peak_rate(model.config), first.rate_reason(model.config)
+        notes.append(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
     epochs = first.epochs_for(rows, model.config)
     own = first.steps or first.epochs or model.config.transfer_epochs
     if own is None and len(recipes) == 1 and recipes != ("probe",) and epochs > PAPER_EPOCHS:
@@ -196,14 +197,16 @@ def prepare(
         first,
         first.resolve(model.config, examples=len(encoded["train"])),
         recipes,
-        model,
+        model.config,
         tokenizer,
         parts,
         encoded,
         start,
         seen,
         figures,
-        renew=lambda: prepare_base(config, *base())[0],
+        load=lambda: prepare_base(config, *base())[0],
+        loaded=[model],
+        progress=progress,
         fold=parts.fold,
     )
 
@@ -223,22 +226,16 @@ def encode_parts(
     return encoded
 
 
-def _recipe_notes(
-    first: FinetuneConfig, recipes: tuple[Recipe, ...], parts: Parts, base: ModelConfig
-) -> list[str]:
-    """Return what is trained in place of the recipe auto, and at which rate."""
+def _recipe_note(first: FinetuneConfig, recipes: tuple[Recipe, ...], parts: Parts) -> str:
+    """Return what is trained in place of the recipe auto."""
     if len(recipes) > 1:
-        return [f"recipes {' and '.join(recipes)} are compared on the validation rows (--set recipe=NAME for one)"]
+        return f"recipes {' and '.join(recipes)} are compared on the validation rows (--set recipe=NAME for one)"
     if parts.cross_validated:
         why = "unless cross-validation prefers the probe that it begins with; all rows are trained on"
     else:
         few = first.recipe == "lp-ft"
         why = "for few rows per class" if few else "for many rows per class, many classes, or keys of gpt1 alone"
-    notes = [f"recipe {first.recipe}, {why} (--set recipe=gpt1 or lp-ft for another)"]
-    if first.learning_rate is None:
-        rate, reason = first.peak_rate(base), first.rate_reason(base)
-        notes.append(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
-    return notes
+    return f"recipe {first.recipe}, {why} (--set recipe=gpt1 or lp-ft for another)"
 
 
 def load_tokenizer(model: Path, given: str | Path | None = None) -> Tokenizer:
@@ -301,3 +298,70 @@ def _first_layers(state: dict[str, Any], layers: int, base: Model) -> dict[str, 
     embeddings = ("tokens.", "positions.", "segments.", "embedding_norm.")
     blocks = tuple(f"blocks.{layer}." for layer in range(layers))
     return {k: v for k, v in state.items() if k.startswith((*embeddings, *blocks))}
+
+
+def recipe_of(start: FineTuned) -> Recipe:
+    """Return the recipe whose head a fine-tuned model has."""
+    return "lp-ft" if isinstance(start.model, PooledModel) else "gpt1"
+
+
+def check_start(start: FineTuned, config: FinetuneConfig, name: Path | str) -> None:
+    """Raise UsageError, naming the key, if `config` trains another kind of head than that of `start`."""
+    if start.templates is not None:
+        raise no_head(name)
+    reader = start.model.reader if isinstance(start.model, FrozenTaskModel) else None
+    target = config.target or start.labels.target
+    kinds = {
+        "task": (start.task, config.task),
+        "target": (start.labels.target, target),
+        "freeze": (reader is not None, config.freeze),
+        "task_model": (reader or "pooling", config.task_model),
+        "compose": (start.compose, config.compose),
+        "recipe": (recipe_of(start), recipe_of(start) if config.recipe == "auto" else config.recipe),
+    }
+    for key, (there, now) in kinds.items():
+        if there != now:
+            raise UsageError(
+                f"{name} was fine-tuned with {key} = {there}, and now it is {now}",
+                expected="the same kind of head",
+                repair="Leave that option out, or start with a new head: --model in place of --from",
+            )
+
+
+def rows_seen(model: Path, config: FinetuneConfig, progress: Progress) -> Seen | None:
+    """Return the rows of the base's own fine-tuning; None if it has none, or if its weights are not used."""
+    if config.from_scratch or not FineTuned.is_in(model):
+        return None
+    if not config.keep_head:
+        progress.note(f"{model} is fine-tuned already: a new head is trained (--from keeps its head and labels)")
+    seen = Seen.load(model)
+    if seen is None:
+        progress.note(
+            f"{model} does not record the rows that it was trained on, so its split cannot be kept: validation "
+            "rows may be among them, and metrics too good; measure on new rows with --validation"
+        )
+    return seen
+
+
+def continuation(
+    model: Path,
+    start: FineTuned,
+    seen: Seen | None,
+    labels: Labels,
+    rows: Sequence[Raw],
+    classes: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return, for metrics.json, what a training with the head of `start` keeps and adds.
+
+    {"from", "rows": training rows, "known": those that the base's own training had, "added": new labels,
+    "without_rows": those of `classes`, training rows by label, that have none}.
+    """
+    added = labels.names[len(start.labels.names) :]
+    known = len(rows) - int(seen.new_rows(rows).sum()) if seen else None
+    return {
+        "from": str(model),
+        "rows": len(rows),
+        "known": known,
+        "added": added,
+        "without_rows": [name for name in labels.names if not classes[name]],
+    }

@@ -126,6 +126,24 @@ def fit_probe(
     return found.loss(features, targets)
 
 
+def predict_by_probe(
+    train: Encoded, held: Encoded, labels: Labels, weights: Floats, start: Start
+) -> tuple[dict[str, float], Floats]:
+    """Return the losses of a probe of the rows `train`, and (rows, outputs): what it predicts for those held out.
+
+    Both have features.
+    """
+    assert train.features is not None
+    assert held.features is not None
+    targets, several = labels.probabilities(train), labels.target == "labels"
+    features, others = train.features[start.pooled], held.features[start.pooled]
+    found = _fit(features, targets, weights, start.strength, several).scaled(start.scale)
+    logits = torch.from_numpy(others @ found.weight.T + found.bias)
+    losses = {"training_loss": found.loss(features, targets)}
+    losses["validation_loss"] = found.loss(others, labels.probabilities(held))
+    return losses, (logits.sigmoid() if several else logits.softmax(dim=1)).numpy()
+
+
 def _fit(features: Floats, targets: Floats, weights: Floats, strength: float, several: bool) -> _Linear:
     """Return logistic regression on features of variance 1, as weights of the features themselves.
 

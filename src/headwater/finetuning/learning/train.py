@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,7 @@ from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.row import MetricName, class_name
-from headwater.storage import SILENT, Progress
-from headwater.training import Measurement, OnUpdate, Ranks, Run, Trainer
+from headwater.training import Measurement, Ranks, Run, Trainer
 
 # A training of fewer epochs is validated this many times instead of once an epoch.
 _FEWEST_MEASUREMENTS = 3
@@ -43,7 +41,8 @@ class TrainingOutcome:
     """The result of training: the state that is kept, its step, and the curve.
 
     probabilities: (validation rows, outputs), in float32 as every later prediction. start: of the recipes that
-    begin with a probe; its measurement is the curve's first entry, of step 0.
+    begin with a probe; its measurement is the curve's first entry, of step 0. Entries of a training whose head
+    changes say which was measured: `head` is "cosines" during tuning, else "regression".
     """
 
     fine_tuned: FineTuned
@@ -60,83 +59,94 @@ class TrainingOutcome:
         return next(entry for entry in self.curve if entry["step"] == self.best_step)
 
 
-def train_task(
-    prepared: Prepared,
-    progress: Progress = SILENT,
-    *,
-    out: Path | None = None,
-    outputs: Path | None = None,
-    probe: Start | None = None,
-    keep_last: bool = False,
-    on_update: OnUpdate | None = None,
-) -> TrainingOutcome:
+def train_task(prepared: Prepared, *, probe: Start | None = None, keep_last: bool = False) -> TrainingOutcome:
     """Fine-tune what `prepare` returned, and keep the best state, or with `keep_last` the last one.
 
-    With `out`, the run writes its journal and checkpoints there, and resumes from the newest one; `outputs` is the
-    folder of a frozen base's outputs, by default `out`. probe: the one to begin with, if it was chosen before.
-    on_update: called after every update with its line of metrics.jsonl. Raises what `Run.train` raises.
+    probe: the one to begin with, if it was chosen before. Raises what `Run.train` raises.
     """
-    config, labels = prepared.config, prepared.parts.labels
-    model = prepared.task_model()
-    fine_tuned = FineTuned(model, prepared.tokenizer, config.task, labels)
+    config, labels, model = prepared.config, prepared.parts.labels, prepared.task_model()
+    tuned, metric = FineTuned(model, prepared.tokenizer, config.task, labels), config.checked_metric(labels)
     if isinstance(model, FrozenTaskModel):
-        prepared.store_outputs(model, outputs or out, progress)
-    start, training_loss = None, 0.0
+        prepared.store_outputs(model)
+    start, curve, best_step, steps = None, [], 0, 0
     if isinstance(model, PooledModel) and prepared.start is None:
-        start, training_loss = begin_head(prepared, model, probe, progress)
-    metric, rows = config.checked_metric(labels), "training_rows" if prepared.learns_from_all else "validation"
-    judge = _Judge(fine_tuned, prepared.encoded["validation"], metric, start is not None, rows)
-    untuned = [] if start is None else [judge.entry(0, training_loss, intervals=not keep_last)]
-    if config.recipe == "probe":
-        return judge.outcome(config, 0, untuned, start and replace(start, kept=True))
-    begun = {} if start is None or keep_last else {key: one.clone() for key, one in model.state_dict().items()}
-    curve, best_step = _tune(prepared, judge, start, progress, out, keep_last, on_update)
-    if start is not None and begun and is_better(untuned[0], judge.entry(best_step, 0.0, intervals=True), metric):
-        best_step, start = 0, replace(start, kept=True)
-        model.load_state_dict(begun)
-    return judge.outcome(config, best_step, [*untuned, *curve], start)
+        start, loss = set_probe(prepared, model, probe)
+        if config.recipe == "probe" or not keep_last:
+            untuned, shares = _measure(tuned, prepared.encoded["validation"])
+            curve = [{"step": 0, "training_loss": loss, "epoch": 0, **untuned}]
+    if config.recipe != "probe":
+        before = {key: one.clone() for key, one in model.state_dict().items()} if curve else {}
+        tuning, best_step, tuned_shares = _tune(prepared, tuned, metric, start, keep_last)
+        last = next(entry for entry in tuning if entry["step"] == best_step)
+        if before and is_better(curve[0], last, metric):
+            best_step = 0
+            model.load_state_dict(before)
+        else:
+            shares = tuned_shares
+        for entry in curve if "head" in last else ():
+            entry["head"] = "regression"
+        curve, steps = [*curve, *tuning], config.training.steps
+    if start is not None and not best_step:
+        start = replace(start, kept=True)
+    model.eval()
+    rate = config.training.learning_rate
+    return TrainingOutcome(tuned, metric, rate, best_step, steps, curve, shares, start)
 
 
 def _tune(
-    prepared: Prepared,
-    judge: _Judge,
-    start: Start | None,
-    progress: Progress,
-    out: Path | None,
-    keep_last: bool,
-    on_update: OnUpdate | None,
-) -> tuple[list[dict[str, Any]], int]:
-    """Train the judged model, and leave its best state in it; return the curve and the state's step.
+    prepared: Prepared, tuned: FineTuned, metric: MetricName, start: Start | None, keep_last: bool
+) -> tuple[list[dict[str, Any]], int, npt.NDArray[np.float32]]:
+    """Train the model, and leave its best state in it; return the curve, the state's step and its probabilities.
 
-    With a start, classes are tuned on cosines, and the head is then fitted again, on the tuned features.
+    With a start, classes are tuned on cosines, and the head is then fitted again, on the tuned features. The curve
+    has the final head's figures at the step that is kept.
     """
-    config, labels, train, model = prepared.config, judge.fine_tuned.labels, prepared.encoded["train"], judge.model
+    config, labels, model = prepared.config, tuned.labels, tuned.model
+    train, validation = prepared.encoded["train"], prepared.encoded["validation"]
     pooled = model if isinstance(model, PooledModel) and start and labels.target == "class" else None
     if pooled is not None:
-        pooled.begin_cosines(train, labels)
+        pooled.set_directions(train, labels)
     trainer, source = build_trainer(config, model, train, labels, prepared.weights)
-    steps, per_epoch = config.training.steps, source.updates_an_epoch
+    steps, per_epoch, out = config.training.steps, source.updates_an_epoch, prepared.out
+    by_loss = start is not None and len(validation) < FEW_TO_VALIDATE  # the metric of few rows is mostly chance
+
+    def measurement() -> Measurement:
+        if keep_last:
+            return Measurement({}, ())
+        entry, _ = _measure(tuned, validation, intervals=False)
+        loss, value = entry.pop("validation_loss"), entry[metric]["value"]
+        prepared.progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
+        rank = (-loss, value) if by_loss else (value, -loss)
+        return Measurement({"validation_loss": loss, f"validation_{metric}": value}, rank, entry)
+
     run = Run(
         trainer=trainer,
         config=config.training,
         source=source,
-        validate=lambda: judge.measure(trainer.step, SILENT if keep_last else progress),
+        validate=measurement,
         out=out,
         name="fine-tuning" if out is None else f"fine-tuning {out.resolve().name}",
-        progress=progress,
+        progress=prepared.progress,
         measured_after={steps} if keep_last else _measurements(config.validate_every, steps, per_epoch),
         patience=None if keep_last else config.patience,
         dynamic=True,  # texts of all lengths
-        on_update=on_update,
+        on_update=prepared.on_update,
     )
     run.train()
     run.restore_best()
     trainer.end_training()
     assert run.best is not None
+    curve, best_step = [_curve_entry(entry, metric, per_epoch) for entry in run.curve], int(run.best["step"])
+    kept = next(entry for entry in curve if entry["step"] == best_step)
     if pooled is not None and start is not None:
-        weights = _weights(config, train.targets, labels, prepared.weights)
-        fit_probe(pooled, [pooled.with_features(train)], labels, weights, start)
-    return [_curve_entry(entry, judge.metric, per_epoch) for entry in run.curve], int(run.best["step"])
+        for entry in curve:
+            entry["head"] = "cosines"
+        weights = row_weights(config, train.targets, labels, prepared.weights)
+        kept["training_loss"] = fit_probe(pooled, [pooled.with_features(train)], labels, weights, start)
+        kept["head"] = "regression"
+    measured, shares = _measure(tuned, validation)
+    kept |= measured
+    return curve, best_step, shares
 
 
 def is_better(probe: Mapping[str, Any], tuned: Mapping[str, Any], metric: MetricName) -> bool:
@@ -145,21 +155,18 @@ def is_better(probe: Mapping[str, Any], tuned: Mapping[str, Any], metric: Metric
     return bool(probe[metric]["value"] > tuned[metric]["value"] + _MARGIN * (high - low))
 
 
-def begin_head(
-    prepared: Prepared, model: TaskModel, probe: Start | None, progress: Progress
-) -> tuple[Start, float]:
+def set_probe(prepared: Prepared, model: PooledModel, probe: Start | None = None) -> tuple[Start, float]:
     """Set the head by a probe of the base's features, chosen unless it is given; return it, and its loss."""
-    assert isinstance(model, PooledModel)
     labels, train = prepared.parts.labels, prepared.encoded["train"]
     if train.features is None:
-        progress.note("a regression on the base's features begins the head")
+        prepared.progress.note("a regression on the base's features begins the head")
         train = prepared.encoded["train"] = model.with_features(train)
-    weights = _weights(prepared.config, train.targets, labels, prepared.weights)
+    weights = row_weights(prepared.config, train.targets, labels, prepared.weights)
     probe = probe or choose_probe(train, labels, weights, prepared.fold)
     return probe, fit_probe(model, [train], labels, weights, probe)
 
 
-def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome, progress: Progress) -> None:
+def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome) -> None:
     """Fit a head that is a regression on the validation rows too, if they were split off the training rows.
 
     The validation figures remain those of the head before. Without effect if the training rows have weights of
@@ -168,66 +175,22 @@ def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome, progress: Progres
     model, start, labels = outcome.fine_tuned.model, outcome.start, prepared.parts.labels
     if start is None or not (start.kept or labels.target == "class"):
         return
-    if not prepared.parts.split_off or prepared.learns_from_all or prepared.weights is not None:
+    if not prepared.parts.split_off or prepared.weights is not None:
         return
     assert isinstance(model, PooledModel)
     parts = [model.with_features(prepared.encoded[part]) for part in ("train", "validation")]
     targets = np.concatenate([part.targets for part in parts])
-    fit_probe(model, parts, labels, _weights(prepared.config, targets, labels, None), start)
-    progress.note(f"the head is fitted again on all {len(targets):,} rows, validation rows included")
+    fit_probe(model, parts, labels, row_weights(prepared.config, targets, labels, None), start)
+    prepared.progress.note(f"the head is fitted again on all {len(targets):,} rows, validation rows included")
 
 
-@dataclass
-class _Judge:
-    """Measures states on the validation rows, and ranks them.
-
-    begun: whether the head began with a probe. rows: what the figures of metrics.jsonl are named after.
-    """
-
-    fine_tuned: FineTuned
-    validation: Encoded
-    metric: MetricName
-    begun: bool
-    rows: str = "validation"
-
-    @property
-    def model(self) -> TaskModel:
-        return self.fine_tuned.model
-
-    def rank_of(self, entry: Mapping[str, Any]) -> tuple[float, ...]:
-        """Return what orders states; of few rows the loss, because their metric is mostly chance."""
-        value, loss = entry[self.metric]["value"], entry["validation_loss"]
-        few = self.begun and len(self.validation) < FEW_TO_VALIDATE
-        return (-loss, value) if few else (value, -loss)
-
-    def entry(self, step: int, training_loss: float, *, intervals: bool = False) -> dict[str, Any]:
-        """Return the curve's entry of the present state."""
-        values, loss = self.model.predict(self.validation, self.fine_tuned.labels)
-        figures = measure_probabilities(self.fine_tuned, self.validation.targets, values, intervals=intervals)
-        return {"step": step, "validation_loss": loss, **figures, "training_loss": training_loss, "epoch": 0}
-
-    def measure(self, step: int, progress: Progress) -> Measurement:
-        """Measure the state after an update."""
-        entry = self.entry(step, 0.0)
-        loss, value = entry["validation_loss"], entry[self.metric]["value"]
-        progress.note(f"update {step}: {self.metric} {value:.3f}, validation loss {loss:.4f}")
-        shown = {f"{self.rows}_loss": loss, f"{self.rows}_{self.metric}": value}
-        figures = {name: figure for name, figure in entry.items() if isinstance(figure, dict)}
-        return Measurement(shown, self.rank_of(entry), figures)
-
-    def outcome(
-        self, config: FinetuneConfig, step: int, curve: list[dict[str, Any]], start: Start | None
-    ) -> TrainingOutcome:
-        """Return the outcome of a training whose kept state is in the model."""
-        self.model.eval()
-        best, loss = self.model.predict(self.validation, self.fine_tuned.labels)
-        for entry in curve:  # intervals, which cost more than values, of the state that is kept alone
-            if entry["step"] == step:
-                entry |= measure_probabilities(self.fine_tuned, self.validation.targets, best)
-                entry["validation_loss"] = loss
-        rate = config.training.learning_rate
-        steps = 0 if config.recipe == "probe" else config.training.steps
-        return TrainingOutcome(self.fine_tuned, self.metric, rate, step, steps, curve, best, start)
+def _measure(
+    tuned: FineTuned, rows: Encoded, *, intervals: bool = True
+) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
+    """Return the loss and the metrics of the present state on labelled rows, and (rows, outputs) probabilities."""
+    shares, loss = tuned.model.predict(rows, tuned.labels)
+    figures = measure_probabilities(tuned, rows.targets, shares, intervals=intervals)
+    return {"validation_loss": loss, **figures}, shares
 
 
 def build_trainer(
@@ -247,12 +210,12 @@ def build_trainer(
         seed=training.seed,
         micro_batch=training.micro_batch,
         most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
-        weights=_weights(config, train.targets, labels, sample_weight),
+        weights=row_weights(config, train.targets, labels, sample_weight),
     )
     return trainer, source
 
 
-def _weights(
+def row_weights(
     config: FinetuneConfig,
     targets: npt.NDArray[np.float64],
     labels: Labels,

@@ -11,9 +11,11 @@ every epoch.
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -147,33 +149,26 @@ class FrozenTaskModel(TaskModel):
         maximum = x.masked_fill(~chosen, float("-inf")).amax(dim=1)
         return torch.cat([mean, maximum.masked_fill(~inside.any(dim=1)[:, None], 0.0)], dim=1)
 
-    def with_outputs(self, encoded: Encoded, path: Path | None = None) -> Encoded:
+    def with_outputs(self, encoded: Encoded, folder: Path | None = None) -> Encoded:
         """Return `encoded` with every layer's output at every token, from one pass over the base.
 
-        They are kept in memory, or memory-mapped in the file `path`, which is reused if it is complete. Raises
-        StorageError if the disk has too little free space.
+        They are kept in memory, or memory-mapped in a file of `folder` that has no name and ends with the process.
+        Raises StorageError if the disk has too little free space.
         """
         shape = (len(encoded.ids), len(self.head.mixture), self.model.config.output_width)
-        if path is None:
+        if folder is None:
             store: npt.NDArray[np.float16] = np.empty(shape, dtype=np.float16)
-            _fill(self, encoded, store)
-            return replace(encoded, outputs=store)
-        with storage_errors(path):
-            if (kept := _kept(path, shape)) is None:
-                path.parent.mkdir(exist_ok=True)
-                needed, free = 2 * int(np.prod(shape)), shutil.disk_usage(path.parent).free
-                if needed > free:
-                    raise StorageError(
-                        f"the frozen base's outputs need {needed:,} bytes and {path.parent} has {free:,} free",
-                        repair="Free some space, take fewer rows (--limit), or fine-tune without --freeze",
-                    )
-                partial = path.with_name(path.name + ".partial")
-                mapped = np.lib.format.open_memmap(partial, mode="w+", dtype=np.float16, shape=shape)
-                _fill(self, encoded, mapped)
-                mapped.flush()
-                partial.replace(path)
-                kept = _kept(path, shape)
-        return replace(encoded, outputs=kept)
+        else:
+            needed, free = 2 * math.prod(shape), shutil.disk_usage(folder).free
+            if needed > free:
+                raise StorageError(
+                    f"the frozen base's outputs need {needed:,} bytes and {folder} has {free:,} free",
+                    repair="Free some space, take fewer rows (--limit), or fine-tune without --freeze",
+                )
+            with storage_errors(folder), TemporaryFile(dir=folder) as handle:
+                store = np.memmap(handle, dtype=np.float16, mode="w+", shape=shape)
+        _fill(self, encoded, store)
+        return replace(encoded, outputs=store)
 
 
 def _take(x: Tensor, start: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,12 +191,3 @@ def _fill(model: FrozenTaskModel, encoded: Encoded, store: npt.NDArray[np.float1
         for sequence, values in zip(sequences, outputs, strict=True):
             start, end = encoded.starts[sequence : sequence + 2]
             store[start:end] = values[: end - start]
-
-
-def _kept(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float16] | None:
-    """Return the outputs in a file, or None if it is missing, truncated or of another shape."""
-    try:
-        stored: npt.NDArray[np.float16] = np.load(path, mmap_mode="r")
-    except (FileNotFoundError, ValueError, EOFError):
-        return None
-    return stored if stored.shape == shape and stored.dtype == np.float16 else None

@@ -93,7 +93,7 @@ class PooledModel(TaskModel):
         return functional.linear(features, self.head.weight.float(), self.head.bias.float())
 
     @torch.no_grad()
-    def begin_cosines(self, encoded: Encoded, labels: Labels) -> None:
+    def set_directions(self, encoded: Encoded, labels: Labels) -> None:
         """Make the layer's rows the mean directions of each class's features (Snell et al. 2017).
 
         A class without a row begins away from all the others: the gradient of a cosine with 0 has no bound.

@@ -94,14 +94,17 @@ def spearman(first: Floats, second: Floats) -> Floats:
     return pearson(rankdata(first), rankdata(second))
 
 
-_OfMargins: TypeAlias = Mapping[str, Callable[[Margins], Floats]]
+_MarginMetrics: TypeAlias = Mapping[str, Callable[[Margins], Floats]]
 # Metrics of margins but the accuracy, by name: of classes, and of several labels a row.
-_OF_CLASSES: _OfMargins = {"f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
-_OF_LABELS: _OfMargins = {"micro_f1": _micro_f1, "macro_f1": lambda margins: _f1_of_each(margins).mean(axis=-1)}
-_OF_SCORES = {"pearson": pearson, "spearman": spearman}
+_CLASS_METRICS: _MarginMetrics = {"f1": _f1, "macro_f1": _macro_f1, "matthews": _matthews}
+_LABEL_METRICS: _MarginMetrics = {
+    "micro_f1": _micro_f1,
+    "macro_f1": lambda margins: _f1_of_each(margins).mean(axis=-1),
+}
+_SCORE_METRICS = {"pearson": pearson, "spearman": spearman}
 
 
-def _of_confusion(metric: Callable[[Margins], Floats]) -> Callable[[Floats], Floats]:
+def _on_confusion_matrix(metric: Callable[[Margins], Floats]) -> Callable[[Floats], Floats]:
     return lambda confusion: metric(
         Margins(np.diagonal(confusion, axis1=-2, axis2=-1), confusion.sum(axis=-1), confusion.sum(axis=-2))
     )
@@ -109,8 +112,8 @@ def _of_confusion(metric: Callable[[Margins], Floats]) -> Callable[[Floats], Flo
 
 # The metrics by name: functions of a confusion matrix, or of true and predicted scores.
 METRICS: Mapping[str, Callable[..., Floats]] = {
-    **{name: _of_confusion(metric) for name, metric in {"accuracy": _accuracy, **_OF_CLASSES}.items()},
-    **_OF_SCORES,
+    **{name: _on_confusion_matrix(metric) for name, metric in {"accuracy": _accuracy, **_CLASS_METRICS}.items()},
+    **_SCORE_METRICS,
 }
 
 
@@ -145,7 +148,7 @@ def measure_classes(
     ones, shape = np.ones(len(cells)), (len(cells), classes)
     sides = ((ones * (row == column), row), (ones, row), (ones, column))
     units = Margins(*(csr_matrix((one, (np.arange(len(cells)), of)), shape=shape) for one, of in sides))
-    return _measure(units, counts, _OF_CLASSES, float((truth == chosen).mean()), intervals)
+    return _measure(units, counts, _CLASS_METRICS, float((truth == chosen).mean()), intervals)
 
 
 def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
@@ -154,11 +157,11 @@ def measure_labels(truth: Floats, chosen: Floats, intervals: bool = True) -> dic
     accuracy is the share of rows whose labels are all right.
     """
     units, accuracy = Margins(truth * chosen, truth, chosen), float((truth == chosen).all(axis=1).mean())
-    return _measure(units, np.ones(len(truth)), _OF_LABELS, accuracy, intervals)
+    return _measure(units, np.ones(len(truth)), _LABEL_METRICS, accuracy, intervals)
 
 
 def _measure(
-    units: Margins, counts: npt.NDArray[Any], metrics: _OfMargins, accuracy: float, intervals: bool
+    units: Margins, counts: npt.NDArray[Any], metrics: _MarginMetrics, accuracy: float, intervals: bool
 ) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval}} for the accuracy and the other metrics.
 
@@ -191,15 +194,15 @@ def _measure(
 def measure_scores(truth: Floats, predicted: Floats, intervals: bool = True) -> dict[str, dict[str, Any]]:
     """Return {metric: {value, interval}} for pearson and spearman."""
     if not intervals:
-        return {name: {"value": float(metric(truth, predicted))} for name, metric in _OF_SCORES.items()}
+        return {name: {"value": float(metric(truth, predicted))} for name, metric in _SCORE_METRICS.items()}
     random = np.random.default_rng(0)
-    resampled = np.empty((RESAMPLES, len(_OF_SCORES)))
+    resampled = np.empty((RESAMPLES, len(_SCORE_METRICS)))
     for number in range(RESAMPLES):
         rows = random.integers(0, len(truth), len(truth))
-        resampled[number] = [metric(truth[rows], predicted[rows]) for metric in _OF_SCORES.values()]
+        resampled[number] = [metric(truth[rows], predicted[rows]) for metric in _SCORE_METRICS.values()]
     return {
         name: {"value": float(metric(truth, predicted)), "interval": _interval(resampled[:, column])}
-        for column, (name, metric) in enumerate(_OF_SCORES.items())
+        for column, (name, metric) in enumerate(_SCORE_METRICS.items())
     }
 
 

@@ -20,7 +20,7 @@ from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import ADVICE
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import confusion_matrix
-from headwater.finetuning.results.suspects import SUSPECTS_FILE
+from headwater.finetuning.results.summary import SUSPECTS_FILE
 from headwater.finetuning.rows.row import Raw
 from headwater.report import Series, line_chart, template
 
@@ -42,9 +42,10 @@ def page(
     Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened; of a score also "difference".
     """
     labels, curve, name = fine_tuned.labels, metrics["curve"], metrics["metric"]
+    same = [p for p in curve if p.get("head") == "cosines"] or curve  # losses of one head
     losses = [
-        Series("training loss", [(p["step"], p["training_loss"]) for p in curve], marked=True),
-        Series("validation loss", [(p["step"], p["validation_loss"]) for p in curve], marked=True),
+        Series("training loss", [(p["step"], p["training_loss"]) for p in same], marked=True),
+        Series("validation loss", [(p["step"], p["validation_loss"]) for p in same], marked=True),
     ]
     measured = [Series(f"validation {name}", [(p["step"], p[name]["value"]) for p in curve], marked=True)]
     confusion: list[tuple[str, list[int]]] = []
@@ -57,7 +58,7 @@ def page(
     written: str = template(Path(__file__).with_name("report.html.j2")).render(
         task=_task(metrics),
         metrics=metrics,
-        sentences=[*result_lines(metrics), *_of_rate(metrics)],
+        sentences=[*result_lines(metrics), *_rate_lines(metrics)],
         coverage=_calibration(metrics)[1].get("coverage", []),
         losses=losses,
         loss_chart=Markup(line_chart(losses, "updates", "loss")),
@@ -90,7 +91,7 @@ def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
     lines = [
         *result_lines(metrics),
         *(f"Rows: {note}" for note in metrics["data"]["notes"]),
-        *_of_rate(metrics),
+        *_rate_lines(metrics),
         "Licence: that of the base and of the rows; see the base's card",
         "Limits: it knows these labels alone, and texts like the training rows; at most "
         f"{fine_tuned.model.model.config.context:,} tokens of a text are read",
@@ -106,16 +107,16 @@ def card(base: str, fine_tuned: FineTuned, metrics: Mapping[str, Any]) -> str:
 def result_lines(metrics: Mapping[str, Any]) -> list[str]:
     """Return what was measured, in sentences: the tests first, then the validation rows; at the end warnings."""
     return [
-        *_of_tests(metrics),
-        *_of_validation(metrics),
-        *_of_baseline(metrics),
-        *_of_probabilities(metrics),
-        *_of_suspects(metrics),
+        *_test_lines(metrics),
+        *_validation_lines(metrics),
+        *_baseline_lines(metrics),
+        *_probability_lines(metrics),
+        *_suspect_lines(metrics),
         *(f"Warning: {warning}" for warning in metrics["warnings"]),
     ]
 
 
-def _of_tests(metrics: Mapping[str, Any]) -> list[str]:
+def _test_lines(metrics: Mapping[str, Any]) -> list[str]:
     name, lines = metrics["metric"], []
     for test, measured in metrics["tests"].items():
         if name in measured:
@@ -125,7 +126,7 @@ def _of_tests(metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _of_validation(metrics: Mapping[str, Any]) -> list[str]:
+def _validation_lines(metrics: Mapping[str, Any]) -> list[str]:
     """Return sentences on the rows that the training itself measured."""
     kind = "Cross-validated" if metrics["cross_validated"] else "Validation"
     chosen = ", which chose the state that is kept" if metrics["selected_on_validation"] else ""
@@ -143,7 +144,7 @@ def _of_validation(metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _of_rate(metrics: Mapping[str, Any]) -> list[str]:
+def _rate_lines(metrics: Mapping[str, Any]) -> list[str]:
     """Return sentences on the length and the learning rate of the training."""
     rate, epochs = metrics["learning_rate"], metrics["curve"][-1]["epoch"]
     lines = [f"Learning rate {rate['value']:g}: {rate['reason']}; {epochs:g} epochs"]
@@ -154,7 +155,7 @@ def _of_rate(metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _of_suspects(metrics: Mapping[str, Any]) -> list[str]:
+def _suspect_lines(metrics: Mapping[str, Any]) -> list[str]:
     doubtful = metrics.get("suspects", {})
     if not doubtful.get("count"):
         return []
@@ -173,7 +174,7 @@ def _calibration(metrics: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return "validation rows, which chose the temperature", metrics.get("calibration") or {}
 
 
-def _of_probabilities(metrics: Mapping[str, Any]) -> list[str]:
+def _probability_lines(metrics: Mapping[str, Any]) -> list[str]:
     """Return sentences on the calibration of the probabilities, on test rows if there are any."""
     if (fitted := metrics.get("calibration")) is None:
         return []
@@ -199,7 +200,7 @@ def _with_interval(measured: Mapping[str, Any]) -> str:
     return f"{measured['value']:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _of_baseline(metrics: Mapping[str, Any]) -> list[str]:
+def _baseline_lines(metrics: Mapping[str, Any]) -> list[str]:
     """Return the baseline's result on the same rows and, if the model does not beat it, what to try."""
     if (baseline := metrics.get("baseline")) is None:
         return ["No baseline was measured."]
