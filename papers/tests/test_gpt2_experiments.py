@@ -201,7 +201,9 @@ def test_the_change_by_passage_is_a_jackknife_of_perplexities() -> None:
     values, clean = np.random.default_rng(1).normal(-6, 3, 40), np.arange(40) % 7 != 0
 
     def change(kept: Any) -> float:
-        perplexities = [Figure.perplexity(part.tolist()).value for part in (values[kept & clean], values[kept])]
+        perplexities = [
+            Figure.mean("perplexity", (-part).tolist()).value for part in (values[kept & clean], values[kept])
+        ]
         return float(np.log(perplexities[0] / perplexities[1]))
 
     pseudo = change_by_passage(values, clean)

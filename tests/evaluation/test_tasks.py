@@ -6,7 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,9 +29,7 @@ from headwater.evaluation import (
     read_examples,
 )
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
-from headwater.evaluation.figures import ratio_error, standard_error
 from headwater.evaluation.paper_values import PLACES, published
-from headwater.evaluation.protocols import choose_largest
 from headwater.evaluation.tasks import lambada
 from headwater.evaluation.tasks import sentences as single_sentences
 from headwater.evaluation.tasks.cbt import read_stories
@@ -550,12 +548,13 @@ def test_small_pieces() -> None:
     assert sentences("One. Two? Three 3.5!\nFour") == ["One.", "Two?", "Three 3.5!", "Four"]
     assert best_threshold([(0.1, 0), (0.2, 0), (0.3, 1)]) == (pytest.approx(0.25), pytest.approx(1.0))
     assert Scored((-1.0, -3.0), (True, False)).mean == -2
-    assert ratio_error([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == pytest.approx(0)
-    assert ratio_error([1.0, 2.0, 6.0], [1.0] * 3) == pytest.approx(standard_error([1.0, 2.0, 6.0], 3.0))
-    assert standard_error([1.0, 2.0, 6.0], 3.0) == pytest.approx(math.sqrt(7 / 3))
-    figure = Figure.perplexity([-1.0, -3.0])
+    assert Figure.ratio("", [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]).stderr == pytest.approx(0)
+    assert Figure.mean("", [1.0, 2.0, 6.0]).stderr == pytest.approx(math.sqrt(7 / 3))
+    figure = Figure.mean("perplexity", [1.0, 3.0])
     assert (figure.value, figure.stderr) == pytest.approx((math.e**2, math.e**2))
-    assert choose_largest([-2.0, -1.0, -1.0], 2) == {"accuracy": 0.0, "chosen": 1, "label": 2}
+    answers = [Scored((value,), (True,)) for value in (-2.0, -1.0, -1.0)]
+    record = TASKS["wsc273.full"].score(Example("1", {"label": 2}), answers, cast(Any, None))
+    assert record == {"accuracy": 0.0, "chosen": 1, "label": 2}
 
 
 def test_equal_answers_do_not_make_a_score_certain() -> None:

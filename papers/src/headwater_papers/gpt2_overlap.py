@@ -77,7 +77,10 @@ def run(laboratory: Laboratory) -> Findings:
         values, right = np.array(list(scored.values())).T
         for name, members in parts.items():
             if (there := members[places]).any():
-                figure, share = Figure.perplexity(values[there].tolist()), Figure.share("", right[there].tolist())
+                figure, share = (
+                    Figure.mean("perplexity", (-values[there]).tolist()),
+                    Figure.share("", right[there].tolist()),
+                )
                 perplexity[name].add(figure.value, figure.stderr)
                 accuracy[name].add(share.value, share.stderr)
         by_passage = ItemValues(tuple(scored), change_by_passage(values, percent[places] == 0)[None])

@@ -157,26 +157,20 @@ def _compare(a: Path, b: Path, *, as_json: bool) -> None:
 
 
 def _list(names: list[str], data: list[Path], as_json: bool) -> None:
-    from headwater.errors import HeadwaterError
     from headwater.evaluation import TASKS, DataFiles, select
 
-    listed: list[dict[str, Any]] = []
-    listing = DataFiles(data)
-    for task in select(names) if names else TASKS.values():
-        try:
-            places = {role: str(place) for role, place in listing.locate(task.sources).items()}
-            missing = ""
-        except HeadwaterError as error:
-            places, missing = {}, str(error)
-        listed.append(
-            {
-                "protocol": task.protocol,
-                "summary": task.summary,
-                "metrics": [metric.name for metric in task.metrics],
-                "found": places,
-                "missing": missing,
-            }
-        )
+    tasks = select(names) if names else list(TASKS.values())
+    located, missing = DataFiles(data).locate_tasks(tasks)
+    listed: list[dict[str, Any]] = [
+        {
+            "protocol": task.protocol,
+            "summary": task.summary,
+            "metrics": [metric.name for metric in task.metrics],
+            "found": {role: str(place) for role, place in located.get(task.protocol, {}).items()},
+            "missing": missing.get(task.protocol, ""),
+        }
+        for task in tasks
+    ]
     width = max(len(entry["protocol"]) for entry in listed)
     lines = []
     for entry in listed:

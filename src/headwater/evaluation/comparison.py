@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from headwater.errors import MismatchError
-from headwater.evaluation.figures import perplexity
+from headwater.evaluation.figures import rate, standard_error
 from headwater.evaluation.results import Results, read_examples
 from headwater.intervals import around, of_paired_shares
 from headwater.storage import SILENT, Progress
@@ -102,31 +102,18 @@ def _difference(
     protocol: str, metric: str, pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
 ) -> Difference | None:
     """Return the difference of a mean or of a rate over the examples; None for another kind of score."""
-    rates = [(_amounts(metric, x), _amounts(metric, y)) for x, y in pairs]
-    if any(amount is None for pair in rates for amount in pair):
-        return None
-    a, b = (_Rate.of(metric, [pair[side] for pair in rates]) for side in (0, 1))  # type: ignore[misc]
-    difference, count = b.value - a.value, len(pairs)
-    # The linearised difference: the sum of what each example adds.
-    squares = math.fsum((y - x) ** 2 for x, y in zip(a.residuals, b.residuals, strict=True))
-    error = math.sqrt(squares * count / (count - 1)) if count > 1 else 0.0
+    rates = []
+    for side in (0, 1):
+        amounts = [_amounts(metric, pair[side]) for pair in pairs]
+        given = [one for one in amounts if one is not None]
+        if len(given) < len(amounts):
+            return None
+        rates.append(rate(metric, *zip(*given, strict=True)))
+    (a, moves_a), (b, moves_b) = rates
+    moves = [y - x for x, y in zip(moves_a, moves_b, strict=True)]
+    error = standard_error(moves) if len(moves) > 1 else 0.0
     # Differences that are all equal have no spread, but the difference of all possible examples is not certain.
-    low, high = around(difference, error) if error else (None, None)
+    low, high = around(b - a, error) if error else (None, None)
     if all(record.get(metric) in (0, 1) for pair in pairs for record in pair):
         low, high = of_paired_shares([(float(x[metric]), float(y[metric])) for x, y in pairs])
-    return Difference(protocol, metric, a.value, b.value, difference, low, high, count)
-
-
-class _Rate(NamedTuple):
-    """Σ amounts / Σ units, or e to it for a perplexity, and by how much each example moves it."""
-
-    value: float
-    residuals: list[float]
-
-    @classmethod
-    def of(cls, metric: str, amounts: Sequence[tuple[float, float]]) -> _Rate:
-        total = math.fsum(units for _, units in amounts)
-        rate = math.fsum(amount for amount, _ in amounts) / total
-        value = perplexity(rate) if metric == "perplexity" else rate
-        slope = value if metric == "perplexity" else 1.0
-        return cls(value, [slope * (amount - rate * units) / total for amount, units in amounts])
+    return Difference(protocol, metric, a, b, b - a, low, high, len(pairs))

@@ -21,9 +21,7 @@ class Figure:
     @classmethod
     def mean(cls, name: str, values: Sequence[float], **details: Any) -> Figure:
         """Return the mean and its standard error over examples."""
-        count = len(values)
-        mean = math.fsum(values) / count
-        return cls(name, mean, standard_error(values, mean), count, details)
+        return cls.ratio(name, values, [1.0] * len(values), **details)
 
     @classmethod
     def share(cls, name: str, values: Sequence[float], **details: Any) -> Figure:
@@ -39,38 +37,26 @@ class Figure:
         return replace(figure, stderr=math.sqrt((count + 1) / (count + 3)) / (count + 2))
 
     @classmethod
-    def perplexity(cls, log_probabilities: Sequence[float]) -> Figure:
-        """Return e to the mean negative log-probability, with its standard error by the delta method."""
-        mean = cls.mean("perplexity", [-value for value in log_probabilities])
-        value = perplexity(mean.value)
-        return cls("perplexity", value, None if mean.stderr is None else value * mean.stderr, mean.count)
-
-    @classmethod
-    def ratio(cls, name: str, amounts: Sequence[float], units: Sequence[float], **details: Any) -> Figure:
-        """Return Σ amounts / Σ units for examples of different size, with its error (linearised ratio)."""
-        value = math.fsum(amounts) / math.fsum(units)
-        return cls(name, value, ratio_error(amounts, units), len(amounts), details)
+    def ratio(cls, name: str, amounts: Sequence[float], units: Sequence[float], /, **details: Any) -> Figure:
+        """Return what `rate` returns, with its standard error; that of a single example is not defined."""
+        value, moves = rate(name, amounts, units)
+        return cls(name, value, standard_error(moves) if len(moves) > 1 else None, len(moves), details)
 
 
-def perplexity(nats: float) -> float:
-    """Return e to the power of a mean loss, which is capped so that a float holds the result."""
-    return math.exp(min(nats, 700.0))  # e^710 overflows
+def rate(metric: str, amounts: Sequence[float], units: Sequence[float]) -> tuple[float, list[float]]:
+    """Return Σ amounts / Σ units of examples, and by how much each moves it (linearised ratio).
 
-
-def standard_error(values: Sequence[float], mean: float) -> float | None:
-    """Return the standard error of a mean; None for a single value."""
-    if len(values) < 2:
-        return None
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return math.sqrt(squares / (len(values) - 1) / len(values))
-
-
-def ratio_error(amounts: Sequence[float], units: Sequence[float]) -> float | None:
-    """Return the standard error of Σ amounts / Σ units for examples of different size (linearised ratio)."""
-    count = len(amounts)
-    if count < 2:
-        return None
+    A perplexity is e to the ratio, which is capped so that a float holds it.
+    """
     total = math.fsum(units)
-    ratio = math.fsum(amounts) / total
-    squares = math.fsum((a - ratio * u) ** 2 for a, u in zip(amounts, units, strict=True))
-    return math.sqrt(squares * count / (count - 1)) / total
+    value = math.fsum(amounts) / total
+    moves = [(amount - value * unit) / total for amount, unit in zip(amounts, units, strict=True)]
+    if metric != "perplexity":
+        return value, moves
+    value = math.exp(min(value, 700.0))  # e^710 overflows
+    return value, [value * move for move in moves]
+
+
+def standard_error(moves: Sequence[float]) -> float:
+    """Return the standard error of a value that two or more independent examples move by so much."""
+    return math.hypot(*moves) * math.sqrt(len(moves) / (len(moves) - 1))

@@ -51,17 +51,16 @@ LABELS = ("117M", "345M", "762M", "1542M")  # in the tables, of SIZES
 SIZES = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")
 
 
-def _values(table: str, column: str, row: str = "", model: str = SIZES[-1], divide: float = 1) -> dict[str, float]:
-    """Return a column of a table for the four sizes, or for one model the number in a row."""
-    rows = {model: row} if row else dict(zip(SIZES, LABELS, strict=True))
-    return {name: round(PAPER_TABLES[table].value(label, column) / divide, 6) for name, label in rows.items()}
-
-
-# By protocol and metric: where the number is, the arguments of `_values`.
+# By protocol and metric: where the numbers are.
 PLACES = read_toml(Path(__file__).with_name("gpt2_protocols.toml"))
 
 
 def published(protocol: str, metric: str) -> Mapping[str, float]:
-    """Return the published values of a protocol and metric by model."""
+    """Return the published values of a protocol and metric by model: the four sizes, or one."""
     place = PLACES.get(protocol, {}).get(metric)
-    return {} if place is None else _values(**place)
+    if place is None:
+        return {}
+    table, scale = PAPER_TABLES[place["table"]], place.get("divide", 1)
+    one = {place.get("model", SIZES[-1]): place["row"]} if "row" in place else {}
+    rows = one or dict(zip(SIZES, LABELS, strict=True))
+    return {name: round(table.value(row, place["column"]) / scale, 6) for name, row in rows.items()}

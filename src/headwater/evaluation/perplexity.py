@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import Detokenizer, DetokenizerName
-from headwater.evaluation.figures import Figure, perplexity, ratio_error
+from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task, TaskFile
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import decode_text, read_bytes
@@ -101,18 +101,11 @@ class Perplexity(Task):
 
     def summarise(self, records: Sequence[Mapping[str, Any]]) -> list[Figure]:
         """Return the score over all units, with its standard error over windows."""
-        nats = [record["nats"] for record in records]
-        units = [record["units"] for record in records]
+        nats, units = ([float(record[key]) for record in records] for key in ("nats", "units"))
         tokens = sum(record["tokens"] for record in records)
-        rate = math.fsum(nats) / math.fsum(units)
-        error = ratio_error(nats, units)
         details = {"units": round(math.fsum(units)), "tokens": tokens, "nats per token": math.fsum(nats) / tokens}
-        (metric,) = self.metrics
-        factor = 1 / math.log(2)  # of nats in bits
-        value = rate * factor
-        if self.unit == "word":
-            value = factor = perplexity(rate)
-        return [Figure(metric.name, value, None if error is None else factor * error, len(records), details)]
+        amounts = nats if self.unit == "word" else [one / math.log(2) for one in nats]
+        return [Figure.ratio(self.metrics[0].name, amounts, units, **details)]
 
     def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of lines that the de-tokenizer cannot invert."""

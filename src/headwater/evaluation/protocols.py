@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,6 +79,11 @@ class Example:
     content: Mapping[str, Any]
     text: str = ""
     tuning: bool = False
+
+
+def numbered(rows: Iterable[tuple[Mapping[str, Any], str]]) -> list[Example]:
+    """Return an example for each (content, text), numbered from 1."""
+    return [Example(str(number), content, text) for number, (content, text) in enumerate(rows, start=1)]
 
 
 @dataclass(frozen=True)
@@ -186,16 +191,11 @@ class ChoiceTask(Task):
     by_mean: bool = False
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
-        """Return whether the chosen answer is the right one."""
+        """Return whether the chosen answer, the first one with the largest value, is the right one."""
         values = self.values(example, [answer for answer in answers if isinstance(answer, Scored)])
-        return choose_largest(values, example.content["label"])
+        chosen, label = max(range(len(values)), key=values.__getitem__), example.content["label"]
+        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
 
     def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
         """Return the value of each answer."""
         return [answer.mean if self.by_mean else answer.total for answer in answers]
-
-
-def choose_largest(values: Sequence[float], label: int) -> dict[str, Any]:
-    """Return the record of one question: the first answer with the largest value is chosen."""
-    chosen = max(range(len(values)), key=values.__getitem__)
-    return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}

@@ -16,7 +16,7 @@ from typing import Any
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import CBT, Detokenizer
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric
+from headwater.evaluation.protocols import ChoiceTask, Example, Metric, numbered
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import read_text
 
@@ -45,13 +45,13 @@ class ChildrensBooks(ChoiceTask):
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example for each block of twenty numbered sentences and a question."""
-        examples = []
-        for number, (context, query, answer, candidates) in enumerate(read_stories(files["validation"]), start=1):
+        rows = []
+        for context, query, answer, candidates in read_stories(files["validation"]):
             filled = [self._written([*context, query.replace(BLANK, candidate)]) for candidate in candidates]
             before = self._written([*context, query.partition(BLANK)[0].rstrip()])
             content = {"before": before, "filled": filled, "label": candidates.index(answer)}
-            examples.append(Example(str(number), content, text=" ".join([*context, query.replace(BLANK, answer)])))
-        return examples
+            rows.append((content, " ".join([*context, query.replace(BLANK, answer)])))
+        return numbered(rows)
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
         """Return each candidate with the rest of its sentence, after the text before it."""

@@ -30,6 +30,7 @@ from headwater.evaluation.protocols import (
     GenerationRequest,
     Metric,
     Task,
+    numbered,
 )
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import parse_json, read_text
@@ -74,11 +75,7 @@ class Conversations(Task):
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the document, its end cut if it does not fit, and the conversation."""
-        story, history = (
-            encoder.encode(example.content["story"] + "\n"),
-            encoder.encode(example.content["history"]),
-        )
-        return [GenerationRequest(fitted(story, history, _ANSWER_TOKENS, encoder), _ANSWER_TOKENS, stop=("\n",))]
+        return _line_after(example.content["story"] + "\n", example.content["history"], _ANSWER_TOKENS, encoder)
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return F1 and exact match of the line."""
@@ -116,15 +113,14 @@ class NaturalQuestions(Task):
         """Return all questions but the last SHOTS, which are the examples in each prompt."""
         pairs = read_json_rows(files["dev"], _question, "question and answer a line")
         shown = "".join(f"Q: {question}?\nA: {answers[0]}\n\n" for question, answers in pairs[-SHOTS:])
-        return [
-            Example(str(number), {"prompt": f"{shown}Q: {question}?\nA:", "answers": answers}, text=question)
-            for number, (question, answers) in enumerate(pairs[:-SHOTS], start=1)
-        ]
+        return numbered(
+            ({"prompt": f"{shown}Q: {question}?\nA:", "answers": answers}, question)
+            for question, answers in pairs[:-SHOTS]
+        )
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the examples and the question."""
-        prompt = fitted((), encoder.encode(example.content["prompt"]), _ANSWER_TOKENS, encoder)
-        return [GenerationRequest(prompt, _ANSWER_TOKENS, stop=("\n",))]
+        return _line_after("", example.content["prompt"], _ANSWER_TOKENS, encoder)
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return exact match, and the probability of the whole line."""
@@ -161,12 +157,12 @@ class QuestionTypes(Task):
         counts: dict[str, Counter[str]] = {}
         for kind, (_, answers) in zip(types, pairs, strict=True):
             counts.setdefault(kind, Counter()).update([normalise(answers[0])])
-        examples = []
-        for number, (kind, (question, answers)) in enumerate(zip(types, pairs, strict=True), start=1):
+        rows = []
+        for kind, (question, answers) in zip(types, pairs, strict=True):
             others = counts[kind] - Counter([normalise(answers[0])])
             answer = others.most_common(1)[0][0] if others else ""
-            examples.append(Example(str(number), {"text": answer, "answers": answers}, text=question))
-        return examples
+            rows.append(({"text": answer, "answers": answers}, question))
+        return numbered(rows)
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return no requests."""
@@ -208,15 +204,13 @@ class Translation(Task):
             )
         pairs = list(zip(source, target, strict=True))
         shown = "".join(f"{ours} = {theirs}\n" for ours, theirs in pairs[-SHOTS:])
-        return [
-            Example(str(number), {"prompt": f"{shown}{ours} =", "reference": theirs}, text=theirs)
-            for number, (ours, theirs) in enumerate(pairs[:-SHOTS], start=1)
-        ]
+        return numbered(
+            ({"prompt": f"{shown}{ours} =", "reference": theirs}, theirs) for ours, theirs in pairs[:-SHOTS]
+        )
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the pairs and the sentence."""
-        prompt = fitted((), encoder.encode(example.content["prompt"]), _SENTENCE_TOKENS, encoder)
-        return [GenerationRequest(prompt, _SENTENCE_TOKENS, stop=("\n",))]
+        return _line_after("", example.content["prompt"], _SENTENCE_TOKENS, encoder)
 
     def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
         """Return the first sentence and its reference."""
@@ -235,6 +229,12 @@ class Translation(Task):
         values = [bleu.score(some) for some in drawn]
         error = float(np.std(values)) if values else None
         return [Figure("bleu", bleu.score(), error, len(records))]
+
+
+def _line_after(before: str, last: str, most: int, encoder: RequestEncoder) -> list[GenerationRequest]:
+    """Return the request for the rest of the last line of a prompt, greedy, of at most so many tokens."""
+    prompt = fitted(encoder.encode(before), encoder.encode(last), most, encoder)
+    return [GenerationRequest(prompt, most, stop=("\n",))]
 
 
 def fitted(before: Sequence[int], last: Sequence[int], more: int, encoder: RequestEncoder) -> tuple[int, ...]:

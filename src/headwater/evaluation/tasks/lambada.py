@@ -41,6 +41,7 @@ from headwater.evaluation.protocols import (
     Scored,
     Task,
     TaskRequest,
+    numbered,
 )
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import read_text
@@ -120,11 +121,9 @@ class Lambada(Task):
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one passage a line."""
         texts = _read(files["test"], self.text)
-        examples = []
-        for number, text in enumerate(texts, start=1):
-            context, _, word = text.rpartition(" ")
-            examples.append(Example(str(number), {"context": context, "word": f" {word}"}, text=text))
-        return examples
+        parts = (text.rpartition(" ") for text in texts)
+        contents = ({"context": context, "word": f" {word}"} for context, _, word in parts)
+        return numbered(zip(contents, texts, strict=True))
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Ask for the word after its passage and, with the stop-word filter, for the most probable first token.
@@ -195,7 +194,7 @@ class Lambada(Task):
         """Return accuracy, and the perplexity of what was scored."""
         figures = [Figure.share("accuracy", [record["accuracy"] for record in records])]
         if len(self.metrics) > 1:
-            figures.append(Figure.perplexity([record["log_probability"] for record in records]))
+            figures.append(Figure.mean("perplexity", [-record["log_probability"] for record in records]))
         return figures
 
 

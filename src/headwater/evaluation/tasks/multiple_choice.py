@@ -29,7 +29,7 @@ from typing import Any, Literal
 from headwater.evaluation.choice import AnswerChoice, Scoring
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.json_rows import read_json_rows
-from headwater.evaluation.protocols import Example
+from headwater.evaluation.protocols import Example, numbered
 from headwater.evaluation.questions import read_questions
 
 
@@ -65,10 +65,11 @@ _HELLASWAG_SUMMARIES: Mapping[Scoring, str] = {
 }
 
 
-def _endings(form: Form, path: Path) -> Iterator[Example]:
+def _endings(form: Form, path: Path) -> list[Example]:
     expected = f"activity_label, ctx_a, ctx_b, ctx, {ENDINGS} endings and label"
-    for number, row in enumerate(read_json_rows(path, partial(_ending_content, form), expected), start=1):
-        yield Example(str(number), row, text=row["context"])
+    return numbered(
+        (row, row["context"]) for row in read_json_rows(path, partial(_ending_content, form), expected)
+    )
 
 
 def _ending_content(form: Form, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Literal
 
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric, TaskRequest
+from headwater.evaluation.protocols import ChoiceTask, Example, Metric, TaskRequest, numbered
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.reading import read_text
 
@@ -66,14 +66,10 @@ class Pronouns(ChoiceTask):
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example for each block of sentence, pronoun, candidates and answer."""
-        return [
-            Example(
-                str(number),
-                {"before": before, "after": after, "candidates": candidates, "label": label},
-                text=text,
-            )
-            for number, (text, before, after, candidates, label) in enumerate(read_blocks(files["test"]), start=1)
-        ]
+        return numbered(
+            ({"before": before, "after": after, "candidates": candidates, "label": label}, text)
+            for text, before, after, candidates, label in read_blocks(files["test"])
+        )
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Return the text that the scoring compares, for each candidate."""

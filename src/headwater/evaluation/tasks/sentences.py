@@ -28,6 +28,7 @@ from headwater.evaluation.protocols import (
     Scored,
     Task,
     TaskRequest,
+    numbered,
 )
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.finetuning import confusion_matrix, matthews
@@ -66,12 +67,9 @@ class Sentiment(ChoiceTask):
         text = "text_a" if "text_a" in header else "sentence"
         named = {text, "label"} <= set(header)
         rows = _rows(path, header if named else (text, "label"), skipped=int(named))
-        return [
-            Example(
-                str(number), {"sentence": row[text].strip(), "label": _label(row["label"], path)}, text=row[text]
-            )
-            for number, row in enumerate(rows, start=1)
-        ]
+        return numbered(
+            ({"sentence": row[text].strip(), "label": _label(row["label"], path)}, row[text]) for row in rows
+        )
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
         """Return each label word after the sentence; raise DataError if a word has several tokens and must not."""

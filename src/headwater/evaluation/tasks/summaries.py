@@ -16,7 +16,7 @@ from typing import Any, Literal
 from headwater.evaluation.agreement import rouge, rouge_scorer
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.json_rows import read_json_rows, text_of, texts_of
-from headwater.evaluation.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task
+from headwater.evaluation.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task, numbered
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.tasks.generation import fitted
 
@@ -55,10 +55,7 @@ class Summaries(Task):
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return one example an article."""
         rows = read_json_rows(files["test"], _content, "lines of {article, highlights}")
-        return [
-            Example(str(number), row | {"number": number}, text=row["article"])
-            for number, row in enumerate(rows, start=1)
-        ]
+        return numbered((row | {"number": number}, row["article"]) for number, row in enumerate(rows, start=1))
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[GenerationRequest]:
         """Return the article, its end cut if it does not fit, and the hint."""
