@@ -108,19 +108,14 @@ def chosen(requested: str | None = None) -> str | None:
     return used
 
 
-def failure(code: int) -> Exception:
-    """Return the error that a compiled function reports with a negative `code`."""
+def check(code: int) -> int:
+    """Return what a compiled function returned, or raise the error that it reports with a negative code."""
+    if code >= 0:
+        return code
     if code == _OUT_OF_MEMORY:
-        return MemoryError()
+        raise MemoryError
     if code == _OUT_OF_RANGE:
-        return IndexError("an id, a position or a size is out of range")
+        raise IndexError("an id, a position or a size is out of range")
     if threading.current_thread().daemon:  # it will not run again: the interpreter ends
         threading.Event().wait()
-    return RuntimeError("the interpreter is shutting down, so no kernel starts any more")
-
-
-def check(code: int) -> int:
-    """Return what a compiled function returned, or raise the error that it reports."""
-    if code < 0:
-        raise failure(code)
-    return code
+    raise RuntimeError("the interpreter is shutting down, so no kernel starts any more")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headwater.native.dispatch import chosen, extension, failure
+from headwater.native.dispatch import check, chosen, extension
 
 _ELEMENTS = 4096  # of an item of work, as in elementwise.c
 # Parts that the gains' gradients are summed in: fixed, so that the sum does not depend on the threads.
@@ -33,6 +33,9 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "sum": [_POINTER] * 3 + [_COUNT] * 2,
     "adam": [_POINTER] * 5 + [_COUNT] * 2 + [_NUMBER] * 7 + [_COUNT],
     "squares": [_POINTER] * 2 + [_COUNT] * 3,
+    "product": [_POINTER] * 2 + [_COUNT] + [_POINTER] * 4 + [_COUNT] * 3,
+    "forward": [_POINTER] * 4 + [_COUNT] * 2 + [_POINTER],
+    "free": [_POINTER],
 }
 _FLOAT, _HALF = torch.float32, torch.bfloat16
 _EITHER = (_FLOAT, _HALF)
@@ -65,6 +68,7 @@ class Kernels:
         for name, arguments in _ARGUMENTS.items():
             function = getattr(self.library, f"headwater_{name}")
             function.restype, function.argtypes = _COUNT, arguments
+        self.library.headwater_allocate.restype, self.library.headwater_allocate.argtypes = _POINTER, [_COUNT]
 
     def give_way(self) -> None:
         """Let other threads' kernel calls go before the calling thread's, even while one of its calls runs."""
@@ -72,9 +76,9 @@ class Kernels:
 
     def gelu(self, x: Tensor, gradient: Tensor | None = None) -> Tensor:
         """Return GELU(x) in its tanh form, or gradient · GELU'(x); any shape, contiguous."""
-        _require("x", x, _EITHER)
+        require("x", x, _EITHER)
         if gradient is not None:
-            _require("gradient", gradient, (x.dtype,), tuple(x.shape))
+            require("gradient", gradient, (x.dtype,), tuple(x.shape))
         out = torch.empty_like(x)
         self._call("gelu", x, gradient, out, x.numel(), _is_half(x))
         return out
@@ -85,9 +89,9 @@ class Kernels:
         """Return LayerNorm of (…, width) float32 in `dtype`, and each row's mean and inverse deviation."""
         rows, width = _rows_of(x)
         for name, tensor in (("weight", weight), ("bias", bias)):
-            _require(name, tensor, (_FLOAT,), (width,))
+            require(name, tensor, (_FLOAT,), (width,))
         out = torch.empty(x.shape, dtype=dtype)
-        _require("out", out, _EITHER)
+        require("out", out, _EITHER)
         means, deviations = torch.empty(rows), torch.empty(rows)
         self._call("norm", x, weight, bias, epsilon, out, means, deviations, rows, width, _is_half(out))
         return out, means, deviations
@@ -97,10 +101,10 @@ class Kernels:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of `norm`'s x, weight and bias, float32."""
         rows, width = _rows_of(x)
-        _require("gradient", gradient, _EITHER, tuple(x.shape))
-        _require("weight", weight, (_FLOAT,), (width,))
+        require("gradient", gradient, _EITHER, tuple(x.shape))
+        require("weight", weight, (_FLOAT,), (width,))
         for name, tensor in (("means", means), ("deviations", deviations)):
-            _require(name, tensor, (_FLOAT,), (rows,))
+            require(name, tensor, (_FLOAT,), (rows,))
         grad_x, sums = torch.empty_like(x), torch.zeros(_PARTS, 2, width)
         half = _is_half(gradient)
         self._call(
@@ -111,9 +115,9 @@ class Kernels:
 
     def sum_to(self, total: Tensor, part: Tensor, out: Tensor) -> Tensor:
         """Write total + part to `out`: float32 and bfloat16 -> float32, of one size; out may be `total`."""
-        _require("total", total, (_FLOAT,))
-        _require("part", part, (_HALF,))
-        _require("out", out, (_FLOAT,))
+        require("total", total, (_FLOAT,))
+        require("part", part, (_HALF,))
+        require("out", out, (_FLOAT,))
         if not total.numel() == part.numel() == out.numel():
             sizes = f"{total.numel()}, {part.numel()} and {out.numel()}"
             raise ValueError(f"total, part and out have {sizes} elements, expected one size")
@@ -129,7 +133,7 @@ class Kernels:
     def softmax_gradient_(self, gradient: Tensor, weights: Tensor, scale: float) -> None:
         """Replace the gradient of `softmax_`'s result by that of its scores."""
         queries, keys = _causal("weights", weights)
-        _require("gradient", gradient, (weights.dtype,), tuple(weights.shape))
+        require("gradient", gradient, (weights.dtype,), tuple(weights.shape))
         rows = weights.numel() // keys
         self._call("softmax", gradient, weights, scale, rows, queries, keys, _is_half(weights))
 
@@ -160,8 +164,8 @@ class Kernels:
         texts, heads, time, size = query.shape
         (gradient,) = _alike(gradient)
         rows = out.transpose(1, 2)
-        _require("out", rows, (_HALF,), (texts, time, heads, size))
-        _require("sums", sums, (_FLOAT,), (texts, heads, time))
+        require("out", rows, (_HALF,), (texts, time, heads, size))
+        require("sums", sums, (_FLOAT,), (texts, heads, time))
         if gradient.shape != query.shape:
             raise ValueError(f"gradient is {_said(gradient)}, expected the shape {tuple(query.shape)}")
         strides = torch.tensor([*query.stride()[:3], *gradient.stride()[:3]])
@@ -176,8 +180,8 @@ class Kernels:
         Raise IndexError, before anything is written, if a target is not a column.
         """
         rows, columns = _require_rows("logits", logits, _EITHER)
-        _require("targets", targets, (torch.int64,), (rows,))
-        _require("weights", weights, (_FLOAT,), (rows,))
+        require("targets", targets, (torch.int64,), (rows,))
+        require("weights", weights, (_FLOAT,), (rows,))
         losses = torch.empty(rows)
         stride = logits.stride(0)
         self._call("loss", logits, targets, weights, losses, rows, columns, stride, _is_half(logits))
@@ -192,7 +196,7 @@ class Kernels:
 
     def sum_of_squares(self, x: Tensor) -> Tensor:
         """Return Σ x², float64."""
-        _require("x", x, _EITHER)
+        require("x", x, _EITHER)
         squares = torch.empty(-(-x.numel() // _ELEMENTS), dtype=torch.float64)
         self._call("squares", x, squares, x.numel(), _is_half(x))
         return squares.sum()
@@ -203,19 +207,17 @@ class Kernels:
         """Update a float32 weight and its moments in place, and its bfloat16 copy where there is one."""
         shape = tuple(weight.shape)
         for name, tensor in (("weight", weight), ("first moment", moments[0]), ("second moment", moments[1])):
-            _require(name, tensor, (_FLOAT,), shape)
-        _require("gradient", gradient, _EITHER, shape)
+            require(name, tensor, (_FLOAT,), shape)
+        require("gradient", gradient, _EITHER, shape)
         if copy is not None:
-            _require("copy", copy, (_HALF,), shape)
+            require("copy", copy, (_HALF,), shape)
         numbers = (step.scale, step.keep, *step.betas, step.rate, step.correction, step.epsilon)
         self._call("adam", weight, gradient, *moments, copy, weight.numel(), _is_half(gradient), *numbers)
 
     def _call(self, name: str, *arguments: Tensor | float | None) -> None:
         """Pass tensors as their addresses, and torch's number of threads after the rest."""
         addresses = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
-        code = getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads())
-        if code < 0:
-            raise failure(code)
+        check(getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads()))
 
 
 @cache
@@ -237,7 +239,7 @@ def _said(tensor: Tensor) -> str:
     return f"{tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device}"
 
 
-def _require(
+def require(
     name: str, tensor: Tensor, dtypes: tuple[torch.dtype, ...], shape: tuple[int, ...] | None = None
 ) -> None:
     """Raise ValueError unless the tensor is contiguous, on the CPU, and of a dtype and shape that C expects."""
@@ -260,7 +262,7 @@ def _require_rows(name: str, x: Tensor, dtypes: tuple[torch.dtype, ...]) -> tupl
 
 def _rows_of(x: Tensor) -> tuple[int, int]:
     """Return the rows and the width of (…, width) float32."""
-    _require("x", x, (_FLOAT,))
+    require("x", x, (_FLOAT,))
     if x.dim() < 1 or x.shape[-1] < 1:
         raise ValueError(f"x is {_said(x)}, expected rows of at least one element")
     return x.numel() // x.shape[-1], x.shape[-1]
@@ -282,7 +284,7 @@ def _alike(*inputs: Tensor) -> tuple[Tensor, ...]:
 
 def _causal(name: str, scores: Tensor) -> tuple[int, int]:
     """Return the queries and the keys of (…, queries, keys)."""
-    _require(name, scores, _EITHER)
+    require(name, scores, _EITHER)
     if scores.dim() < 2 or not 1 <= scores.shape[-2] <= scores.shape[-1]:
         raise ValueError(f"{name} is {_said(scores)}, expected (…, queries, keys) with 1 ≤ queries ≤ keys")
     return scores.shape[-2], scores.shape[-1]

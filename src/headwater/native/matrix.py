@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headwater.native.dispatch import failure
-from headwater.native.elementwise import Kernels
+from headwater.native.dispatch import check
+from headwater.native.elementwise import Kernels, require
 
 MatrixKind = Literal["fp32", "bf16", "int8"]
 KINDS: dict[MatrixKind, int] = {"fp32": 0, "bf16": 1, "int8": 2}
@@ -64,15 +64,12 @@ def packed_bytes(outputs: int, inputs: int, kind: MatrixKind) -> int:
 
 def allocate(kernels: Kernels, size: int) -> Tensor:
     """Return uninitialised bytes on huge pages, (size,) uint8; at least one."""
-    library = kernels.library
-    library.headwater_allocate.restype, library.headwater_allocate.argtypes = _POINTER, [_COUNT]
-    library.headwater_free.restype, library.headwater_free.argtypes = None, [_POINTER]
-    address = library.headwater_allocate(size)
+    address = kernels.library.headwater_allocate(size)
     if not address:
         raise MemoryError(f"no memory for {size:,} bytes")
     buffer = (ctypes.c_char * size).from_address(address)  # the tensor holds it
     # Not at the interpreter's end: the system frees it then.
-    weakref.finalize(buffer, library.headwater_free, address).atexit = False
+    weakref.finalize(buffer, kernels.library.headwater_free, address).atexit = False
     return torch.frombuffer(buffer, dtype=torch.uint8)
 
 
@@ -108,16 +105,6 @@ class PackedMatrix:
         self.outputs, self.inputs = weight.shape
         if bias is not None and tuple(bias.shape) != (self.outputs,):
             raise ValueError(f"the bias has shape {tuple(bias.shape)}, expected ({self.outputs},)")
-        library = kernels.library
-        self._product = library.headwater_product
-        self._product.restype = _COUNT
-        self._product.argtypes = [
-            ctypes.POINTER(MatrixStructure),
-            _POINTER,
-            _COUNT,
-            *[_POINTER] * 4,
-            *[_COUNT] * 3,
-        ]
         outputs, inputs = padded_size(self.outputs), padded_size(self.inputs)
         self._arena = arena or Arena(kernels, packed_bytes(outputs, inputs, kind))
         self._bias = (
@@ -125,7 +112,7 @@ class PackedMatrix:
             if bias is None
             else pad(bias.detach().float(), outputs).clone(memory_format=torch.contiguous_format)
         )
-        packed, scale = _packed(weight.detach(), kind, library)
+        packed, scale = _packed(weight.detach(), kind, kernels.library)
         self._scale = None if scale is None else pad(scale, outputs).contiguous()
         self.structure = MatrixStructure(
             weight=self._arena.put(packed),
@@ -143,22 +130,17 @@ class PackedMatrix:
                 f"x has shape {tuple(x.shape)} on {x.device}, expected (rows, {self.inputs}) on the CPU"
             )
         shape = (len(x), self.outputs)
-        if out is None:
-            out = torch.empty(shape)
-        elif tuple(out.shape) != shape or out.dtype != torch.float32 or not out.is_contiguous():
-            raise ValueError(
-                f"out is {out.dtype} of shape {tuple(out.shape)}, expected contiguous float32 {shape}"
-            )
+        out = torch.empty(shape) if out is None else out
+        require("out", out, (torch.float32,), shape)
         rows, inputs = len(x), self.structure.inputs
         x = pad(x.float(), inputs).contiguous()
         values, scales = torch.empty(tile_rows(rows), inputs), torch.empty(rows, inputs // PANEL)
         sums = torch.empty(rows, inputs // PANEL, dtype=torch.int32)
         work = (part.data_ptr() for part in (values, scales, sums, out))
-        code = self._product(
-            ctypes.byref(self.structure), x.data_ptr(), rows, *work, *(self.outputs,) * 2, torch.get_num_threads()
+        sizes = self.outputs, self.outputs, torch.get_num_threads()
+        check(
+            self.kernels.library.headwater_product(ctypes.byref(self.structure), x.data_ptr(), rows, *work, *sizes)
         )
-        if code < 0:
-            raise failure(code)
         return out
 
 

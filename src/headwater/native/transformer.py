@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwater.native.dispatch import failure
-from headwater.native.elementwise import Kernels
+from headwater.native.dispatch import check
+from headwater.native.elementwise import Kernels, require
 from headwater.native.matrix import (
     KINDS,
     PANEL,
@@ -225,20 +225,14 @@ class Forward:
     def __init__(self, weights: TransformerWeights, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
         page = weights.shape.page_elements
         for cache in (*keys, *values):
-            right = cache.dtype == weights.dtype and cache.is_contiguous() and cache.device.type == "cpu"
-            if not right or cache.numel() % page or cache.numel() != keys[0].numel():
-                raise ValueError(
-                    f"a cache is {cache.dtype} of shape {tuple(cache.shape)}, expected contiguous {weights.dtype} "
-                    f"of whole pages of {page} elements"
-                )
+            require("a cache", cache, (weights.dtype,))
+            if cache.numel() % page or cache.numel() != keys[0].numel():
+                raise ValueError(f"a cache has {cache.numel()} elements, expected whole pages of {page}")
         if not len(keys) == len(values) == weights.shape.layers:
             raise ValueError(f"{len(keys)} caches were given, expected one per layer: {weights.shape.layers}")
         self.weights, self.pages = weights, weights.shape.pages  # of a slot
         self._caches = (keys, values)
         self._model = weights.model(keys, values)
-        self._forward = weights.kernels.library.headwater_forward
-        self._forward.restype = _COUNT
-        self._forward.argtypes = [ctypes.POINTER(_ModelStructure), *[_POINTER] * 3, *[_COUNT] * 2, _POINTER]
         self._rows = self._threads = 0
         self._residual = torch.empty(0)
 
@@ -262,34 +256,18 @@ class Forward:
         rows = len(arrays[0])
         if any(array.shape != (rows,) for array in arrays):
             raise ValueError(f"tokens, slots and positions have shapes {[array.shape for array in arrays]}")
-        if (
-            tables.dtype != np.int32
-            or tables.ndim != 2
-            or tables.shape[1] != self.pages
-            or not tables.flags.c_contiguous
-        ):
-            raise ValueError(
-                f"tables is {tables.dtype} of shape {tables.shape}, expected int32 (slots, {self.pages})"
-            )
-        outputs = self.weights.output.structure.outputs
-        if logits is not None and (
-            logits.dtype != torch.float32
-            or logits.dim() != 2
-            or len(logits) < wanted
-            or logits.shape[1] != outputs
-            or not logits.is_contiguous()
-        ):
-            raise ValueError(
-                f"logits has shape {tuple(logits.shape)}, expected contiguous float32 (≥ {wanted}, {outputs})"
-            )
+        if tables.dtype != np.int32 or tables.shape[1:] != (self.pages,) or not tables.flags.c_contiguous:
+            raise ValueError(f"tables is {tables.dtype} of {tables.shape}, expected int32 (slots, {self.pages})")
+        if logits is not None:
+            outputs = self.weights.output.structure.outputs
+            require("logits", logits, (torch.float32,), (max(wanted, len(logits)), outputs))
         if torch.get_num_threads() != self._threads or rows > self._rows:
             self._reserve(rows)
         self._model.tables, self._model.slots = tables.ctypes.data, len(tables)
         addresses = [array.ctypes.data for array in arrays]
         result = None if logits is None else logits.data_ptr()
-        code = self._forward(ctypes.byref(self._model), *addresses, rows, wanted, result)
-        if code < 0:
-            raise failure(code)
+        forward = self.weights.kernels.library.headwater_forward
+        check(forward(ctypes.byref(self._model), *addresses, rows, wanted, result))
         return self._residual[:wanted, : self.weights.shape.width] if logits is None else logits
 
     def _reserve(self, rows: int) -> None:
