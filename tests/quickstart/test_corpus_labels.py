@@ -15,7 +15,6 @@ from headwater.cli.main import main
 from headwater.corpus import Document, split
 from headwater.errors import DataError, UsageError
 from headwater.quickstart import make_labels
-from headwater.quickstart.labels import AS_WRITTEN, SHUFFLED
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
 WORDS = ["array", "matrix", "graph", "tensor", "node", "edge", "value", "returns", "gives", "the", "of", "axis"]
@@ -69,24 +68,18 @@ def test_continuations_continue_in_any_language(make_corpus: MakeCorpus, tmp_pat
             assert all(len(answer) <= 120 for answer in answers)
 
 
-def test_sources_are_files_else_word_order(make_corpus: MakeCorpus, tmp_path: Path) -> None:
+def test_sources_are_files_and_one_has_no_classes(make_corpus: MakeCorpus, tmp_path: Path) -> None:
     texts = [book(seed) for seed in (1, 2, 3)]
     files = make_corpus([Document(id=str(i), text=t, source=f"{i}.txt") for i, t in enumerate(texts)])
     assert make_labels(files, "source", tmp_path / "a", 0.1)["classes"] == ["0.txt", "1.txt", "2.txt"]
     single = make_corpus([Document(id="0", text=texts[0], source="one.txt")])
-    assert make_labels(single, "source", tmp_path / "c", 0.1)["classes"] == [AS_WRITTEN, SHUFFLED]
-    flat = " ".join(texts[0].split())
-    held = rows_of(tmp_path / "c", "validation")
-    for row in held:
-        assert (row["text"] in flat) == (row["label"] == AS_WRITTEN)
-    assert abs(sum(1 if row["label"] == SHUFFLED else -1 for row in held)) <= 2
-    train_words = [sorted(row["text"].split()) for row in rows_of(tmp_path / "c", "train")]
-    assert not [row for row in held if sorted(row["text"].split()) in train_words]
+    with pytest.raises(DataError, match="two or more files"):
+        make_labels(single, "source", tmp_path / "c", 0.1)
 
 
 @pytest.mark.parametrize("task", ["source", "continuation"])
 def test_the_same_seed_gives_the_same_files(make_corpus: MakeCorpus, tmp_path: Path, task: str) -> None:
-    corpus = make_corpus([Document(id=f"b{i}", text=book(i)) for i in (1, 2)])
+    corpus = make_corpus([Document(id=f"b{i}", text=book(i), source=f"{i}.txt") for i in (1, 2)])
     for name, seed in (("one", 0), ("two", 0), ("three", 1)):
         make_labels(corpus, task, tmp_path / name, 0.1, seed=seed)
     contents = [(tmp_path / name / "train.jsonl").read_bytes() for name in ("one", "two", "three")]

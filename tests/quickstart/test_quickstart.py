@@ -56,8 +56,10 @@ def flow(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     folder = tmp_path_factory.mktemp("quickstart")
     text = folder / "texts"
     text.mkdir()
+    parts = sample_text.split("\n<|endoftext|>\n")
+    halves = ["\n".join(parts[:6]), "\n".join(parts[6:])]  # long enough for passages of their held-out ends
     for number in range(2):
-        half = sample_text[number::2] if number else sample_text
+        half = sample_text[number::2] if number else "\n<|endoftext|>\n".join(halves)
         (text / f"{number}.txt").write_text(half * 3, encoding="utf-8")
     assert main(["quickstart", "--minutes", "0.03", "--text", str(text), "--out", str(folder / "out")]) == 0
     return folder / "out"

@@ -4,9 +4,7 @@
 has enough. Each is a question with the continuations of all four as answers, so that the answers alone reveal
 nothing. `context + answers[label]` is a piece of the text.
 
-`source`: predict the source of a passage: its package in `python-docs`, else its file. For a text with one source,
-predict whether the words of a passage are shuffled. Half of the passages are; each is used once, and white space
-is normalised in all, so that only the order of words tells them apart and a bag of words stays at chance.
+`source`: predict the source of a passage: its package in `python-docs`, else its file.
 
 Passages do not overlap. Those of the training part are examples for training, those of the held-out part for
 validation: with the fraction that the corpus was packed with, a model pre-trained on its tokens has not seen them.
@@ -20,7 +18,6 @@ validation examples, `majority`.
 
 from __future__ import annotations
 
-import random
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +42,6 @@ CONTINUATION_CHARACTERS = 120
 PASSAGE_CHARACTERS = 360
 # How many characters before the exact place a cut may be at white space; scripts without spaces are cut anywhere.
 _REACH = 40
-AS_WRITTEN, SHUFFLED = "as written", "words shuffled"
 # Candidates for classes; a corpus with more sources uses the first of them.
 _CANDIDATES = 1000
 # With fewer examples an accuracy is meaningless.
@@ -81,18 +77,27 @@ def continuation_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> Labe
 
 
 def source_rows(parts: Iterable[tuple[Part, Document]], seed: int) -> LabelledRows:
-    """Return {"text", "label"} rows: by package or file, or as written against shuffled."""
+    """Return {"text", "label"} rows by package or file; none if fewer than two have enough passages."""
     by_source: dict[Part, dict[str, list[_Piece]]] = {"train": {}, "validation": {}}
-    everything: dict[Part, list[_Piece]] = {"train": [], "validation": []}
     for part, document in parts:
-        most = CLASS_EXAMPLES[part][1]
         source = document.labels.get("package") or document.source
         for piece in _pieces(document, seed):
-            _keep(everything[part], piece, CLASSES * most)
             if source in by_source[part] or len(by_source[part]) < _CANDIDATES:
-                _keep(by_source[part].setdefault(source, []), piece, most)
-    rows = _grouped(by_source, seed)
-    return rows if rows["train"] else _shuffled(everything, seed)
+                _keep(by_source[part].setdefault(source, []), piece, CLASS_EXAMPLES[part][1])
+    rows: LabelledRows = {"train": [], "validation": []}
+    names = _choose_classes(by_source)
+    if len(names) < 2:
+        return rows
+    seen: set[str] = set()
+    for part, groups in by_source.items():
+        most = 2 * min(len(groups[name]) for name in names)
+        chosen = [(piece, name) for name in names for piece in groups[name][:most]]
+        for piece, label in sorted(chosen, key=lambda pair: rank(seed, "order", str(pair[0].rank))):
+            text = piece.text.strip()
+            if text and text not in seen:
+                seen.add(text)
+                rows[part].append({"text": text, "label": label})
+    return rows
 
 
 def _pieces(document: Document, seed: int) -> Iterator[_Piece]:
@@ -147,20 +152,6 @@ def _choice_rows(groups: list[list[tuple[str, str]]], seed: int) -> list[Labelle
     return [row for _, row in sorted(rows, key=lambda pair: pair[0])]
 
 
-def _grouped(grouped: dict[Part, dict[str, list[_Piece]]], seed: int) -> LabelledRows:
-    """Return rows with the group's name as label; none if fewer than two groups have enough passages."""
-    rows: LabelledRows = {"train": [], "validation": []}
-    names = _choose_classes(grouped)
-    if len(names) < 2:
-        return rows
-    seen: set[str] = set()
-    for part, groups in grouped.items():
-        most = 2 * min(len(groups[name]) for name in names)
-        chosen = [(piece, name) for name in names for piece in groups[name][:most]]
-        rows[part] = _rows_in_order(chosen, seed, seen)
-    return rows
-
-
 def _choose_classes(groups: Mapping[Part, Mapping[str, Sequence[Any]]]) -> list[str]:
     """Return up to CLASSES names with the most examples, largest first, that have enough in both parts."""
     names = [
@@ -169,43 +160,6 @@ def _choose_classes(groups: Mapping[Part, Mapping[str, Sequence[Any]]]) -> list[
         if all(len(groups[part].get(name, ())) >= least for part, (least, _) in CLASS_EXAMPLES.items())
     ]
     return sorted(names, key=lambda name: (-len(groups["train"][name]), name))[:CLASSES]
-
-
-def _shuffled(everything: dict[Part, list[_Piece]], seed: int) -> LabelledRows:
-    rows: LabelledRows = {"train": [], "validation": []}
-    seen: set[str] = set()
-    for part, pieces in everything.items():
-        chosen = []
-        for number, piece in enumerate(pieces):
-            text = " ".join(piece.text.split())
-            label = SHUFFLED if number % 2 else AS_WRITTEN
-            if label == SHUFFLED:
-                text = _shuffle(text, random.Random(rank(seed, "shuffle", text)))
-            chosen.append((_Piece(piece.rank, piece.document, text, ""), label))
-        chosen = chosen[: len(chosen) // 2 * 2]
-        rows[part] = _rows_in_order(chosen, seed, seen)
-    return rows
-
-
-def _shuffle(text: str, generator: random.Random) -> str:
-    """Shuffle the words of `text`, or its characters in a script without spaces."""
-    words = text.split(" ")
-    joint = " "
-    if len(words) < len(text) / 25:
-        words, joint = list(text), ""
-    generator.shuffle(words)
-    return joint.join(words)
-
-
-def _rows_in_order(chosen: list[tuple[_Piece, str]], seed: int, seen: set[str]) -> list[LabelledRow]:
-    """Return rows in an order that depends on the seed, without texts in `seen`; add their texts to it."""
-    rows: list[LabelledRow] = []
-    for piece, label in sorted(chosen, key=lambda pair: rank(seed, "order", str(pair[0].rank))):
-        text = piece.text.strip()
-        if text and text not in seen:
-            seen.add(text)
-            rows.append({"text": text, "label": label})
-    return rows
 
 
 def _keep(kept: list[_Piece], piece: _Piece, most: int) -> None:
@@ -276,9 +230,10 @@ def _measure(rows: LabelledRows, is_choice: bool) -> dict[str, Any]:
 def _check_counts(corpus: Path, task: str, rows: LabelledRows) -> None:
     for part, least in MINIMUM_EXAMPLES.items():
         if len(rows[part]) < least:
+            several = ", in two or more files" if task == "source" else ""
             more = ", or hold more out with a larger --validation" if part == "validation" else ""
             raise DataError(
                 f"{corpus} gives {len(rows[part])} {part} examples for the task {task!r}",
                 expected=f"at least {least}",
-                repair=f"Use more text{more}",
+                repair=f"Use more text{several}{more}",
             )

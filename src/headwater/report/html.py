@@ -135,11 +135,9 @@ def headlines(content: Content) -> list[Headline]:
     Each names its model. A score that is not above chance and its baseline is in its table only.
     """
     headlines = []
-    models = [bar for bar in content.bars if bar.is_model]
-    for bar in sorted(models, key=lambda bar: bar.ships)[:1]:
-        headlines.append(Headline(f"{bar.value:.3f}", "bits per byte", f"{bar.name}, on held-out text"))
-    own = [score for score in content.scores if score.note == ""] or content.scores
-    guessed = [score for score in own if score.metric == "accuracy" and _is_above(score, score.chance)]
+    if (model := _best_model(content)) is not None:
+        headlines.append(Headline(f"{model.value:.3f}", "bits per byte", f"{model.name}, on held-out text"))
+    guessed = [score for score in content.scores if score.metric == "accuracy" and _is_above(score, score.chance)]
     if guessed:
         best = max(guessed, key=lambda score: score.value - (score.chance or 0))
         about = f"{best.model}: {best.name}; chance {best.chance:.0%}"
@@ -187,10 +185,8 @@ def verdict(content: Content) -> str:
 
 
 def _best_model(content: Content) -> Bar | None:
-    """Return the model with the fewest bits per byte, of the user's own if there are any."""
-    rows = [bar for bar in content.bars if bar.is_model]
-    models = [bar for bar in rows if not bar.ships] or rows
-    return min(models, key=lambda bar: bar.value, default=None)
+    """Return the model with the fewest bits per byte."""
+    return min((bar for bar in content.bars if bar.is_model), key=lambda bar: bar.value, default=None)
 
 
 def next_command(content: Content) -> str:

@@ -22,14 +22,13 @@ _SCRATCH = "from scratch"
 
 @dataclass(frozen=True)
 class Bar:
-    """Held-out bits per byte of a model (`is_model`) or a yardstick; `ships` marks Headwater's own model."""
+    """Held-out bits per byte of a model (`is_model`) or a yardstick."""
 
     name: str
     value: float
     stderr: float | None
     is_model: bool
     note: str = ""
-    ships: bool = False
     text: str = ""  # which held-out text: bars of one text are comparable
 
 
@@ -111,7 +110,7 @@ def read_scores(
             note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
             size = entry["details"].get("bytes")
             text = f"{counted(entry['count'], 'document')}, {size:,} bytes" if size else ""
-            bars.append(Bar(model, entry["value"], error, True, note, ships, text))
+            bars.append(Bar(model, entry["value"], error, True, note, text))
             for yardstick in entry["details"].get("yardsticks", []):
                 size = yardstick["training_bytes"]
                 whole = entry["details"].get("training text bytes", size)
