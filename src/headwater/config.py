@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -26,14 +25,8 @@ from headwater.storage import write_text
 
 # Wrong syntax, numbers of thousands of digits (both ValueErrors), tables nested thousands deep.
 _NOT_TOML = (ValueError, RecursionError)
-# `tomllib` needs memory that grows with the square of a key's parts.
-_TOML_BYTES, _KEY_PARTS = 1 << 20, 32
-# Each alternative succeeds wherever its first characters do, so that nothing is tried twice: time is linear
-# without possessive groups, which Python 3.11 before 3.11.5 matches wrongly.
-_PART = r"""(?:[\w-]+|"(?:[^"\\\n]+|\\.)*"?|'[^'\n]*'?)"""
-_LONG = r"""\"{3}(?:[^"\\]+|\\[\s\S]?|"(?!""))*(?:\"{3,5})?|'{3}(?:[^']+|'(?!''))*(?:'{3,5})?"""
-# Comments and long strings, and keys and values.
-_TOML = re.compile(rf"#.*|{_LONG}|(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*)")
+# `tomllib` needs memory that grows with the square of a key's parts, which are between dots.
+_TOML_BYTES, _LINE_DOTS = 1 << 20, 256
 _SHOWN = 200  # characters of a wrong value
 MOST_ROWS = 1 << 53  # the largest `limit`: more than any file has; numbers beyond 63 bits overflow later
 
@@ -173,15 +166,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _check_bounds(source: str, size: int, text: str) -> None:
-    """Raise UsageError for TOML of too many bytes, or with a key of too many parts."""
-    keys = (found["key"] or "" for found in _TOML.finditer(text))
-    key = next((key for key in keys if len(re.findall(_PART, key)) > _KEY_PARTS), "")
-    if key or size > _TOML_BYTES:
+    """Raise UsageError for TOML of too many bytes, or with a line of too many dots."""
+    long = next((line for line in text.splitlines() if line.count(".") > _LINE_DOTS), "")
+    if long or size > _TOML_BYTES:
         raise UsageError(
-            f"{source} has a key of more than {_KEY_PARTS} parts: {key[:40]}…"
-            if key
-            else f"{source} has {size:,} bytes",
-            expected=f"at most {_TOML_BYTES:,} bytes and {_KEY_PARTS} parts in a key",
+            f"{source} has the line {long[:40]}…" if long else f"{source} has {size:,} bytes",
+            expected=f"at most {_TOML_BYTES:,} bytes and {_LINE_DOTS} dots in a line",
         )
 
 
