@@ -36,7 +36,7 @@ def test_a_name_is_a_model_for_every_command(shelf: Path, capfd: pytest.CaptureF
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     for command in (
         "generate --prompt one --max-tokens 3",
-        "doctor --model gpt2-mini",
+        "lineage gpt2-mini",
         "finetune --model gpt2-mini --task classify --train rows.jsonl --out tuned --epochs 1",
         "convert gpt2-mini copied",
     ):
@@ -87,7 +87,6 @@ def test_a_run_and_a_quickstart_mean_their_model(tmp_path: Path, inner: str) -> 
         ["serve", "--port=0"],
         ["evaluate", "--tasks=heldout", "--data=.", "--out=out"],
         ["finetune", "--task=classify", "--train=rows.csv", "--out=out"],
-        ["doctor"],
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -1,4 +1,4 @@
-"""`headwater doctor`: what this machine can do, or what a model is and where it came from."""
+"""`headwater doctor`: what this machine can do."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import platform
 import re
 import shutil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from headwater.cli.console import AsJson, emit, warn_if_shadowed
+from headwater.cli.console import AsJson, emit
 from headwater.cli.process import thread_variables
 from headwater.display import byte_size, counted
 from headwater.language import translated_error
@@ -21,20 +19,10 @@ _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
 _NOT_FOR_USERS = {"all", "dev", "docs"}
 
 
-def doctor(
-    model: Annotated[
-        Path | None, typer.Option(help="Describe this model folder or shipped model instead.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Describe this machine, or a model: its configuration, parameters, memory and origin."""
-    if model is None:
-        machine = describe_machine()
-        emit(machine, as_json=as_json, text=_machine_text(machine))
-    else:
-        warn_if_shadowed(model)
-        described = describe_model(model)
-        emit(described, as_json=as_json, text=_model_text(described))
+def doctor(as_json: AsJson = False) -> None:
+    """Describe this machine."""
+    machine = describe_machine()
+    emit(machine, as_json=as_json, text=_machine_text(machine))
 
 
 def _extras() -> dict[str, list[str]]:
@@ -99,41 +87,6 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def describe_model(folder: Path) -> dict[str, Any]:
-    """Return configuration, parameters, bytes at each precision and origin of the model in `folder`.
-
-    Only the names, shapes and offsets of the weights are read.
-    """
-    from headwater import shipped
-    from headwater.model import build_model, load_config, stored_bytes
-    from headwater.storage import has_manifest, lineage
-
-    named, folder = str(folder), shipped.resolve(folder)
-    config = load_config(folder)
-    parameters = list(build_model(config, device="meta").parameters())
-    total = sum(p.numel() for p in parameters)
-    matrices = sum(p.numel() for p in parameters if p.dim() > 1)
-    has_cache = not (config.is_recurrent or config.is_masked)
-    # A causal Transformer has the token embedding in memory twice: as it is, and packed as the output matrix.
-    output = config.vocabulary * config.width if has_cache else 0
-    tables = output + config.context * config.width
-    return {
-        "model": named,
-        "config": config.to_dict(),
-        "parameters": total,
-        "stored": stored_bytes(folder),
-        "memory": {
-            "fp32": 4 * (total + output),
-            "bf16": 2 * (matrices + output) + 4 * (total - matrices),
-            # The token and position embeddings are bfloat16.
-            **({"int8": matrices + output + tables + 4 * (total - matrices)} if has_cache else {}),
-        },
-        # A token's keys and values in float32.
-        "cache_per_token": 2 * 4 * config.layers * config.width if has_cache else 0,
-        "lineage": lineage(folder) if has_manifest(folder) else None,
-    }
-
-
 def _table(rows: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     said = [(name, translated_error(value) if " " in value else value) for name, value in rows]  # a word is a name
@@ -177,21 +130,3 @@ def _machine_text(machine: dict[str, Any]) -> str:
     missing = [name for name, there in machine["resources"].items() if not there]
     rows.append(("vocabularies", "all available" if not missing else "not available: " + ", ".join(missing)))
     return _table(rows)
-
-
-def _model_text(described: dict[str, Any]) -> str:
-    from headwater.cli.lineage import tree_lines
-
-    config = _table([(name, str(value)) for name, value in described["config"].items()])
-    memory = _table([(name, byte_size(count)) for name, count in described["memory"].items()])
-    stored = ", ".join(f"{byte_size(count)} as {dtype}" for dtype, count in described["stored"].items())
-    chain = described["lineage"]
-    origin = "\n".join(tree_lines(chain, "", "")) if chain else "not recorded in a Hugging Face folder"
-    sections = {
-        described["model"]: f"stored: {stored}",
-        "Configuration": config,
-        "Parameters": f"{described['parameters']:,}",
-        "Memory": memory + f"\nkeys and values: {byte_size(described['cache_per_token'])} a token in fp32",
-        "Where the weights came from": origin,
-    }
-    return "\n\n".join(f"{title}\n{body}" for title, body in sections.items())

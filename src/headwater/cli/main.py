@@ -57,7 +57,7 @@ COMMANDS = {
     "convert": "Convert between OpenAI's, Hugging Face's and other model files.",
     "report": "Join runs and results into one HTML page.",
     "lineage": "Print what a folder was made from, back to its sources.",
-    "doctor": "Describe this machine, or a model.",
+    "doctor": "Describe this machine.",
 }
 
 # What PyTorch's allocators, and threads that get no stack, say in a RuntimeError.

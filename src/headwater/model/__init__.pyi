@@ -3,7 +3,7 @@ from .backend import Backend, default_backend
 from .config import PRESETS, Architecture, Faithful, Model, ModelConfig, build_model, preset
 from .io.folder import load_config, load_model, model_reader, save_description, save_model
 from .io.single import gguf_name
-from .io.weights import read_tensors, require_cast, stored_bytes
+from .io.weights import read_tensors, require_cast
 from .loss import IGNORE, cross_entropy, workspace_bytes
 from .lstm import LSTM, Recurrent
 from .transformer import Block, Linear, Transformer
@@ -37,6 +37,5 @@ __all__ = [
     "require_cast",
     "save_description",
     "save_model",
-    "stored_bytes",
     "workspace_bytes",
 ]

@@ -74,9 +74,7 @@ class ComputedResponse(Response):
                 content = await self._compute(request)
                 body = await request.write(partial(encode, content))
 
-        if not await unless_gone(receive, work):
-            self._server.metrics.disconnected += 1
-            raise ConnectionAbortedError
+        await _while_connected(self._server, receive, work)
         return Json(body)
 
 
@@ -123,9 +121,7 @@ class EventStream(Response):
                 await put(b"", more=False)
 
         with OpenRequest(self._server, self._model, scope) as request:
-            if not await unless_gone(receive, work):
-                self._server.metrics.disconnected += 1
-                raise ConnectionAbortedError
+            await _while_connected(self._server, receive, work)
 
 
 @asynccontextmanager
@@ -140,8 +136,8 @@ async def _timed(seconds: float, param: str) -> AsyncIterator[None]:
         raise refused(error, param) from None
 
 
-async def unless_gone(receive: Receive, work: Callable[[], Awaitable[None]]) -> bool:
-    """Run `work`, cancelled if the client disconnects. Returns whether it finished."""
+async def _while_connected(server: Server, receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
+    """Run `work`. If the client disconnects, cancel it and raise ConnectionAbortedError."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -150,10 +146,10 @@ async def unless_gone(receive: Receive, work: Callable[[], Awaitable[None]]) -> 
     tasks = [asyncio.ensure_future(work()), asyncio.ensure_future(gone())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        done = tasks[0].done()
-        if done:
-            tasks[0].result()
-        return done
+        if not tasks[0].done():
+            server.metrics.disconnected += 1
+            raise ConnectionAbortedError
+        tasks[0].result()
     finally:
         for task in tasks:
             task.cancel()

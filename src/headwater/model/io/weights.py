@@ -69,14 +69,6 @@ def find_tensors(folder: Path) -> dict[str, TensorLocation]:
     return located
 
 
-def stored_bytes(folder: Path) -> dict[str, int]:
-    """Return the bytes of a model's weights in the files of its folder, by dtype, as {"F32": 1024}."""
-    sizes: dict[str, int] = {}
-    for entry in find_tensors(folder).values():
-        sizes[entry.dtype] = sizes.get(entry.dtype, 0) + entry.end - entry.begin
-    return sizes
-
-
 def read_tensors(path: Path, names: Container[str] | None = None) -> dict[str, Tensor]:
     """Return a task's head in float32: the tensors of a safetensors file, or those with `names` of a model folder.
 
