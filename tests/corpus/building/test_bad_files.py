@@ -20,7 +20,7 @@ from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.dedup.keys import key_ranges
 from headwater.corpus.filters.decontaminate import Decontaminate
-from headwater.errors import DataError, ResourceError
+from headwater.errors import DataError, FolderError, ResourceError
 from headwater.storage import Stage, open_folder
 
 
@@ -164,7 +164,7 @@ def test_a_plan_is_read_by_task_and_each_line_is_checked(tmp_path: Path, monkeyp
     content = (tmp_path / planning.PLAN).read_bytes()
     (tmp_path / planning.PLAN).write_bytes(content.replace(b"-7.jsonl", b"-8.jsonl"))
     assert BuildPlan.load(tmp_path).tasks[6] == tasks[6]
-    with pytest.raises(planning.FolderError, match="cut short or altered"):
+    with pytest.raises(FolderError, match="cut short or altered"):
         BuildPlan.load(tmp_path).tasks[7]
 
 

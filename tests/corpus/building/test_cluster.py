@@ -107,7 +107,7 @@ def test_a_step_of_datatrove_does_a_task(tmp_path: Path) -> None:
     plan.folder.mkdir()
     plan.save()
     (files / "02.jsonl").unlink()
-    step = DoTask(str(plan.folder), PARTS)
+    step = DoTask(PhaseRunner(plan).opener, str(plan.folder), PARTS)
     for rank in range(3):
         assert list(step.run(None, rank, 3)) == []
     assert PhaseRunner(plan).missing(PARTS) == [2]  # the build does it again, and so raises its error

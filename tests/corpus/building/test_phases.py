@@ -48,8 +48,8 @@ def prepare(phase, number):
 
 
 class Step(cluster.DoTask):
-    def __init__(self, folder, phase, place):
-        super().__init__(folder, phase)
+    def __init__(self, runner, phase, place):
+        super().__init__(runner.opener, str(runner.plan.folder), phase)
         self.place = place
 
     def run(self, data, rank=0, world_size=1):
@@ -66,12 +66,12 @@ if __name__ == "__main__":
         from datatrove.executor import LocalPipelineExecutor
 
         [parts] = Path(out).parent.glob(".corpus.*.parts")
-        saved = plan.BuildPlan.load(parts)
-        for name in (plan.PARTS, *phases.joining_phases(saved)):
-            if not phases.PhaseRunner(saved).missing(name):
+        runner = phases.PhaseRunner.load(parts)
+        for name in runner.phases:
+            if not runner.missing(name):
                 continue
             LocalPipelineExecutor(
-                [Step(str(parts), name, (phase, int(number)))],
+                [Step(runner, name, (phase, int(number)))],
                 tasks=4, workers=1, logging_dir=str(Path(out).parent / "logs" / name), skip_completed=False,
             ).run()
 """

@@ -1,7 +1,6 @@
-"""Build a corpus on several machines that share a disk: with Ray, through datatrove, or with Slurm job scripts.
+"""Do tasks on several machines that share a disk: with Ray, through datatrove, or with Slurm job scripts.
 
-Both do the tasks of a `BuildPlan`; a task's result does not depend on the machine. `corpus build` then joins the
-parts.
+A task's result does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.building.phases import PhaseRunner, joining_phases
-from headwater.corpus.building.plan import PARTS, BuildPlan
+from headwater.corpus.workers import TaskRunner, load_runner
 from headwater.errors import HeadwaterError, ResourceError, require_extra
 from headwater.storage import write_text
 
@@ -35,27 +33,27 @@ class DoTask(PipelineStep):  # type: ignore[misc]
     type = "headwater"
     name = "corpus task"
 
-    def __init__(self, folder: str, phase: str) -> None:
+    def __init__(self, opener: str, folder: str, phase: str) -> None:
         super().__init__()
-        self.folder, self.phase = folder, phase
+        self.opener, self.folder, self.phase = opener, folder, phase
 
     def run(self, data: Any, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """See datatrove."""
-        do_tasks(Path(self.folder), self.phase, rank, world_size)
+        do_tasks(self.opener, Path(self.folder), self.phase, rank, world_size)
         yield from ()
 
 
-def do_tasks(folder: Path, phase: str, first: int, stride: int) -> int:
+def do_tasks(opener: str, folder: Path, phase: str, first: int, stride: int) -> int:
     """Do every `stride`-th task of a phase from `first`, as one job of a cluster; return the exit status.
 
-    A task that fails does not keep the others from being done. The build that joins them does it again, and so
-    raises its error.
+    opener: see `TaskRunner`. A task that fails does not keep the others from being done. The command that needs
+    them does it again, and so raises its error.
     """
     status = 0
-    with PhaseRunner(BuildPlan.load(folder)) as runner:
+    with load_runner(opener, folder) as runner:
         try:
             missing = runner.missing(phase)
-        except (OSError, HeadwaterError):  # a phase before it has failed: the build does it again
+        except (OSError, HeadwaterError):  # a phase before it has failed: the command does it again
             return 1
         for number in missing:
             if number % stride == first:
@@ -67,7 +65,7 @@ def do_tasks(folder: Path, phase: str, first: int, stride: int) -> int:
     return status
 
 
-def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
+def run_on_ray(runner: TaskRunner, workers: int, address: str) -> None:
     """Do the tasks on the Ray cluster at `address`, or on one started here if that is empty.
 
     A task whose node is lost is done on another; one that fails is left to the caller.
@@ -77,17 +75,18 @@ def run_on_ray(plan: BuildPlan, workers: int, address: str) -> None:
         from datatrove.executor.ray import RayPipelineExecutor
     if not ray.is_initialized():
         _join_ray(ray, address)
-    for phase in (PARTS, *joining_phases(plan)):
+    folder, first = runner.plan.folder, next(iter(runner.phases.values()))
+    for phase in runner.phases:
         try:
-            if not PhaseRunner(plan).missing(phase):
+            if not runner.missing(phase):
                 continue
         except (OSError, HeadwaterError):  # a phase before it has failed
             return
         RayPipelineExecutor(
-            [DoTask(str(plan.folder), phase)],
-            tasks=len(plan.tasks),
+            [DoTask(runner.opener, str(folder), phase)],
+            tasks=first.count(runner.plan),
             workers=workers,
-            logging_dir=str(plan.folder / ".ray" / phase),
+            logging_dir=str(folder / ".ray" / phase),
             skip_completed=False,  # the folder shows what is done
             log_first=True,
         ).run()
@@ -109,14 +108,14 @@ def _join_ray(ray: Any, address: str) -> None:
         ) from None
 
 
-def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[str]) -> Path:
+def write_slurm_jobs(runner: TaskRunner, folder: Path, workers: int, finish: list[str]) -> Path:
     """Write `tasks.slurm`, `finish.slurm` and `submit.sh` into `folder`; return the path of the last.
 
-    `finish` is the command that joins the parts, run in the current folder. The user adds partition, time and
+    `finish` is the command that needs the tasks, run in the current folder. The user adds partition, time and
     account as arguments of `submit.sh`, which passes them to sbatch.
     """
-    jobs = min(len(plan.tasks), SLURM_JOBS)
-    python, where = shlex.quote(sys.executable), shlex.quote(str(plan.folder.absolute()))
+    jobs = min(next(iter(runner.phases.values())).count(runner.plan), SLURM_JOBS)
+    python, where = shlex.quote(sys.executable), shlex.quote(str(runner.plan.folder.absolute()))
     folder.mkdir(parents=True, exist_ok=True)
     logs, here = shlex.quote(str(folder.absolute())), shlex.quote(str(Path.cwd()))
     array = f"0-{jobs - 1}%{min(workers, jobs)}"
@@ -124,7 +123,8 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
         folder / "tasks.slurm",
         f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --array={array}\n#SBATCH --cpus-per-task=2\n"
         f"#SBATCH --mem-per-cpu=4G\n#SBATCH --requeue\n#SBATCH --output={logs}/%A_%a.out\n"
-        f'exec {python} -m headwater.corpus.building.cluster {where} "$1" $SLURM_ARRAY_TASK_ID {jobs}\n',
+        f"exec {python} -m headwater.corpus.building.cluster {runner.opener} {where} "
+        f'"$1" $SLURM_ARRAY_TASK_ID {jobs}\n',
     )
     write_text(
         folder / "finish.slurm",
@@ -135,7 +135,7 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
     write_text(
         submit,
         "#!/bin/sh\n# Arguments are passed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
-        f"cd {logs}\nafter=\nfor phase in {' '.join((PARTS, *joining_phases(plan)))}; do\n"
+        f"cd {logs}\nafter=\nfor phase in {' '.join(runner.phases)}; do\n"
         '    job=$(sbatch --parsable $after "$@" tasks.slurm $phase)\n'
         '    after=--dependency=afterany:"${job%%;*}"\ndone\nsbatch $after "$@" finish.slurm\n',
     )
@@ -143,4 +143,4 @@ def write_slurm_jobs(plan: BuildPlan, folder: Path, workers: int, finish: list[s
 
 
 if __name__ == "__main__":
-    sys.exit(do_tasks(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    sys.exit(do_tasks(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))

@@ -13,13 +13,13 @@ from __future__ import annotations
 import platform
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.building.plan import BuildPlan, BuildTask, damaged, sealed, unsealed
+from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.dedup.keys import FINGERPRINT_BYTES, ArrayFile, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash
@@ -35,11 +35,12 @@ from headwater.corpus.sources.text import (
     read_text_file,
 )
 from headwater.corpus.steps import Funnel, merge, run_steps
-from headwater.errors import DataError, HeadwaterError, ResourceError, StorageError
-from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
-from headwater.storage import atomic_path, storage_errors
+from headwater.corpus.workers import is_intact, read_account
+from headwater.errors import DataError, HeadwaterError, ResourceError
+from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, unpacked_suffix
+from headwater.storage import storage_errors
 
-ACCOUNT, DOCUMENTS = "account.json", "documents.arrow"
+DOCUMENTS = "documents.arrow"
 FINGERPRINTS, KEYS, SIZES = "fingerprints.npy", "keys.npy", "sizes.npy"
 EMPTY = "it is empty"  # why a file was set aside
 TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory several times
@@ -256,46 +257,15 @@ def _note_change(path: AnyFile, before: tuple[int, int] | None, funnel: Funnel) 
         funnel.notes.append(f"{path} changed while it was read: the corpus has what was read of it")
 
 
-@contextmanager
-def task_output(folder: Path, *, flushed: bool = True) -> Iterator[Path | None]:
-    """Yield a folder to fill, which becomes `folder`, the output of a task; None if the task is done."""
-    if folder.is_dir():
-        yield None
-        return
+def is_part_of(part: Path, task: BuildTask) -> bool:
+    """Return whether a part is as the task wrote it."""
     try:
-        with atomic_path(folder, folder=True, flushed=flushed) as work:
-            yield work
-    except StorageError:
-        if not folder.is_dir():  # else a worker that was thought dead did it
-            raise
-
-
-def seal(work: Path, account: dict[str, Any]) -> None:
-    """Write the account of a task's output, with the hashes of its files."""
-    files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-    (work / ACCOUNT).write_bytes(sealed({**account, "files": files}))
-
-
-def read_account(output: Path) -> dict[str, Any]:
-    """Return the account of a task's output; raises FolderError if it was altered."""
-    try:
-        return unsealed((output / ACCOUNT).read_bytes(), output / ACCOUNT)
-    except OSError:
-        raise damaged(output / ACCOUNT) from None
-
-
-def is_intact(output: Path, task: BuildTask | None = None) -> bool:
-    """Return whether the files of an output are as its task, which is `task` if that is named, wrote them."""
-    try:
-        account = read_account(output)
-        files = account["files"]
-        if task is not None:
-            Funnel.from_dict(account["funnel"])
+        account = read_account(part)
+        Funnel.from_dict(account["funnel"])
+        same_task = account["task"] == {**asdict(task), "files": list(task.files)}
+        return same_task and SIZES in account["files"] and is_intact(part)
     except (HeadwaterError, KeyError, TypeError):  # or of an earlier version
         return False
-    same_task = task is None or account["task"] == {**asdict(task), "files": list(task.files)}
-    same_task &= task is None or SIZES in files
-    return same_task and all((output / n).is_file() and sha256_of(output / n) == files[n] for n in files)
 
 
 def _write(documents: Iterable[Document], path: Path) -> None:

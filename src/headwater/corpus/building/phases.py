@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import shutil
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +33,10 @@ from headwater.corpus.building.parts import (
     FINGERPRINTS,
     KEYS,
     SIZES,
-    OnFunnel,
     PartMaker,
-    is_intact,
+    is_part_of,
     part_funnel,
     read_part,
-    seal,
-    task_output,
 )
 from headwater.corpus.building.plan import PARTS, BuildPlan
 from headwater.corpus.dedup.keys import copies_in, first_rows, key_ranges
@@ -53,23 +50,14 @@ from headwater.corpus.dedup.near import (
     write_shingles,
 )
 from headwater.corpus.folder import Document, shard_starts, write_documents
-from headwater.corpus.steps import Funnel, Tally, example_of, size_of
-from headwater.corpus.workers import WorkerPool
-from headwater.errors import HeadwaterError, StorageError
+from headwater.corpus.steps import Tally, example_of, size_of
+from headwater.corpus.workers import Phase, TaskRunner, remove_altered
 from headwater.reading import read_json
 from headwater.storage import save_array, write_json
 
 COMPARED_PAIRS = 1 << 20  # by one task
 KINDS = ("kept", "exact", "near")  # of documents: the last two are copies of earlier ones
 LABELS, COUNTS = "labels.json", "counts.json"  # of all documents, of a shard
-
-
-class Phase(NamedTuple):
-    """Tasks of one kind, which need those of the phases before: their number, and what fills a task's folder."""
-
-    name: str
-    count: Callable[[BuildPlan], int]
-    fill: Callable[[BuildPlan, int, Path], None]
 
 
 def load_array(plan: BuildPlan, phase: str, number: int, name: str = "") -> npt.NDArray[Any]:
@@ -223,115 +211,47 @@ _NEAR = (
 _SHARDS = (Phase("bounds", _single, _bounds), Phase("shard", shard_count, _shard))
 
 
-def joining_phases(plan: BuildPlan) -> dict[str, Phase]:
-    """Return the phases that join the parts of a build, in order, by name."""
-    near = _NEAR if plan.config.near_duplicates else ()
-    return {phase.name: phase for phase in (*_DUPLICATES, *near, *_SHARDS)}
+def joining_phases(plan: BuildPlan) -> tuple[Phase, ...]:
+    """Return the phases that join the parts of a build, in order."""
+    return (*_DUPLICATES, *(_NEAR if plan.config.near_duplicates else ()), *_SHARDS)
 
 
-class PhaseRunner:
-    """Does tasks of a plan. Use as a context manager."""
+class PhaseRunner(TaskRunner):
+    """Does tasks of a build's plan. Use as a context manager."""
 
     def __init__(self, plan: BuildPlan) -> None:
-        self._plan, self._opened = plan, ExitStack()
+        super().__init__(plan, (Phase(PARTS, _parts, self._fill_part), *joining_phases(plan)))
+        self._opened = ExitStack()
         self._maker: PartMaker | None = None
-        self._phases = joining_phases(plan)
 
-    def __enter__(self) -> PhaseRunner:
-        return self
+    @classmethod
+    def load(cls, folder: Path) -> PhaseRunner:
+        """Return the runner of a saved plan."""
+        return cls(BuildPlan.load(folder))
 
     def __exit__(self, *unused: object) -> None:
         self._opened.close()
+        self._maker = None
 
-    def missing(self, phase: str) -> list[int]:
-        """Return the numbers of the tasks of a phase that are not done; those of the phases before it must be."""
-        count = len(self._plan.tasks) if phase == PARTS else self._phases[phase].count(self._plan)
-        return [number for number in range(count) if not self._plan.output(phase, number).is_dir()]
+    def _fill_part(self, plan: BuildPlan, number: int, work: Path) -> dict[str, Any]:
+        self._maker = self._maker or self._opened.enter_context(PartMaker(plan))
+        return self._maker.fill(number, work, self.report)
 
-    def run(self, phase: str, number: int, on_funnel: OnFunnel = lambda funnel: None) -> None:
-        """Do one task unless it is done; call `on_funnel` with the funnel of a part now and then."""
-        # Of the others, what a power cut damages is found by its hash, and takes minutes to make again.
-        with task_output(self._plan.output(phase, number), flushed=phase == PARTS) as work:
-            if work is None:
-                return
-            account = {}
-            if phase == PARTS:
-                self._maker = self._maker or self._opened.enter_context(PartMaker(self._plan))
-                account = self._maker.fill(number, work, on_funnel)
-            else:
-                self._phases[phase].fill(self._plan, number, work)
-            seal(work, account)
+    def described(self, phase: str, number: int) -> str:
+        """Return what a task reads, for messages."""
+        if phase != PARTS:
+            return super().described(phase, number)
+        return ", ".join(cast("BuildPlan", self.plan).tasks[number].files[:3])
 
 
-def remove_altered(plan: BuildPlan) -> int:
-    """Remove the parts that are not as their tasks wrote them; return their number.
+def remove_altered_parts(runner: PhaseRunner) -> int:
+    """Remove the outputs that are not as their tasks wrote them; return the number of parts among them.
 
-    If there are any, or if an output that joins them was altered, all such outputs are removed.
+    If there are any, all outputs that join the parts are removed.
     """
-    altered = [n for n, part in enumerate(plan.parts) if part.is_dir() and not is_intact(part, plan.tasks[n])]
+    plan = cast("BuildPlan", runner.plan)
+    altered = [n for n, part in enumerate(plan.parts) if part.is_dir() and not is_part_of(part, plan.tasks[n])]
     for number in altered:
         shutil.rmtree(plan.output(PARTS, number))
-    joined = [output for name in joining_phases(plan) for output in plan.folder.glob(f"{name}-[0-9]*")]
-    if altered or not all(map(is_intact, joined)):
-        for output in joined:
-            shutil.rmtree(output)
+    remove_altered(runner, stale=bool(altered))
     return len(altered)
-
-
-def start_workers(plan: BuildPlan, count: int) -> WorkerPool:
-    """Return a pool of `count` processes that do the tasks of `plan`."""
-    return WorkerPool(count, "headwater.corpus.building.phases:_task_handler", str(plan.folder))
-
-
-def run_phase(plan: BuildPlan, phase: str, workers: WorkerPool, on_funnel: OnFunnel = lambda funnel: None) -> None:
-    """Do all missing tasks of a phase; call `on_funnel` with the funnel of the parts that are done so far.
-
-    Raises what a task raised after the other tasks are done, but a failure of storage at once.
-    """
-    total = Funnel()
-    with PhaseRunner(plan) as runner:
-        missing = runner.missing(phase)
-        is_alone = workers.count == 1 or len(missing) <= 1
-        for number in (
-            _done_here(runner, phase, missing, total, on_funnel)
-            if is_alone
-            else _done(plan, phase, workers, missing)
-        ):
-            if phase == PARTS:
-                total.add(part_funnel(plan.output(PARTS, number)))
-                on_funnel(total)
-
-
-def _done_here(
-    runner: PhaseRunner, phase: str, missing: list[int], total: Funnel, on_funnel: OnFunnel
-) -> Iterator[int]:
-    failed: HeadwaterError | None = None
-    for number in missing:
-        try:
-            runner.run(phase, number, lambda funnel: on_funnel(total.joined(funnel)))
-        except StorageError:
-            raise
-        except HeadwaterError as error:
-            failed = failed or error
-        else:
-            yield number
-    if failed is not None:
-        raise failed
-
-
-def _done(plan: BuildPlan, phase: str, workers: WorkerPool, missing: list[int]) -> Iterator[int]:
-    def named(request: tuple[str, int]) -> str:
-        return ", ".join(plan.tasks[request[1]].files[:3]) if phase == PARTS else f"{phase} {request[1]}"
-
-    return workers.replies([(phase, number) for number in missing], named)
-
-
-def _task_handler(folder: str) -> Callable[[tuple[str, int]], int]:
-    """Return what a worker process does with a request (phase, number of a task): it returns the number."""
-    runner = PhaseRunner(BuildPlan.load(Path(folder)))
-
-    def handle(request: tuple[str, int]) -> int:
-        runner.run(*request)
-        return request[1]
-
-    return handle

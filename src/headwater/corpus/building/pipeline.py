@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from headwater.corpus.building.parts import EMPTY, part_funnel
 from headwater.corpus.building.phases import (
     COUNTS,
-    joining_phases,
+    PhaseRunner,
     near_copies,
-    remove_altered,
-    run_phase,
+    remove_altered_parts,
     shard_count,
-    start_workers,
 )
 from headwater.corpus.building.plan import BUILT_IN, PARTS, PLAN, BuildPlan, BuildSource, lines_note, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
@@ -39,6 +36,7 @@ from headwater.corpus.folder import shard_name
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.corpus.steps import Funnel, Tally, merge
+from headwater.corpus.workers import Engine, run_tasks
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, read_json, unpacked_suffix
@@ -53,8 +51,6 @@ from headwater.storage import (
     write_json,
     write_json_lines,
 )
-
-BuildEngine = Literal["local", "ray"]
 
 _FORMER = {"extractor": "resiliparse"}  # of an earlier option: a corpus that has it is still the same
 NAMED = 8  # skipped files in a note; the funnel lists more
@@ -72,7 +68,7 @@ def build_corpus(
     config: BuildConfig | None = None,
     *,
     workers: int = 1,
-    engine: BuildEngine = "local",
+    engine: Engine = "local",
     address: str = "",
     progress: Progress = SILENT,
 ) -> None:
@@ -97,7 +93,7 @@ def build_corpus(
     with _new_parents(stage.out):
         plan = _plan(opened, stage, config)
         with folder_lock(plan.folder):
-            if altered := remove_altered(plan):
+            if altered := remove_altered_parts(PhaseRunner(plan)):
                 progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
             kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
@@ -111,7 +107,7 @@ def _carry_out(
     stage: Stage,
     sources: Sequence[BuildSource],
     workers: int,
-    engine: BuildEngine,
+    engine: Engine,
     address: str,
     progress: Progress,
 ) -> dict[str, int]:
@@ -120,20 +116,25 @@ def _carry_out(
     What tasks have done stays for the next run, unless the joined corpus has no document.
     """
     progress.start("corpus", unit="documents")
-    count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
-    try:
-        with storage_errors(stage.out), start_workers(plan, count) as here:
-            if engine == "ray":
-                from headwater.corpus.building.cluster import run_on_ray
+    runner, total = PhaseRunner(plan), Funnel()
 
-                run_on_ray(plan, workers, address)
-            run_phase(plan, PARTS, here, lambda f: progress.advance(f.kept["documents"], **f.figures()))
+    def show(funnel: Funnel) -> None:
+        whole = total.joined(funnel)
+        progress.advance(whole.kept["documents"], **whole.figures())
+
+    def add(phase: str, number: int) -> None:
+        if phase == PARTS:
+            total.add(part_funnel(plan.output(phase, number)))
+            show(Funnel())
+
+    runner.report = show
+    try:
+        with storage_errors(stage.out):
+            run_tasks(runner, workers=workers, engine=engine, address=address, on_done=add)
             with stage.write() as work:
                 try:
                     findings = Findings(plan, sources)
                     findings.refuse_empty(plan.config)
-                    for phase in joining_phases(plan):
-                        run_phase(plan, phase, here)
                     kept = join_parts(plan, work, findings)
                 except DataError:  # with these sources and settings there is no corpus
                     shutil.rmtree(plan.folder, ignore_errors=True)
@@ -157,7 +158,8 @@ def prepare_slurm(
     stage, opened = _stage(sources, Destination(out), config)
     stage.find()
     with storage_errors(out):
-        return write_slurm_jobs(_plan(opened, stage, config), out.with_name(f"{out.name}.slurm"), workers, finish)
+        runner = PhaseRunner(_plan(opened, stage, config))
+        return write_slurm_jobs(runner, out.with_name(f"{out.name}.slurm"), workers, finish)
 
 
 def _stage(

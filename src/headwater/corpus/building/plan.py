@@ -7,11 +7,9 @@ reads the line of its task. Each line has a checksum.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -24,8 +22,9 @@ from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import SUFFIXES as PAGE_SUFFIXES
 from headwater.corpus.sources.pages import holds_pages
 from headwater.corpus.sources.text import SEPARATOR, SUFFIXES, holds_text
-from headwater.errors import DataError, FolderError
-from headwater.reading import check_name, is_remote, parse_json, without_surrogates
+from headwater.corpus.workers import damaged, sealed, unsealed
+from headwater.errors import DataError
+from headwater.reading import check_name, is_remote, without_surrogates
 from headwater.storage import (
     Input,
     atomic_write,
@@ -248,28 +247,3 @@ class _SavedTasks(Sequence[BuildTask]):
     def __getitem__(self, number: Any) -> Any:
         task = self.read(range(len(self))[number] + 1)
         return BuildTask(**{**task, "files": tuple(task["files"])})
-
-
-def sealed(content: Mapping[str, Any]) -> bytes:
-    """Return a line of JSON that contains its own checksum."""
-    return json.dumps({**content, "checksum": _checksum(content)}).encode() + b"\n"
-
-
-def unsealed(line: bytes, path: Path) -> dict[str, Any]:
-    """Return what `sealed` was given; raises FolderError if the line of `path` was cut short or altered."""
-    try:
-        content = parse_json(line)
-        if content.pop("checksum") == _checksum(content):
-            return dict(content)
-    except (json.JSONDecodeError, LookupError, AttributeError, TypeError):
-        pass
-    raise damaged(path)
-
-
-def damaged(path: Path) -> FolderError:
-    """Return the error for a file that was cut short or altered."""
-    return FolderError(f"{path} was cut short or altered", repair="Remove its folder and run the command again")
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
