@@ -108,7 +108,7 @@ def compare(arguments: argparse.Namespace) -> None:
     seconds: dict[tuple[str, str], list[float]] = {}
     bandwidths = []
     for _ in range(arguments.rounds):
-        bandwidths.append(bandwidth(arguments.threads, arguments.cpu_time))
+        bandwidths.append(bandwidth(arguments.threads, arguments.cpu_time, arguments.device))
         for case in cases:
             for key, side in sides.items():
                 seconds.setdefault((key, case), []).append(side.run(case))
@@ -142,7 +142,8 @@ def report(
     if arguments.json:
         print(json.dumps({"bandwidth": bytes_per_second, "auto": chosen_precision(arguments), "rows": rows}))
         return
-    print(f"memory read: {bytes_per_second / 1e9:.0f} GB/s with {arguments.threads} threads")
+    reader = f"{arguments.threads} threads" if arguments.device == "cpu" else arguments.device
+    print(f"memory read: {bytes_per_second / 1e9:.0f} GB/s with {reader}")
     for case in cases:
         mine = {sides[r["side"]].kind: r for r in rows if r["case"] == case and r["side"].startswith("headwater")}
         print(f"\n{case}")
@@ -252,17 +253,17 @@ def chosen_precision(arguments: argparse.Namespace) -> str:
     return str(hw.load(arguments.work / "model", precision="auto", device=arguments.device).precision)
 
 
-def bandwidth(threads: int, cpu_time: bool) -> float:
-    """Bytes a second that `threads` threads read from memory, best of a few passes over 512 MB."""
+def bandwidth(threads: int, cpu_time: bool, device: str) -> float:
+    """Bytes a second that `threads` threads, or a GPU, read from memory: best of a few passes over 512 MB."""
     import torch
 
     torch.set_num_threads(threads)
     clock = time.process_time if cpu_time else time.perf_counter
-    x = torch.ones(128 * 1024**2)
+    x = torch.ones(128 * 1024**2, device=device)
     best = 0.0
     for _ in range(5):
         started = clock()
-        x.sum()
+        float(x.sum())  # waits for a GPU
         best = max(best, 4 * x.numel() / (clock() - started))
     return best
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from headwater.errors import DataError, UsageError
-from headwater.inference import Engine, Event, Generation, Request, TextStream
+from headwater.inference import Engine, Event, Generation, Request, TextStream, torch_network
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.network import Precision, Runner
-from headwater.inference.torch_network import BLOCK, TorchNetwork, TorchRunner, matrices
+from headwater.inference.torch_network import TorchNetwork, TorchRunner, matrices
 from headwater.model import Transformer, build_model, preset
 from headwater.tokenizer import Tokenizer
 
@@ -96,8 +96,8 @@ def requests(count: int) -> list[Request]:
 
 
 def test_the_first_token_is_the_models_own_choice(engine: Engine, case: Case) -> None:
-    tolerance = TOLERANCE[case.precision]
-    for length in (1, 2, BLOCK, BLOCK + 1, BLOCK + 2, 130, CONTEXT):
+    tolerance, block = TOLERANCE[case.precision], engine.runner.shared_block
+    for length in (1, 2, block, block + 1, block + 2, 130, CONTEXT):
         ids = prompt(length, length)
         request = Request(prompt=ids, max_tokens=1, temperature=0, alternatives=3)
         (event,) = engine.submit(request)
@@ -109,6 +109,20 @@ def test_the_first_token_is_the_models_own_choice(engine: Engine, case: Case) ->
             assert event.token == int(allowed.argmax())
         for token, log_probability in event.alternatives.likeliest:
             assert log_probability == pytest.approx(float(expected[token]), abs=tolerance)
+
+
+def test_blocks_as_long_as_a_gpu_s_give_the_models_choice(
+    monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer
+) -> None:
+    monkeypatch.setattr(torch_network, "_BLOCK", 256)  # beyond the context
+    model = make_model("gpt2-nano", tokenizer)
+    engine = Engine(TorchNetwork.of(model, "fp32").runner(4), tokenizer)
+    for length in (1, 130, CONTEXT - 1, 130):
+        ids = prompt(length, 3)
+        generation = engine.submit(Request(prompt=ids, max_tokens=1, temperature=0)).wait()
+        with torch.no_grad():
+            allowed = model(torch.tensor([ids]))[0, -1, : engine.vocabulary]
+        assert generation.tokens == [int(allowed.argmax())]
 
 
 def test_generation_equals_recomputing_everything(engine: Engine, case: Case) -> None:

@@ -7,8 +7,8 @@ attention, the only part where tokens meet, is left to the caller, who knows whi
 `TorchRunner` fills slots, rows of a preallocated cache. A slot's results must be the same bit for bit whatever its
 neighbours are, so that a sampled text does not depend on them. Three rules ensure this:
 
-* A prompt is processed in blocks of BLOCK positions that begin at multiples of BLOCK, the last one padded. So a
-  position is always at the same row of matrix products of the same shape.
+* A prompt is processed in blocks of one size that begin at its multiples, the last one padded. So a position is
+  always at the same row of matrix products of the same shape.
 * A decoding step has a row for every slot, used or not, so its shapes never change: on CUDA it is recorded once as
   a graph and then replayed. Whether a row's result depends on its position among the others is a property of
   torch's kernels: the runner tests this when it is created, and computes slots one by one if it does.
@@ -38,7 +38,8 @@ from headwater.inference.packing import BranchAttention, Pack
 from headwater.model import Backend, Block, ModelConfig, Transformer, attend
 
 _TORCH = Backend()
-BLOCK = 64
+# Positions of a block. On an H100 gpt2-small took 12 ms for 64, nearly all of it to launch the kernels.
+_BLOCK, _CUDA_BLOCK = 64, 256
 _EVEN = 8  # masks of fused attention have rows that are a multiple of this
 # (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -230,7 +231,6 @@ def table_dtype(precision: Precision) -> torch.dtype:
 class TorchRunner:
     """The Runner of a TorchNetwork."""
 
-    lone_block = shared_block = BLOCK
     exact = False
     name = "torch"
 
@@ -238,8 +238,9 @@ class TorchRunner:
         self.network, self.slots, self.context = network, slots, network.config.context
         config = network.config
         self.vocabulary = config.vocabulary
+        self.lone_block = self.shared_block = _CUDA_BLOCK if network.device.type == "cuda" else _BLOCK
         # Whole blocks, so that there is room for the padding of the last one; after them one that is never read.
-        self._nowhere = -(-config.context // BLOCK) * BLOCK
+        self._nowhere = -(-config.context // self.lone_block) * self.lone_block
         shape = (slots, config.heads, self._nowhere + _EVEN, config.width // config.heads)
         self.keys = [torch.zeros(shape, dtype=network.dtype, device=network.device) for _ in range(config.layers)]
         self.values = [torch.zeros_like(keys) for keys in self.keys]
@@ -270,9 +271,9 @@ class TorchRunner:
         return self._all_slots()[self._given[3, : len(steps)]]
 
     def _fill(self, slot: int, start: int, ids: Sequence[int]) -> None:
-        end = start + BLOCK
+        end = start + self.lone_block
         device = self.network.device
-        tokens = torch.zeros(BLOCK, dtype=torch.int64)
+        tokens = torch.zeros(self.lone_block, dtype=torch.int64)
         tokens[: len(ids)] = torch.tensor(ids)
         positions = torch.arange(start, end, device=device).clamp_(max=self.context - 1)
 
