@@ -187,7 +187,6 @@ def test_a_score_of_another_model_is_not_credited_to_the_run(world: Path) -> Non
     page = report([world / "run", world / "theirs"], world / "report.html").read_text(encoding="utf-8")
     assert "gpt2-mini: x.mean" in page[: page.index("</header>")]
     table = page[page.index('id="zero-shot"') :]
-    assert "Scores of <strong>gpt2-mini</strong>" in table
     assert '<th class="n">gpt2-mini</th>' in table
 
 
@@ -360,7 +359,8 @@ def test_folders_of_one_name_have_different_labels(tmp_path: Path) -> None:
         results = {"model": "run/model", "results": [entry], "skipped": []}  # each evaluated in its own directory
         fill(tmp_path / name / "zero-shot", "results", {"results.json": json.dumps(results)}, {"model": model})
     chain = {step["name"]: step["sources"] for step in read_content([tmp_path / "runs"]).steps}
-    assert chain == {"tokens": [], "a": ["tokens"], "b/tokens": [], "b": ["b/tokens"]}
+    first, second = (str(tmp_path / name / "tokens") for name in ("a", "b"))
+    assert chain == {first: [], "a": [first], second: [], "b": [second]}
     found = read_content([tmp_path / "a", tmp_path / "b"])
     assert [run.name for run in found.runs] == ["a/run", "b/run"]
     assert [score.model for score in found.scores] == ["a/run/model", "b/run/model"]

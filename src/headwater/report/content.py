@@ -172,21 +172,9 @@ def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:
 def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, Any]]) -> str:
     """Add the folders of a lineage to `steps` by name, each once and after its inputs; return its root's name."""
     sources = [_add_steps(inner, base, steps) for inner in entry["inputs"]]
-    is_url = "://" in entry["path"]
-    origin = entry["path"] if is_url else str(Path(entry["path"]).resolve())
-    names = [origin] if is_url else _names(origin, base)
-    name = next(name for name in names if name not in steps or steps[name]["place"] == origin)
+    origin = entry["path"] if "://" in entry["path"] else str(Path(entry["path"]).resolve())
+    name = Path(origin).relative_to(base).as_posix() if Path(origin).is_relative_to(base) else origin
     step = {"commands": [], "seed": None, **entry, "name": name, "place": origin, "sources": sources}
     step["commands"] = [made] if (made := shipped.origin_of(origin)) else step["commands"]
     steps.setdefault(name, step)
     return name
-
-
-def _names(path_or_url: str, base: Path) -> Iterator[str]:
-    """Yield possible names of a folder: its path from `base`, its last part, its last two parts, and so on."""
-    path = Path(path_or_url)
-    if path.is_relative_to(base):
-        yield path.relative_to(base).as_posix()
-    for count in range(1, len(path.parts)):
-        yield "/".join(path.parts[-count:])
-    yield path_or_url

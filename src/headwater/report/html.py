@@ -21,7 +21,7 @@ from headwater.intervals import Z95
 from headwater.language import translated_page
 from headwater.report.content import Content, read_content
 from headwater.report.corpus import Corpus, read_corpus
-from headwater.report.plots import Series, interval_mark, line_chart
+from headwater.report.plots import Series, line_chart
 from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
 from headwater.storage import SILENT, Progress, storage_errors, write_text
@@ -120,7 +120,7 @@ def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Tem
         lstrip_blocks=True,
         loader=jinja2.FileSystemLoader([path.parent, Path(__file__).parent]),
     )
-    environment.filters |= {"number": number, "mark": _mark, "anchor": _anchor} | dict(filters or {})
+    environment.filters |= {"number": number, "anchor": _anchor} | dict(filters or {})
     return environment.get_template(path.name)
 
 
@@ -256,9 +256,3 @@ def number(value: float | None) -> str:
         return "–"
     formats = ((10, ".3f"), (1_000, ",.2f"), (EXPONENT_FROM, ",.0f"))
     return format(value, next((shown for bound, shown in formats if abs(value) < bound), ".3g"))
-
-
-def _mark(score: ScoreRow) -> Any:
-    if score.low is None or score.high is None or score.chance is None:
-        return ""
-    return Markup(interval_mark(score.value, score.low, score.high, score.chance))

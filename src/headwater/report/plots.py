@@ -66,24 +66,6 @@ def require_matplotlib() -> Any:
     return matplotlib
 
 
-def interval_mark(value: float, low: float, high: float, chance: float) -> str:
-    """Draw a dot with its interval on a line from 0 to 1, and a tick at chance."""
-    width, height = 150, 20
-    x = _scale((0, 1), (6, width - 6))
-
-    def place(v: float) -> float:
-        return round(x(min(max(v, 0.0), 1.0)), 1)
-
-    return (
-        f'<svg class="mark" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{value:.3f}, from {low:.3f} to {high:.3f}, chance {chance:.3f}">'
-        f'<line class="track" x1="6" x2="{width - 6}" y1="10" y2="10"/>'
-        f'<line class="chance" x1="{place(chance)}" x2="{place(chance)}" y1="3" y2="17"/>'
-        f'<line class="whisker" x1="{place(low)}" x2="{place(high)}" y1="10" y2="10"/>'
-        f'<circle class="dot" cx="{place(value)}" cy="10" r="4"/></svg>'
-    )
-
-
 def ticks(low: float, high: float, count: int) -> list[float]:
     """Return about `count` round numbers in [low, high]."""
     if not high > low:

@@ -47,7 +47,6 @@ class ScoreRow:
     majority: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
     model: str = ""
-    note: str = ""
     higher_is_better: bool = True
     without_overlap: tuple[float, int] | None = None  # the score without them, and their number
     is_scratch: bool = False  # a model trained from random weights
@@ -134,7 +133,6 @@ def read_scores(
                 chance=entry.get("chance"),
                 published=entry["published"],
                 model=model,
-                note=origin,
                 higher_is_better=entry.get("higher_is_better", True),
                 without_overlap=without,
             )
