@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headwater.device import processor_vendor
-from headwater.inference.backends import automatic_precision
+from headwater.inference.backends import choose_precision as chosen_precision
 from headwater.model import Backend, build_model, cross_entropy, default_backend, preset
 from headwater.model.attention import attend_in_blocks, attend_plainly
 from headwater.model.backend import TORCH
@@ -117,7 +117,9 @@ def test_no_clock_is_read_where_the_arithmetic_is_chosen(monkeypatch: pytest.Mon
     model = build_model(preset("gpt2-pico", vocabulary=64, context=40), seed=1)
     Trainer(model, l1(), TrainConfig(steps=2))
     assert choose_precision("auto", CPU) == choose_precision("auto", CPU)
-    assert automatic_precision(preset("gpt2-small"), CPU) == automatic_precision(preset("gpt2-small"), CPU)
+    assert chosen_precision("auto", preset("gpt2-small"), CPU) == chosen_precision(
+        "auto", preset("gpt2-small"), CPU
+    )
 
 
 @pytest.mark.parametrize(

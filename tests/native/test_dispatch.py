@@ -115,7 +115,7 @@ import numpy as np
 import torch
 
 from headwater import native
-from headwater.native.transformer import Affine, Forward, LayerTensors, Shape, TransformerWeights
+from headwater.native.transformer import Affine, Forward, Shape, TransformerWeights
 
 torch.set_num_threads(2)
 kernels, width = native.kernels(sys.argv[1]), 256
@@ -123,7 +123,7 @@ shape = Shape(2, width, 4, 512, 500, False, 1e-5)
 sizes = [(3 * width, width), (width, width), (4 * width, width), (width, 4 * width)]
 affine = [Affine(torch.ones(out, into), torch.ones(out)) for out, into in sizes]
 norm = Affine(torch.ones(width), torch.ones(width))
-layers = [LayerTensors(*affine, norm, norm)] * 2
+layers = [[*affine, norm, norm]] * 2
 table = torch.ones(500, width)
 weights = TransformerWeights(kernels, shape, "fp32", layers, table, torch.ones(512, width), None, table)
 caches = [[torch.zeros(shape.pages * shape.page_elements) for _ in range(2)] for _ in range(2)]

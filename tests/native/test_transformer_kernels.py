@@ -18,7 +18,6 @@ from headwater.native import (
     PANEL,
     Affine,
     Forward,
-    LayerTensors,
     PackedMatrix,
     Shape,
     TransformerWeights,
@@ -65,10 +64,10 @@ def weights_of(model: Transformer, kernels: native.Kernels, kind: MatrixKind) ->
         config.norm_epsilon,
     )  # fmt: skip
     layers = [
-        LayerTensors(
+        [
             affine(block.attention.query_key_value), affine(block.attention.projection), affine(block.mlp.expand),
             affine(block.mlp.contract), affine(block.norm_1), affine(block.norm_2),
-        )
+        ]
         for block in model.blocks if isinstance(block, Block)
     ]  # fmt: skip
     embeddings = Embeddings(model.tokens.weight.detach(), model.positions.weight.detach())

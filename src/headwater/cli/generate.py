@@ -98,8 +98,6 @@ def generate(
         "beyond_context": "shift",
         "alternatives": 0 if as_json else None,
     }
-    if max_tokens is None:
-        options["max_tokens"] = _default_length(lm, prompt)
     running = [lm.submit(prompt, **(options | {"sample": sample})) for sample in range(num_samples)]
     say(f"{model}: {lm!r}, {lm.engine.runner.name}, seed {seed}")
     if not prompt:
@@ -119,14 +117,6 @@ def _prompt(given: str | None) -> str:
     if given == "-" or (given is None and piped):
         return read_stdin().removesuffix("\n").removesuffix("\r")
     return given or ""
-
-
-def _default_length(lm: LanguageModel, prompt: str) -> int:
-    """Return the default number of tokens: 128, or fewer if that is what the context leaves."""
-    from headwater.inference import DEFAULT_TOKENS
-
-    left = lm.config.context + 1 - len(lm.encode_prompts([prompt])[0])
-    return min(DEFAULT_TOKENS, left) if left > 0 else DEFAULT_TOKENS
 
 
 def _warn_of_language(lm: LanguageModel, model: str, prompt: str) -> None:

@@ -44,23 +44,19 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
     return TorchNetwork.of(model, precision, consume=consume)
 
 
-def automatic_precision(config: ModelConfig, device: torch.device) -> Precision:
-    """Return bf16 if it is faster and the model is large enough to gain, else fp32.
-
-    It is faster on devices that multiply it in hardware, and with the native kernels, which read half the bytes.
-    """
-    weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
-    if config.is_recurrent or weights <= _SMALL:
-        return "fp32"
-    compiled = device.type == "cpu" and native.kernels() is not None
-    return "bf16" if compiled or bf16_is_fast(device) else "fp32"
-
-
 def choose_precision(name: str, config: ModelConfig, device: torch.device) -> Precision:
-    """Return the precision called `name`; raise UsageError for one that the model does not have."""
+    """Return the precision called `name`; raise UsageError for one that the model does not have.
+
+    auto: bf16 if it is faster and the model is large enough to gain, else fp32. It is faster on devices that
+    multiply it in hardware, and with the native kernels, which read half the bytes.
+    """
     if name == "auto":
+        weights = config.width * (config.vocabulary + 12 * config.layers * config.width)
         # A masked model runs as a torch module, and users read its probabilities.
-        return "fp32" if config.is_masked else automatic_precision(config, device)
+        if config.is_masked or config.is_recurrent or weights <= _SMALL:
+            return "fp32"
+        compiled = device.type == "cpu" and native.kernels() is not None
+        return "bf16" if compiled or bf16_is_fast(device) else "fp32"
     if name == "int8" and (config.is_masked or config.is_recurrent):
         kind = "a masked model" if config.is_masked else "an LSTM"
         raise UsageError(f"{name} was asked of {kind}", expected="fp32 or bf16")

@@ -32,7 +32,7 @@ from headwater.inference.torch_network import (
     table_dtype,
 )
 from headwater.model import Block, Transformer
-from headwater.native import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
+from headwater.native import PAGE, Affine, Forward, Shape, TransformerWeights
 
 # Positions of a prompt that one call computes while no request decodes.
 _LONE_BLOCK = 256
@@ -147,12 +147,11 @@ class NativeNetwork:
         self._forward = Forward(self.weights, [keys] * layers, [values] * layers)
 
 
-def _layers(blocks: Sequence[Block], consume: bool) -> Iterator[LayerTensors]:
+def _layers(blocks: Sequence[Block], consume: bool) -> Iterator[list[Affine]]:
     """Yield each block's tensors, which with `consume` are no longer the block's."""
     for block in blocks:
-        matrices = [Affine(*pair) for pair in read_matrices(block, consume)]
         norms = [Affine(norm.weight.detach(), norm.bias.detach()) for norm in (block.norm_1, block.norm_2)]
-        yield LayerTensors(*matrices, *norms)
+        yield [Affine(*pair) for pair in read_matrices(block, consume)] + norms
 
 
 class NativeRunner:

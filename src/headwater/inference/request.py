@@ -66,7 +66,7 @@ class Request(Sampling):
             require_context(len(self.prompt), context, "prompt", repair)
         wanted = self.max_tokens
         if wanted is None:
-            wanted = DEFAULT_TOKENS if shift else min(DEFAULT_TOKENS, most)
+            wanted = min(DEFAULT_TOKENS, most) if most > 0 else DEFAULT_TOKENS
         if wanted > most and not shift:
             prompt = counted(len(self.prompt), "token")
             raise ContextError(

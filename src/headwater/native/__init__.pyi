@@ -1,7 +1,7 @@
 from .dispatch import available, check, chosen, extension, limits
 from .elementwise import AdamStep, Kernels, kernels
 from .matrix import PANEL, PackedMatrix, allocate, to_int8
-from .transformer import PAGE, Affine, Forward, LayerTensors, Shape, TransformerWeights
+from .transformer import PAGE, Affine, Forward, Shape, TransformerWeights
 
 __all__ = [
     "PAGE",
@@ -10,7 +10,6 @@ __all__ = [
     "Affine",
     "Forward",
     "Kernels",
-    "LayerTensors",
     "PackedMatrix",
     "Shape",
     "TransformerWeights",

@@ -82,12 +82,6 @@ class Shape:
     pre_norm: bool
     epsilon: float
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for sizes that no Transformer has."""
-        sizes = (self.layers, self.width, self.heads, self.context, self.vocabulary)
-        if min(sizes) < 1 or self.width % self.heads:
-            raise ValueError(f"{self} is not the shape of a Transformer")
-
     @property
     def head(self) -> int:
         """Dimensions of a head."""
@@ -111,21 +105,11 @@ class Affine(NamedTuple):
     bias: Tensor
 
 
-class LayerTensors(NamedTuple):
-    """One block's tensors: matrices are (out, in)."""
-
-    query_key_value: Affine
-    projection: Affine
-    expand: Affine
-    contract: Affine
-    norm_1: Affine
-    norm_2: Affine
-
-
 class TransformerWeights:
     """A Transformer's weights in the kernels' layout.
 
-    Layers are read one after the other, so that the caller may free each before the next. `tokens` and
+    layers: of each block query_key_value, projection, expand and contract, (out, in), and its two norms. They are
+    read one after the other, so that the caller may free each before the next. `tokens` and
     `positions` are not copied if they have the right dtype and width: do not change them afterwards.
     """
 
@@ -134,7 +118,7 @@ class TransformerWeights:
         kernels: Kernels,
         shape: Shape,
         kind: MatrixKind,
-        layers: Iterable[LayerTensors],
+        layers: Iterable[Sequence[Affine]],
         tokens: Tensor,
         positions: Tensor,
         final_norm: Affine | None,
@@ -153,8 +137,8 @@ class TransformerWeights:
             matrices = [self._matrix(affine, *pair) for affine, pair in zip(layer[:4], sizes, strict=True)]
             self.layers.append(matrices)
             structure = _LayerStructure(*(matrix.structure for matrix in matrices))
-            structure.norm_1_weight, structure.norm_1_bias = self._norm(layer.norm_1)
-            structure.norm_2_weight, structure.norm_2_bias = self._norm(layer.norm_2)
+            structure.norm_1_weight, structure.norm_1_bias = self._norm(layer[4])
+            structure.norm_2_weight, structure.norm_2_bias = self._norm(layer[5])
             self._structures.append(structure)
         if len(self._structures) != shape.layers:
             raise ValueError(f"{len(self._structures)} layers were given, expected {shape.layers}")
