@@ -116,9 +116,7 @@ class AnswerChoice(ChoiceTask):
         if self._encoding == "separate":
             head = encoder.encode(context)
             return encoder.cut((*head, *encoder.encode(answer)), len(head))
-        if self._encoding == "cut":
-            return encoder.pair_cut(context, answer, own_tokens=own_tokens)
-        return encoder.pair(context, answer, own_tokens=own_tokens)
+        return encoder.pair(context, answer, own_tokens=own_tokens, cut=self._encoding == "cut")
 
 
 class ChoiceFile(TaskFile):

@@ -47,28 +47,26 @@ class RequestEncoder:
         """Return the ids of a text by itself."""
         return tuple(self.tokenizer.encode(text, None))
 
-    def pair(self, context: str, continuation: str, *, own_tokens: bool = False) -> ContinuationRequest:
+    def pair(
+        self, context: str, continuation: str, *, own_tokens: bool = False, cut: bool = False
+    ) -> ContinuationRequest:
         """Encode a context and its continuation as one text, and split the ids between them.
 
         White space at the end of the context belongs to the continuation, as in GPT-2's tokens, and so does a
         token that spans both. With `own_tokens`, tokens of only white space belong to the context: otherwise a
         mean over tokens would include the newline between both, which favours short answers. An empty context
         becomes `<|endoftext|>` or, with GPT-1's tokenizer, the first token of the continuation, which then has no
-        score.
+        score. `cut` cuts the end of a continuation that does not fit, but not below half the model's context.
 
         Raises DataError if there is nothing to score, or more than the model's context.
         """
-        asked = self._pair(context, continuation)
-        return self._checked(self._own_tokens(asked) if own_tokens else asked)
-
-    def pair_cut(self, context: str, continuation: str, *, own_tokens: bool = False) -> ContinuationRequest:
-        """Encode as `pair` does, and cut the end of a continuation that does not fit.
-
-        At least half the model's context is kept.
-        """
-        asked = self._pair(context, continuation)
-        head, tail = self._own_tokens(asked) if own_tokens else asked
-        length = max(self.context + 1 - len(head), self.context // 2)
+        ((ids, rest),) = encode_pairs(self.tokenizer, [(context, continuation)])
+        head, tail = ContinuationRequest(tuple(ids), tuple(rest)) if ids else self._after_start(rest)
+        border = 0
+        while own_tokens and border < len(tail) and not self.tokenizer.token_text(tail[border]).strip():
+            border += 1
+        head, tail = head + tail[:border], tail[border:]
+        length = max(self.context + 1 - len(head), self.context // 2) if cut else len(tail)
         return self._checked(ContinuationRequest(head, tail[:length]))
 
     def after_start(self, ids: Sequence[int]) -> ContinuationRequest:
@@ -89,19 +87,6 @@ class RequestEncoder:
         whole = head + tail
         pairs = windows(whole, 1, self.window, self.stride)
         return [ContinuationRequest(tuple(context), tuple(continuation)) for context, continuation in pairs]
-
-    def _pair(self, context: str, continuation: str) -> ContinuationRequest:
-        ((head, tail),) = encode_pairs(self.tokenizer, [(context, continuation)])
-        return ContinuationRequest(tuple(head), tuple(tail)) if head else self._after_start(tail)
-
-    def _own_tokens(self, asked: ContinuationRequest) -> ContinuationRequest:
-        """Move the white-space tokens at the start of the continuation to the context."""
-        border = 0
-        while (
-            border < len(asked.continuation) and not self.tokenizer.token_text(asked.continuation[border]).strip()
-        ):
-            border += 1
-        return ContinuationRequest(asked.context + asked.continuation[:border], asked.continuation[border:])
 
     def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
         if self.start is not None:

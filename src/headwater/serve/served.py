@@ -124,11 +124,6 @@ class Served:
 
     def token_name(self, token: int) -> str:
         """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
-        if token not in self._token_names:
-            self._token_names[token] = self._name(token)
-        return self._token_names[token]
-
-    def _name(self, token: int) -> str:
         if token >= self.tokenizer.vocabulary_size:
             return f"bytes:{token}"
         data = self.tokenizer.token_bytes(token)
@@ -136,10 +131,6 @@ class Served:
             return data.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
-
-    @cached_property
-    def _token_names(self) -> dict[int, str]:
-        return {}
 
     @cached_property
     def longest_token(self) -> int:
