@@ -217,7 +217,9 @@ class Kernels:
     def _call(self, name: str, *arguments: Tensor | float | None) -> None:
         """Pass tensors as their addresses, and torch's number of threads after the rest."""
         addresses = [a.data_ptr() if isinstance(a, Tensor) else a for a in arguments]
-        check(getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads()))
+        code = getattr(self.library, f"headwater_{name}")(*addresses, torch.get_num_threads())
+        if code < 0:
+            check(code)
 
 
 @cache

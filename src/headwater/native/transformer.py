@@ -242,16 +242,25 @@ class Forward:
             raise ValueError(f"tokens, slots and positions have shapes {[array.shape for array in arrays]}")
         if tables.dtype != np.int32 or tables.shape[1:] != (self.pages,) or not tables.flags.c_contiguous:
             raise ValueError(f"tables is {tables.dtype} of {tables.shape}, expected int32 (slots, {self.pages})")
-        if logits is not None:
-            outputs = self.weights.output.structure.outputs
-            require("logits", logits, (torch.float32,), (max(wanted, len(logits)), outputs))
+        columns = (self.weights.output.structure.outputs,)
+        if logits is not None and (
+            logits.dtype != torch.float32
+            or logits.shape[1:] != columns
+            or len(logits) < wanted
+            or not logits.is_contiguous()
+        ):
+            raise ValueError(
+                f"logits has shape {tuple(logits.shape)}, expected float32 (≥ {wanted}, {columns[0]})"
+            )
         if torch.get_num_threads() != self._threads or rows > self._rows:
             self._reserve(rows)
         self._model.tables, self._model.slots = tables.ctypes.data, len(tables)
         addresses = [array.ctypes.data for array in arrays]
         result = None if logits is None else logits.data_ptr()
         forward = self.weights.kernels.library.headwater_forward
-        check(forward(ctypes.byref(self._model), *addresses, rows, wanted, result))
+        code = forward(ctypes.byref(self._model), *addresses, rows, wanted, result)
+        if code < 0:
+            check(code)
         return self._residual[:wanted, : self.weights.shape.width] if logits is None else logits
 
     def _reserve(self, rows: int) -> None:
