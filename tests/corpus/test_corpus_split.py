@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.corpus import Document, split
-from headwater.corpus.division import split_document
-from headwater.corpus.folder import CorpusSize
+from headwater.corpus import Division, Document, split
 from headwater.errors import UsageError
 
 MakeCorpus = Callable[[Sequence[Document]], Path]
@@ -33,10 +31,10 @@ def make_documents(count: int, characters: int = 60) -> list[Document]:
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",)), min_size=1)), st.floats(0.01, 0.5))
 def test_the_parts_joined_are_the_documents(texts: list[str], fraction: float) -> None:
     sizes = [len(text.encode()) for text in texts]
-    size = CorpusSize(len(sizes), sum(sizes), max(sizes, default=0))
+    division = Division(fraction, sum(sizes), max(sizes, default=0), (False, True))
     for number, text in enumerate(texts):
         document = Document(id=str(number), text=text, labels={"package": "p"})
-        parts = split_document(document, fraction, size)
+        parts = division.parts(document)
         assert "".join(piece.text for _, piece in parts) == text
         assert [part for part, _ in parts] in (["train"], ["validation"], ["train", "validation"])
         assert all(piece.id == document.id and piece.labels == document.labels for _, piece in parts)

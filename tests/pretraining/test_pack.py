@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.cli.main import main
-from headwater.corpus import Document, split, write_documents
+from headwater.corpus import Document, folder, split, write_documents
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.pretraining.tokens import pack as pack_module
-from headwater.pretraining.tokens.pack import ShardWriter, pack
+from headwater.pretraining.tokens.pack import PackRunner, Piece, pack, shard_count, write_shard
 from headwater.storage import Stage, lineage, open_folder
 from headwater.tokenizer import Tokenizer, token_dtype, train_tokenizer
 from headwater.tokenizer.folder import Roles
@@ -41,6 +42,14 @@ def make_corpus(out: Path, count: int = 300, words: int = 60) -> Path:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_corpus(tmp_path_factory.mktemp("corpus") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus in 15 files."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(folder, "SHARD_BYTES", 9000)
+        return make_corpus(tmp_path_factory.mktemp("files") / "corpus")
 
 
 @pytest.fixture(scope="module")
@@ -93,25 +102,29 @@ def test_tokens_decode_to_the_documents(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(st.integers(1, 7), max_size=6)), st.integers(1, 9), st.integers(1, 9))
-def test_shards_joined_are_the_stream(batches: list[list[int]], size: int, last: int) -> None:
-    """`batches` are the lengths of documents, written batch by batch."""
-    with tempfile.TemporaryDirectory() as place:
-        writer = ShardWriter(Path(place), "train", np.uint32, size, last)
-        total, starts = 0, []
-        for lengths in batches:
-            offsets = np.cumsum([0, *lengths])
-            starts += (offsets[:-1] + total).tolist()
-            writer.write(np.arange(total, total + offsets[-1]), offsets[:-1])
-            total += int(offsets[-1])
-        writer.close()
+@given(st.lists(st.lists(st.integers(0, 7), max_size=6)), st.integers(1, 9), st.integers(1, 9))
+def test_shards_joined_are_the_stream(files: list[list[int]], size: int, last: int) -> None:
+    """`files` are the lengths of documents, file by file."""
+    bounds = np.cumsum([0, *map(sum, files)])
+    total = int(bounds[-1])
+    stream = np.arange(total, dtype=np.uint32)
+    pieces = [
+        Piece(stream[begin:end], np.cumsum([0, *lengths])[:-1].astype(np.int64))
+        for (begin, end), lengths in zip(pairwise(bounds.tolist()), files, strict=True)
+    ]
+    starts = [base + start for base, piece in zip(bounds, pieces, strict=False) for start in piece.starts.tolist()]
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pack_module, "SHARD_TOKENS", size)
+        patched.setattr(pack_module, "LAST_SHARD_TOKENS", last)
+        for index in range(shard_count(total)):
+            write_shard(Path(place), "train", index, bounds, pieces.__getitem__, np.uint32)
         ids, found = read_part(Path(place), "train")
-        assert ids.tolist() == list(range(total))
-        assert found == starts
-        lengths_found = [len(np.load(p)) for p in sorted(Path(place).glob("train-*.npy"))]
-        assert all(length == size for length in lengths_found[:-1])
-        assert lengths_found[-1] < size + last
-        assert len(lengths_found) == 1 or lengths_found[-1] >= min(size, last)
+        lengths_found = [len(np.load(path)) for path in sorted(Path(place).glob("train-*.npy"))]
+    assert ids.tolist() == list(range(total))
+    assert found == starts
+    assert all(length == size for length in lengths_found[:-1])
+    assert lengths_found[-1] < size + last
+    assert len(lengths_found) == 1 or lengths_found[-1] >= min(size, last)
 
 
 def test_memory_mapped_shards_open(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
@@ -191,31 +204,100 @@ def test_a_tokenizer_that_gives_ids_beyond_its_size_is_noticed(
         pack(corpus, tokenizer, tmp_path / "tokens")
 
 
-def _pack_and_die(corpus: Path, tokenizer: Path, out: Path) -> None:
-    original = Tokenizer.encode_array
-    calls: Iterator[int] = iter(range(100))
+TASKS = ("sizes-000002", "division-000000", "ids-000001", "bounds-000000", "shard-000003")
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from headwater.pretraining.tokens import pack
 
-    def dying(self: Tokenizer, texts: list[str], allow_special: bool | None) -> object:
-        if next(calls) == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(self, texts, allow_special)
+corpus, tokenizer, out, engine, killed = sys.argv[1:]
+run = pack.PackRunner.run
 
-    Tokenizer.encode_array = dying  # type: ignore[assignment, method-assign]
-    pack_module._BATCH_BYTES = 2000
-    pack(corpus, tokenizer, out)
+
+def dying(runner, *task):
+    run(runner, *task)
+    if runner.plan.output(*task).name == killed:
+        os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    pack.SHARD_TOKENS, pack.LAST_SHARD_TOKENS = 2000, 90
+    pack.PackRunner.run = dying
+    if engine == "here":
+        pack.pack(Path(corpus), tokenizer, Path(out), 0.1)
+    else:
+        from headwater.corpus.building.cluster import do_tasks
+
+        [parts] = Path(out).parent.glob(".tokens.*.parts")
+        runner = pack.PackRunner.load(parts)
+        for phase in runner.phases:
+            for rank in range(2):
+                do_tasks(runner.opener, parts, phase, rank, 2)
+"""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_a_killed_packing_leaves_no_half_folder(tmp_path: Path, corpus: Path, tokenizer: Path) -> None:
+@pytest.mark.parametrize("engine", ["here", pytest.param("cluster", marks=pytest.mark.slow)])
+def test_packing_killed_five_times_gives_the_same_bytes(
+    tmp_path: Path, files: Path, tokenizer: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pack_module, "SHARD_TOKENS", 2000)
+    monkeypatch.setattr(pack_module, "LAST_SHARD_TOKENS", 90)
+    counts = pack(files, tokenizer, tmp_path / "whole", 0.1)
     out = tmp_path / "tokens"
-    process = multiprocessing.get_context("spawn").Process(target=_pack_and_die, args=(corpus, tokenizer, out))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert not out.exists()
-    assert len(list(tmp_path.iterdir())) == 1, "what was half done lies aside"
-    pack(corpus, tokenizer, out)
-    assert [path.name for path in tmp_path.iterdir()] == ["tokens"], "and the next run removes it"
+    (tmp_path / "killed.py").write_text(SCRIPT)
+    for number, task in enumerate(TASKS):
+        named = engine if number else "here"  # the first plans the tasks
+        command = [sys.executable, tmp_path / "killed.py", files, tokenizer, out, named, task]
+        ended = subprocess.run(command, check=False, start_new_session=True, capture_output=True, text=True)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        assert not out.exists()
+    [parts] = tmp_path.glob(".tokens.*.parts")
+    done = {path.name: path.stat().st_ino for path in parts.iterdir()}
+    assert set(TASKS) <= set(done)
+    content = bytearray((parts / "ids-000001" / "train.ids").read_bytes())
+    content[-1] ^= 1  # what a power cut left
+    (parts / "ids-000001" / "train.ids").write_bytes(content)
+    encoded: list[str] = []
+    run = PackRunner.run
+    monkeypatch.setattr(
+        PackRunner, "run", lambda self, *task: encoded.append(self.plan.output(*task).name) or run(self, *task)
+    )
+    assert pack(files, tokenizer, out, 0.1) == counts
+    assert "ids-000001" in encoded
+    assert not {"ids-000000", "sizes-000002", "division-000000"} & set(encoded)
+    assert open_folder(out, "tokens").files == open_folder(tmp_path / "whole", "tokens").files
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.py", "tokens", "whole"]
+
+
+def test_workers_write_the_same_bytes(tmp_path: Path, files: Path, tokenizer: Path) -> None:
+    for workers in (1, 2):
+        pack(files, tokenizer, tmp_path / f"{workers}", 0.1, workers=workers)
+    assert open_folder(tmp_path / "2").identity == open_folder(tmp_path / "1").identity
+
+
+@pytest.mark.parametrize(
+    ("shard", "last", "identity"),
+    [
+        (700, 90, "2e869d6261f393aa3406756028909aa571bdaf037c98e82ff560dd54ad719ed9"),
+        (10**8, 65_536, "a739008e69991654a15ac0892fb22edffa0fa6f2e5a56d75c06a3635e6be2e96"),
+        (5000, 5000, "b86a79d37846a2de98f986916f75d128d8b2754c544447cbf4e37910f9f099c1"),
+    ],
+)
+def test_the_bytes_are_those_of_the_first_version(
+    tmp_path: Path,
+    files: Path,
+    tokenizer: Path,
+    shard: int,
+    last: int,
+    identity: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Recorded when one process wrote all shards in one pass."""
+    monkeypatch.setattr(pack_module, "SHARD_TOKENS", shard)
+    monkeypatch.setattr(pack_module, "LAST_SHARD_TOKENS", last)
+    pack(files, tokenizer, tmp_path / "tokens", 0.1)
+    assert open_folder(tmp_path / "tokens").identity == identity
 
 
 def test_the_command_line(

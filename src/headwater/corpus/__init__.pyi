@@ -2,7 +2,7 @@ from .building.pipeline import build_corpus, prepare_slurm, read_funnel
 from .building.recipes import BuildConfig, load_recipe
 from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams
-from .division import Part, check_fraction, split
+from .division import Division, Part, split
 from .extract.page_text import extract_page
 from .folder import Document, measure, rank, read_documents, write_documents
 from .measures import statistics
@@ -10,18 +10,21 @@ from .sources.pages import Page, read_pages
 from .steps import Step
 from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links
+from .workers import Phase, TaskRunner
 
 __all__ = [
     "BuildConfig",
+    "Division",
     "Document",
     "FetchConfig",
     "LinksConfig",
     "Page",
     "Part",
+    "Phase",
     "Step",
+    "TaskRunner",
     "TrainingGrams",
     "build_corpus",
-    "check_fraction",
     "extract_page",
     "fetch_links",
     "gather_links",

@@ -12,12 +12,13 @@ GPT-2's paper does not say how WebText was split (section 2.1 only mentions a te
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from headwater.corpus.folder import CorpusSize, Document, document_ids, measure, rank, read_documents
+from headwater.corpus.folder import Document, rank, read_shard, shard_paths
 from headwater.errors import UsageError
+from headwater.reading import AnyFile, ParquetTable
 
 Part = Literal["train", "validation"]
 # A document above this share of the held-out bytes is cut instead of being held out or kept whole.
@@ -27,44 +28,70 @@ _SALT = ("again",)  # hashed with the ids if they alone would lead to one part
 _BORDERS = (("\n\n", 2000), ("\n", 400), (" ", 80))
 
 
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How a corpus is split: the fraction that is held out, and what is known of its documents.
+
+    bytes: of all texts. largest: those of the largest document. sides: whether the hashes of ids hold some out and
+    keep some. Raises UsageError unless 0 < fraction <= 0.5.
+    """
+
+    fraction: float
+    bytes: int = 0
+    largest: int = 0
+    sides: tuple[bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 0.5:
+            raise UsageError(
+                f"the held-out fraction is {self.fraction:g}", expected="a number above 0, at most 0.5"
+            )
+
+    def with_file(self, path: AnyFile) -> Division:
+        """Return the division of these documents and those of a file, whose texts are not decoded."""
+        import pyarrow.compute
+
+        whole = self
+        with ParquetTable(path) as file:
+            for batch in file.batches(1024, ["id", "text"]):
+                lengths = pyarrow.compute.binary_length(batch.column(1))
+                total, largest = pyarrow.compute.sum(lengths).as_py(), pyarrow.compute.max(lengths).as_py()
+                held = {_is_held_out(identity, self.fraction) for identity in batch.column(0).to_pylist()}
+                whole = whole.joined(Division(self.fraction, total or 0, largest or 0, tuple(held)))
+        return whole
+
+    def joined(self, other: Division) -> Division:
+        """Return the division of the documents of both."""
+        sides = tuple(sorted({*self.sides, *other.sides}))
+        return Division(self.fraction, self.bytes + other.bytes, max(self.largest, other.largest), sides)
+
+    def parts(self, document: Document) -> list[tuple[Part, Document]]:
+        """Return the part or parts of a document, when all are known."""
+        limit = LARGEST_SHARE * self.fraction * self.bytes  # a larger document is cut
+        if self.largest > limit and len(document.text.encode("utf-8")) > limit:
+            cut = _place_of_cut(document.text, self.fraction)
+            halves: list[tuple[Part, str]] = [
+                ("train", document.text[:cut]),
+                ("validation", document.text[cut:]),
+            ]
+            return [(part, replace(document, text=text)) for part, text in halves if text]
+        salt = _SALT if self.largest <= limit and len(self.sides) == 1 else ()
+        return [("validation" if _is_held_out(document.id, self.fraction, salt) else "train", document)]
+
+
 def split(corpus: Path, fraction: float) -> Iterator[tuple[Part, Document]]:
     """Stream the documents of `corpus` in order, each with its part.
 
     A cut document comes twice with the same id: its head ("train") and its tail ("validation"). Raises UsageError
     unless 0 < fraction <= 0.5.
     """
-    check_fraction(fraction)
-    size = measure(corpus)
-    is_cut = size.largest > _largest(size, fraction)
-    sides = {_is_held_out(identity, fraction) for identity in (() if is_cut else document_ids(corpus))}
-    salt = _SALT if len(sides) == 1 else ()
-    for document in read_documents(corpus):
-        yield from split_document(document, fraction, size, salt)
-
-
-def check_fraction(fraction: float) -> None:
-    """Raise UsageError unless 0 < fraction <= 0.5."""
-    if not 0 < fraction <= 0.5:
-        raise UsageError(f"the held-out fraction is {fraction:g}", expected="a number above 0, at most 0.5")
-
-
-def split_document(
-    document: Document, fraction: float, size: CorpusSize, salt: Sequence[str] = ()
-) -> list[tuple[Part, Document]]:
-    """Return the part or parts of one document of a corpus of this size; `salt` is hashed with its id."""
-    if len(document.text.encode("utf-8")) > _largest(size, fraction):
-        cut = _place_of_cut(document.text, fraction)
-        halves: list[tuple[Part, str]] = [
-            ("train", document.text[:cut]),
-            ("validation", document.text[cut:]),
-        ]
-        return [(part, replace(document, text=text)) for part, text in halves if text]
-    return [("validation" if _is_held_out(document.id, fraction, salt) else "train", document)]
-
-
-def _largest(size: CorpusSize, fraction: float) -> float:
-    """Return the bytes of the largest document that is not cut."""
-    return LARGEST_SHARE * fraction * size.bytes
+    division = Division(fraction)
+    paths = shard_paths(corpus)
+    for path in paths:
+        division = division.with_file(path)
+    for path in paths:
+        for document in read_shard(path):
+            yield from division.parts(document)
 
 
 def _is_held_out(identity: str, fraction: float, salt: Sequence[str] = ()) -> bool:

@@ -141,11 +141,11 @@ def shard_starts(sizes: Iterable[Any]) -> list[int]:
 
 
 def read_documents(corpus: str | Path) -> Iterator[Document]:
-    """Stream the documents of a corpus folder, local or remote, in their order.
+    """Stream the documents of a corpus folder, local or remote, or of one of its local files, in their order.
 
     Raises FolderError if the folder is missing, incomplete, damaged or of another kind.
     """
-    for path in shard_paths(corpus):
+    for path in [corpus] if isinstance(corpus, Path) and corpus.is_file() else shard_paths(corpus):
         yield from read_shard(path)
 
 
@@ -160,14 +160,6 @@ def read_shard(path: AnyFile) -> Iterator[Document]:
                 own = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
                 own = {name: value for name, value in own.items() if value is not None}
                 yield Document(identity, text, source, url, date, language, own)
-
-
-def document_ids(corpus: Path) -> Iterator[str]:
-    """Stream the ids of a corpus."""
-    for path in shard_paths(corpus):
-        with ParquetTable(path) as file:
-            for batch in file.batches(_BATCH_DOCUMENTS, ["id"]):
-                yield from batch.column(0).to_pylist()
 
 
 def measure(corpus: Path) -> CorpusSize:

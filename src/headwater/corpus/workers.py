@@ -272,67 +272,64 @@ class TaskRunner:
             if not output.is_dir():  # else a worker that was thought dead did it
                 raise
 
+    def remove_altered(self, stale: bool = False) -> None:
+        """Remove the outputs that are not as their tasks wrote them, and all of later phases; if `stale`, all."""
+        for phase in self.phases:
+            outputs = sorted(self.plan.folder.glob(f"{phase}-[0-9]*"))
+            altered = [output for output in outputs if stale or not is_intact(output)]
+            for output in altered:
+                shutil.rmtree(output)
+            stale = stale or bool(altered)
+
     def described(self, phase: str, number: int) -> str:
         """Return what a task reads, for messages."""
         return f"{phase} {number}"
 
+    def run_all(
+        self,
+        *,
+        workers: int = 1,
+        engine: Engine = "local",
+        address: str = "",
+        on_done: Callable[[str, int], None] = lambda phase, number: None,
+    ) -> None:
+        """Do all tasks that are missing; call `on_done` after each that was done here.
 
-def remove_altered(runner: TaskRunner, stale: bool = False) -> None:
-    """Remove the outputs that are not as their tasks wrote them, and all of later phases; if `stale`, all."""
-    for phase in runner.phases:
-        outputs = sorted(runner.plan.folder.glob(f"{phase}-[0-9]*"))
-        altered = [output for output in outputs if stale or not is_intact(output)]
-        for output in altered:
-            shutil.rmtree(output)
-        stale = stale or bool(altered)
+        engine "ray" does them on the cluster at `address`, or on one started here. Raises what a task raised after
+        the others of its phase are done, but a failure of storage at once.
+        """
+        count, processes = workers if engine == "local" else min(workers, os.cpu_count() or 1), None
+        with self, ExitStack() as opened:
+            if count > 1:
+                handler = "headwater.corpus.workers:_task_handler"
+                processes = opened.enter_context(WorkerPool(count, handler, self.opener, str(self.plan.folder)))
+            if engine == "ray":
+                from headwater.corpus.building.cluster import run_on_ray
 
+                run_on_ray(self, workers, address)
+            for phase in self.phases:
+                missing = self.missing(phase)
+                if processes is None or len(missing) <= 1:
+                    done = self._done_here(phase, missing)
+                else:
+                    requests = [(phase, number) for number in missing]
+                    done = processes.replies(requests, lambda request: self.described(*request))
+                for number in done:
+                    on_done(phase, number)
 
-def run_tasks(
-    runner: TaskRunner,
-    *,
-    workers: int = 1,
-    engine: Engine = "local",
-    address: str = "",
-    on_done: Callable[[str, int], None] = lambda phase, number: None,
-) -> None:
-    """Do all tasks that are missing; call `on_done` after each that was done here.
-
-    engine "ray" does them on the cluster at `address`, or on one started here. Raises what a task raised after the
-    others of its phase are done, but a failure of storage at once.
-    """
-    count, processes = workers if engine == "local" else min(workers, os.cpu_count() or 1), None
-    with runner, ExitStack() as opened:
-        if count > 1:
-            handler = "headwater.corpus.workers:_task_handler"
-            processes = opened.enter_context(WorkerPool(count, handler, runner.opener, str(runner.plan.folder)))
-        if engine == "ray":
-            from headwater.corpus.building.cluster import run_on_ray
-
-            run_on_ray(runner, workers, address)
-        for phase in runner.phases:
-            missing = runner.missing(phase)
-            if processes is None or len(missing) <= 1:
-                done = _done_here(runner, phase, missing)
+    def _done_here(self, phase: str, missing: Sequence[int]) -> Iterator[int]:
+        failed: HeadwaterError | None = None
+        for number in missing:
+            try:
+                self.run(phase, number)
+            except StorageError:
+                raise
+            except HeadwaterError as error:
+                failed = failed or error
             else:
-                requests = [(phase, number) for number in missing]
-                done = processes.replies(requests, lambda request: runner.described(*request))
-            for number in done:
-                on_done(phase, number)
-
-
-def _done_here(runner: TaskRunner, phase: str, missing: Sequence[int]) -> Iterator[int]:
-    failed: HeadwaterError | None = None
-    for number in missing:
-        try:
-            runner.run(phase, number)
-        except StorageError:
-            raise
-        except HeadwaterError as error:
-            failed = failed or error
-        else:
-            yield number
-    if failed is not None:
-        raise failed
+                yield number
+        if failed is not None:
+            raise failed
 
 
 def load_runner(opener: str, folder: Path) -> TaskRunner:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus import Document, Part, check_fraction, rank, split
+from headwater.corpus import Division, Document, Part, rank, split
 from headwater.errors import DataError, UsageError, suggest
 from headwater.storage import SILENT, Progress, Stage, write_json_lines
 
@@ -190,7 +190,7 @@ def make_labels(
     Keys: task, format, counts {train, validation}, classes (empty for multiple choice), chance, majority.
     Raises UsageError for an unknown task, DataError if the corpus gives too few examples.
     """
-    check_fraction(validation)
+    Division(validation)  # raises UsageError
     if task not in TASKS:
         raise UsageError(f"{task!r} is not a task", **suggest(task, TASKS))
     make, is_choice = TASKS[task]

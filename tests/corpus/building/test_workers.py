@@ -23,7 +23,6 @@ from headwater.corpus.building.parts import PartMaker
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.building.plan import PARTS, BuildPlan, open_source
 from headwater.corpus.dedup.keys import ArrayFile
-from headwater.corpus.workers import run_tasks
 from headwater.errors import DataError, StorageError, UsageError
 from headwater.storage import open_folder
 
@@ -191,7 +190,7 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
     plan.save()
     begun = time.monotonic()
     with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
-        run_tasks(PhaseRunner(plan), workers=2)
+        PhaseRunner(plan).run_all(workers=2)
     assert time.monotonic() - begun < 60
 
 

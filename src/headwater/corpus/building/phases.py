@@ -51,7 +51,7 @@ from headwater.corpus.dedup.near import (
 )
 from headwater.corpus.folder import Document, shard_starts, write_documents
 from headwater.corpus.steps import Tally, example_of, size_of
-from headwater.corpus.workers import Phase, TaskRunner, remove_altered
+from headwater.corpus.workers import Phase, TaskRunner
 from headwater.reading import read_json
 from headwater.storage import save_array, write_json
 
@@ -253,5 +253,5 @@ def remove_altered_parts(runner: PhaseRunner) -> int:
     altered = [n for n, part in enumerate(plan.parts) if part.is_dir() and not is_part_of(part, plan.tasks[n])]
     for number in altered:
         shutil.rmtree(plan.output(PARTS, number))
-    remove_altered(runner, stale=bool(altered))
+    runner.remove_altered(stale=bool(altered))
     return len(altered)

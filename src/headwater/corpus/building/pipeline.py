@@ -36,7 +36,7 @@ from headwater.corpus.folder import shard_name
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.corpus.steps import Funnel, Tally, merge
-from headwater.corpus.workers import Engine, run_tasks
+from headwater.corpus.workers import Engine
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, read_json, unpacked_suffix
@@ -130,7 +130,7 @@ def _carry_out(
     runner.report = show
     try:
         with storage_errors(stage.out):
-            run_tasks(runner, workers=workers, engine=engine, address=address, on_done=add)
+            runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
             with stage.write() as work:
                 try:
                     findings = Findings(plan, sources)

@@ -13,7 +13,6 @@ the stream's start and after every `<|endoftext|>`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,13 +20,13 @@ import numpy as np
 
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.pretraining.tokens.pack import (
-    LAST_SHARD_TOKENS,
     MINIMUM_TOKENS,
     PARTS,
-    SHARD_TOKENS,
-    ShardWriter,
+    Piece,
     finish_tokens,
+    shard_count,
     tokens_stage,
+    write_shard,
 )
 from headwater.pretraining.tokens.shards import check_ids
 from headwater.storage import SILENT, Progress, has_manifest
@@ -184,26 +183,21 @@ def _import_part(
     end = tokenizer.end_of_text
     if end is not None:
         lengths[end] = 0
-    writer = ShardWriter(work, part, token_dtype(tokenizer.vocabulary_size), SHARD_TOKENS, LAST_SHARD_TOKENS)
-    counts = {"tokens": 0, "documents": 0, "bytes": 0}
+    pieces, size = [], 0
     begins = True  # the next id begins a document
-    try:
-        for path, ids in shards:
-            check_ids(ids, tokenizer.vocabulary_size, path)
-            for block in _blocks(ids):
-                ends = np.flatnonzero(block == end) if end is not None else np.empty(0, np.int64)
-                starts = np.concatenate([[0] if begins else [], ends + 1]).astype(np.int64)
-                begins = bool(len(starts)) and int(starts[-1]) == len(block)
-                starts = starts[: len(starts) - begins]
-                writer.write(block, starts)
-                counts["tokens"] += len(block)
-                counts["documents"] += len(starts)
-                counts["bytes"] += int(lengths[block].sum())
-        writer.close()
-    finally:
-        writer.abandon()
-    return counts
-
-
-def _blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
-    return (np.asarray(ids[start : start + _BLOCK]) for start in range(0, len(ids), _BLOCK))
+    for path, ids in shards:
+        check_ids(ids, tokenizer.vocabulary_size, path)
+        starts = [np.zeros(int(begins), np.int64)]
+        for first in range(0, len(ids), _BLOCK):
+            block = np.asarray(ids[first : first + _BLOCK])
+            size += int(lengths[block].sum())
+            if end is not None:
+                starts.append(np.flatnonzero(block == end) + (first + 1))
+        found = np.concatenate(starts)
+        begins = bool(len(found)) and int(found[-1]) == len(ids)
+        pieces.append(Piece(ids, found[: len(found) - begins]))
+    bounds = np.cumsum([0, *(len(piece.ids) for piece in pieces)])
+    tokens = int(bounds[-1])
+    for index in range(shard_count(tokens)):
+        write_shard(work, part, index, bounds, pieces.__getitem__, token_dtype(tokenizer.vocabulary_size))
+    return {"tokens": tokens, "documents": sum(len(piece.starts) for piece in pieces), "bytes": size}

@@ -1,25 +1,49 @@
 """`headwater pack`: encode documents into the token stream that training reads.
 
 Every document is encoded separately and ends with `<|endoftext|>` (GPT-2, section 2; a GPT-1 vocabulary has no
-such token, so its books are just concatenated). The training and the held-out part (`corpus/split`) are written in
-parallel, `train-00000.npy`, `validation-00000.npy`, …: one row of uint16, or of uint32 for vocabularies of more
-than 65,536 rows; `documents-train-00000.npy`, … (int64) has the documents' starts. A shard ends after SHARD_TOKENS
-tokens; a document that continues in the next shard has no entry there. `tokenizer/` has the tokenizer's files.
+such token, so its books are just concatenated). The training and the held-out part (`corpus/division`) are
+`train-00000.npy`, …, and `validation-00000.npy`, … (`write_shard`).
 
+| phase | a task reads | and writes |
+|---|---|---|
+| sizes | a file of the corpus | what the division needs to know of it |
+| division | all sizes | how the corpus is split |
+| ids | a file | the ids and the documents' starts of each part of it |
+| bounds | the numbers of ids | where each file begins in each part's stream |
+| shard | the ids of some files | a shard of a part |
+
+Each task writes a folder of its own unless it exists, next to the output, so that packing resumes where it was.
 Text is read in batches of a few megabytes; memory does not grow with the corpus.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from headwater.corpus import Part, check_fraction, measure, split
+from headwater.corpus import Division, Part, Phase, TaskRunner, read_documents
 from headwater.errors import DataError, MismatchError
-from headwater.storage import SILENT, Progress, Stage, save_array
+from headwater.reading import read_json
+from headwater.storage import (
+    SILENT,
+    Progress,
+    Stage,
+    folder_lock,
+    open_folder,
+    save_array,
+    storage_errors,
+    write_json,
+)
 from headwater.tokenizer import END_OF_TEXT, Tokenizer, token_dtype
 
 # The parts of a tokens folder.
@@ -31,6 +55,8 @@ LAST_SHARD_TOKENS = 65_536
 # A part needs a few windows of the shortest reasonable context.
 MINIMUM_TOKENS = 4 * 64 + 1
 _BATCH_BYTES = 2 * 1024**2
+_PLAN, _COUNTS, _DIVISION = "plan.json", "counts.json", "division.json"
+Counts = dict[str, dict[str, int]]  # {part: {"tokens", "documents", "bytes"}}
 
 
 def pack(
@@ -40,21 +66,46 @@ def pack(
     validation: float = 0.05,
     *,
     minimum: int = MINIMUM_TOKENS,
+    workers: int = 1,
+    engine: Literal["local", "ray"] = "local",
+    address: str = "",
     progress: Progress = SILENT,
-) -> dict[str, dict[str, int]]:
-    """Encode `corpus` into the tokens folder `out`, or find it there.
+) -> Counts:
+    """Encode `corpus` into the tokens folder `out`, or find it there; resume what was killed.
 
     `tokenizer` is a folder, the name of an original ("gpt2", "gpt1") or of a model that ships; `validation` the
-    fraction held out. Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8
-    bytes of the packed text, to convert a loss in nats per token to bits per byte. Raises DataError if a part has
-    fewer than `minimum` tokens, too few to train or to validate on.
+    fraction held out. `engine` "ray" does the tasks on the cluster at `address` (empty: started here), which must
+    share the disk. Returns {"train": {"tokens", "documents", "bytes"}, "validation": {…}}: bytes are UTF-8 bytes
+    of the packed text, to convert a loss in nats per token to bits per byte. Raises DataError if a part has fewer
+    than `minimum` tokens, too few to train or to validate on.
     """
-    check_fraction(validation)
+    Division(validation)  # raises UsageError
     loaded = Tokenizer.load(tokenizer)
     stage = tokens_stage(out, tokenizer, loaded, {"corpus": corpus}, {"validation": validation})
+    key = json.dumps([stage.config, [(entry.role, entry.identity) for entry in stage.inputs]], sort_keys=True)
+    folder = out.with_name(f".{out.name}.{hashlib.sha256(key.encode()).hexdigest()[:12]}.parts")
     if not stage.is_complete(progress):
-        with stage.write() as work:
-            finish_tokens(stage, work, loaded, _fill(work, corpus, loaded, validation, minimum, progress))
+        # The stage has compared the hashes of the corpus.
+        names = sorted(open_folder(corpus, "corpus", hashes=False).files)
+        files = tuple(name for name in names if name.endswith(".parquet"))
+        named = Tokenizer.inputs_of(tokenizer).get("tokenizer")
+        known = str(tokenizer if named is None else named.absolute())
+        plan = PackPlan(folder, str(corpus.absolute()), files, known, validation, minimum)
+        with storage_errors(out):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / _PLAN, asdict(plan) | {"folder": ""})
+            with folder_lock(folder):
+                try:
+                    counts = _do_tasks(plan, workers, engine, address, progress)
+                except (DataError, MismatchError):  # there are no such tokens
+                    shutil.rmtree(folder, ignore_errors=True)
+                    raise
+                with stage.write() as work:
+                    for number in range(_shards(plan)):
+                        for path in plan.output("shard", number).glob("*.npy"):
+                            shutil.move(path, work / path.name)
+                    finish_tokens(stage, work, loaded, counts)
+    shutil.rmtree(folder, ignore_errors=True)
     return dict(stage.config["counts"])
 
 
@@ -73,63 +124,189 @@ def tokens_stage(
     return Stage(out, kind="tokens", config=identity | config, inputs=inputs, measured=["counts"])
 
 
-def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: dict[str, dict[str, int]]) -> None:
+def finish_tokens(stage: Stage, work: Path, tokenizer: Tokenizer, counts: Counts) -> None:
     """Write the tokenizer's files and the counts of a tokens folder."""
     (work / "tokenizer").mkdir()
     tokenizer.save(work / "tokenizer")
     stage.config["counts"] = counts
 
 
-def _fill(
-    work: Path, corpus: Path, tokenizer: Tokenizer, validation: float, minimum: int, progress: Progress
-) -> dict[str, dict[str, int]]:
-    size = measure(corpus)
-    progress.start("pack", total=size.bytes / 1e6, unit="MB")
-    parts = {part: _PartWriter(work, part, tokenizer) for part in PARTS}
-    counts: dict[str, dict[str, int]] = {part: writer.counts for part, writer in parts.items()}
-    try:
-        for part, document in split(corpus, validation):
-            if parts[part].add(document.text):
-                parts[part].encode()
-                done = sum(count["bytes"] for count in counts.values())
-                progress.advance(done / 1e6, tokens=sum(count["tokens"] for count in counts.values()))
-        for writer in parts.values():
-            writer.encode()
-            writer.shards.close()
-    finally:
-        for writer in parts.values():
-            writer.shards.abandon()
-    _check_lengths(corpus, counts, validation, minimum)
+def _do_tasks(
+    plan: PackPlan, workers: int, engine: Literal["local", "ray"], address: str, progress: Progress
+) -> Counts:
+    """Do all tasks, and return the counts of both parts."""
+    runner = PackRunner(plan)
+    runner.remove_altered()
+    done, total = 0, 0
+
+    def show(counts: Counts) -> None:
+        tokens = total + sum(count["tokens"] for count in counts.values())
+        size = done + sum(count["bytes"] for count in counts.values())
+        progress.advance(size / 1e6, tokens=tokens)
+
+    def add(phase: str, number: int) -> None:
+        nonlocal done, total
+        if phase == "division":
+            progress.start("pack", total=plan.division.bytes / 1e6, unit="MB")
+        if phase == "ids":
+            for count in read_json(plan.output(phase, number) / _COUNTS).values():
+                done, total = done + count["bytes"], total + count["tokens"]
+            show({})
+
+    runner.report = show
+    runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
+    counts: Counts = read_json(plan.output("bounds", 0) / _COUNTS)
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
     return counts
 
 
-def _check_lengths(corpus: Path, counts: dict[str, dict[str, int]], validation: float, minimum: int) -> None:
+@dataclass(frozen=True)
+class PackPlan:
+    """What is packed: files of a corpus, with a tokenizer as `Tokenizer.load` takes it."""
+
+    folder: Path
+    corpus: str
+    files: tuple[str, ...]
+    tokenizer: str
+    validation: float
+    minimum: int
+
+    def output(self, phase: str, number: int) -> Path:
+        """Return the folder of a task's output; it exists when the task is done."""
+        return self.folder / f"{phase}-{number:06d}"
+
+    @cached_property
+    def encoder(self) -> Tokenizer:
+        """The tokenizer."""
+        return Tokenizer.load(self.tokenizer)
+
+    @cached_property
+    def division(self) -> Division:
+        """How the corpus is split, when all its files were measured."""
+        return _read_division(self.output("division", 0))
+
+    @property
+    def dtype(self) -> type[np.uint16] | type[np.uint32]:
+        """The type of the ids."""
+        return token_dtype(self.encoder.vocabulary_size)
+
+
+class PackRunner(TaskRunner):
+    """Does the tasks of packing."""
+
+    def __init__(self, plan: PackPlan) -> None:
+        phases = (
+            Phase("sizes", _files, _measure),
+            Phase("division", _single, _divide),
+            Phase("ids", _files, self._encode),
+            Phase("bounds", _single, _bound),
+            Phase("shard", _shards, _shard),
+        )
+        super().__init__(plan, phases)
+
+    @classmethod
+    def load(cls, folder: Path) -> PackRunner:
+        """Return the runner of a saved plan."""
+        content = read_json(folder / _PLAN)
+        return cls(PackPlan(**{**content, "folder": folder, "files": tuple(content["files"])}))
+
+    def _encode(self, plan: PackPlan, number: int, work: Path) -> None:
+        with ExitStack() as opened:
+            writers = {part: _PartWriter(work, part, plan.encoder, opened) for part in PARTS}
+            counts = {part: writer.counts for part, writer in writers.items()}
+            for document in read_documents(Path(plan.corpus, plan.files[number])):
+                for part, piece in plan.division.parts(document):
+                    if writers[part].add(piece.text):
+                        writers[part].encode()
+                        self.report(counts)
+            for writer in writers.values():
+                writer.close()
+        write_json(work / _COUNTS, counts)
+
+
+def _files(plan: PackPlan) -> int:
+    return len(plan.files)
+
+
+def _single(plan: PackPlan) -> int:
+    return 1
+
+
+def _shards(plan: PackPlan) -> int:
+    counts = read_json(plan.output("bounds", 0) / _COUNTS)
+    return sum(shard_count(counts[part]["tokens"]) for part in PARTS)
+
+
+def _measure(plan: PackPlan, number: int, work: Path) -> None:
+    measured = Division(plan.validation).with_file(Path(plan.corpus, plan.files[number]))
+    write_json(work / _DIVISION, asdict(measured))
+
+
+def _read_division(output: Path) -> Division:
+    content = read_json(output / _DIVISION)
+    return Division(**{**content, "sides": tuple(content["sides"])})
+
+
+def _divide(plan: PackPlan, number: int, work: Path) -> None:
+    whole = Division(plan.validation)
+    for file in range(len(plan.files)):
+        whole = whole.joined(_read_division(plan.output("sizes", file)))
+    write_json(work / _DIVISION, asdict(whole))
+
+
+def _bound(plan: PackPlan, number: int, work: Path) -> None:
+    """Write where the ids of each file begin in each part; raise DataError for a part that is too short."""
+    counts = [read_json(plan.output("ids", file) / _COUNTS) for file in range(len(plan.files))]
+    totals: Counts = {}
+    for part in PARTS:
+        save_array(work / f"{part}.npy", np.cumsum([0, *(count[part]["tokens"] for count in counts)]))
+        keys = ("tokens", "documents", "bytes")
+        totals[part] = {key: sum(count[part][key] for count in counts) for key in keys}
+    _check_lengths(plan, totals)
+    write_json(work / _COUNTS, totals)
+
+
+def _check_lengths(plan: PackPlan, counts: Counts) -> None:
     for part, name in (("train", "training"), ("validation", "held-out")):
         tokens = counts[part]["tokens"]
-        if tokens >= minimum:
+        if tokens >= plan.minimum:
             continue
         repair = "Gather more text, or continue a shipped model: headwater quickstart FILE"
         total = sum(count["tokens"] for count in counts.values())
-        if part == "validation" and total * 0.5 > 2 * minimum:
-            needed = min(0.5, max(2 * minimum / total, 2 * validation))  # more is not allowed
+        if part == "validation" and total * 0.5 > 2 * plan.minimum:
+            needed = min(0.5, max(2 * plan.minimum / total, 2 * plan.validation))  # more is not allowed
             repair += f", or hold out more: --validation {needed:.2g}"
         raise DataError(
-            f"{corpus} is too short: its {name} part has {tokens:,} tokens",
-            expected=f"at least {minimum}",
+            f"{plan.corpus} is too short: its {name} part has {tokens:,} tokens",
+            expected=f"at least {plan.minimum}",
             repair=repair,
         )
 
 
-class _PartWriter:
-    """Encoder of one part's documents, in batches."""
+def _shard(plan: PackPlan, number: int, work: Path) -> None:
+    counts = read_json(plan.output("bounds", 0) / _COUNTS)
+    train = shard_count(counts["train"]["tokens"])
+    part, index = (PARTS[0], number) if number < train else (PARTS[1], number - train)
+    bounds = np.load(plan.output("bounds", 0) / f"{part}.npy")
 
-    def __init__(self, work: Path, part: Part, tokenizer: Tokenizer) -> None:
-        dtype = token_dtype(tokenizer.vocabulary_size)
-        self.shards = ShardWriter(work, part, dtype, SHARD_TOKENS, LAST_SHARD_TOKENS)
+    def piece(file: int) -> Piece:
+        output = plan.output("ids", file)
+        empty = bounds[file] == bounds[file + 1]  # which cannot be mapped
+        ids = np.empty(0, plan.dtype) if empty else np.memmap(output / f"{part}.ids", plan.dtype, mode="r")
+        return Piece(ids, np.load(output / f"{part}.starts.npy"))
+
+    write_shard(work, part, index, bounds, piece, plan.dtype)
+
+
+class _PartWriter:
+    """Encoder of one part's documents in a file, in batches."""
+
+    def __init__(self, work: Path, part: Part, tokenizer: Tokenizer, opened: ExitStack) -> None:
         self.counts = {"tokens": 0, "documents": 0, "bytes": 0}
-        self._tokenizer = tokenizer
+        self._ids = opened.enter_context((work / f"{part}.ids").open("wb"))
+        self._starts_file, self._starts = work / f"{part}.starts.npy", [np.empty(0, np.int64)]
+        self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer.vocabulary_size)
         self._texts: list[str] = []
         self._batch_bytes = 0
 
@@ -143,6 +320,7 @@ class _PartWriter:
         return self._batch_bytes >= _BATCH_BYTES
 
     def encode(self) -> None:
+        """Encode the batch."""
         if not self._texts:
             return
         encoded, offsets = self._tokenizer.encode_array(self._texts, None)
@@ -157,91 +335,64 @@ class _PartWriter:
         if end is not None:
             ids = np.insert(ids, offsets[1:], end)
             offsets = offsets + np.arange(len(offsets))
-        self.shards.write(ids, offsets[:-1])
+        self._ids.write(np.ascontiguousarray(ids, dtype=self._dtype).data)
+        self._starts.append(offsets[:-1] + self.counts["tokens"])
         self.counts["tokens"] += len(ids)
         self._texts, self._batch_bytes = [], 0
 
-
-@dataclass
-class ShardWriter:
-    """Writer of one part's stream: .npy shards of `shard_tokens` tokens, and their documents' starts.
-
-    The last shard may be longer, by less than `last_shard_tokens`.
-    """
-
-    folder: Path
-    part: str
-    dtype: type[np.uint16] | type[np.uint32]
-    shard_tokens: int
-    last_shard_tokens: int
-    _index: int = 0
-    _written: int = 0  # tokens in the open shard
-    _starts: list[np.ndarray] = field(default_factory=list)  # document starts in the stream from this shard on
-    _held: list[np.ndarray] = field(default_factory=list)  # tokens past the open shard's end
-    _held_tokens: int = 0
-    _handle: IO[bytes] | None = None
-
-    def write(self, ids: np.ndarray, starts: np.ndarray) -> None:
-        """Append ids, (tokens,); starts: (documents,) int64, the documents' starts within them."""
-        self._starts.append(starts + (self._written + self._held_tokens))
-        free = self.shard_tokens - self._written
-        if free > 0:
-            self._append(ids[:free])
-            ids = ids[free:]
-        if not len(ids):
-            return
-        self._held.append(ids)
-        self._held_tokens += len(ids)
-        if self._held_tokens >= self.last_shard_tokens:
-            self._next_shard()
-
     def close(self) -> None:
-        """Finish the last shard; a part without tokens has one empty shard."""
-        for ids in self._held:
-            self._append(ids)
-        self._held, self._held_tokens = [], 0
-        self._append(np.empty(0, self.dtype))
-        starts = np.concatenate([np.empty(0, np.int64), *self._starts])
-        self._finish_shard(starts)
-        self._starts = []
-
-    def abandon(self) -> None:
-        """Close the file of an unfinished shard."""
-        if self._handle is not None:
-            self._handle.close()
-            self._handle = None
-
-    def _next_shard(self) -> None:
-        starts = np.concatenate(self._starts)
-        end = self._written
-        self._finish_shard(starts[starts < end])
-        held = np.concatenate(self._held)
-        self._held, self._held_tokens, self._starts = [], 0, []
-        self._index, self._written = self._index + 1, 0
-        self.write(held, starts[starts >= end] - end)
-
-    def _append(self, ids: np.ndarray) -> None:
-        if self._handle is None:
-            self._handle = (self.folder / f"{self.part}-{self._index:05d}.npy").open("wb")
-            _write_header(self._handle, self.dtype, 0)
-        self._handle.write(np.ascontiguousarray(ids, dtype=self.dtype).tobytes())
-        self._written += len(ids)
-
-    def _finish_shard(self, starts: np.ndarray) -> None:
-        if self._handle is not None:
-            self._handle.seek(0)
-            _write_header(self._handle, self.dtype, self._written)
-            self._handle.close()
-            self._handle = None
-        name = f"documents-{self.part}-{self._index:05d}.npy"
-        save_array(self.folder / name, starts.astype(np.int64))
+        """Encode the last batch."""
+        self.encode()
+        save_array(self._starts_file, np.concatenate(self._starts))
 
 
-def _write_header(handle: IO[bytes], dtype: type[np.generic], length: int) -> None:
-    """Write a .npy header; NumPy pads it, so that it can be rewritten in place with a larger length."""
-    header: dict[str, Any] = {
+class Piece(NamedTuple):
+    """Consecutive ids of a stream, (tokens,), and the starts of the documents in them, (documents,) int64."""
+
+    ids: npt.NDArray[Any]
+    starts: npt.NDArray[np.int64]
+
+
+def shard_count(tokens: int) -> int:
+    """Return the number of shards of a stream."""
+    count = 1
+    while tokens - count * SHARD_TOKENS >= LAST_SHARD_TOKENS:
+        count += 1
+    return count
+
+
+def write_shard(
+    folder: Path,
+    part: str,
+    index: int,
+    bounds: npt.NDArray[np.int64],
+    piece: Callable[[int], Piece],
+    dtype: type[np.uint16] | type[np.uint32],
+) -> None:
+    """Write a shard of a part: `PART-00000.npy`, one row of ids, and `documents-PART-00000.npy`, int64.
+
+    The latter has the starts of the documents in the shard; one that continues in the next shard has no entry
+    there. A shard has SHARD_TOKENS ids, the last one all that remain. bounds: where each piece begins in the
+    stream, and its end; a part without tokens has one empty shard.
+    """
+    begin, total = index * SHARD_TOKENS, int(bounds[-1])
+    is_last = index + 1 == shard_count(total)
+    end = total if is_last else begin + SHARD_TOKENS
+    starts = [np.empty(0, np.int64)]
+    header: Mapping[str, Any] = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
         "fortran_order": False,
-        "shape": (length,),
+        "shape": (end - begin,),
     }
-    np.lib.format.write_array_header_1_0(handle, header)
+    with (folder / f"{part}-{index:05d}.npy").open("wb") as handle:
+        np.lib.format.write_array_header_1_0(handle, dict(header))
+        for number in range(int(np.searchsorted(bounds[1:], begin)), len(bounds) - 1):
+            base = int(bounds[number])
+            if base > end or (base == end and not is_last):
+                break
+            ids, own = piece(number)
+            own_ids = ids[max(0, begin - base) : max(0, end - base)]
+            handle.write(np.ascontiguousarray(own_ids, dtype=dtype).data)
+            own = own + (base - begin)
+            starts.append(own[(own >= 0) & (is_last | (own < end - begin))])
+    save_array(folder / f"documents-{part}-{index:05d}.npy", np.concatenate(starts))
