@@ -21,7 +21,7 @@ from headwater.cli.main import main
 from headwater.corpus import Document, folder, split, write_documents
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.pretraining.tokens import pack as pack_module
-from headwater.pretraining.tokens.pack import PackRunner, Piece, pack, shard_count, write_shard
+from headwater.pretraining.tokens.pack import PackRunner, StreamPiece, pack, shard_count, write_shard
 from headwater.storage import Stage, lineage, open_folder
 from headwater.tokenizer import Tokenizer, token_dtype, train_tokenizer
 from headwater.tokenizer.folder import Roles
@@ -109,7 +109,7 @@ def test_shards_joined_are_the_stream(files: list[list[int]], size: int, last: i
     total = int(bounds[-1])
     stream = np.arange(total, dtype=np.uint32)
     pieces = [
-        Piece(stream[begin:end], np.cumsum([0, *lengths])[:-1].astype(np.int64))
+        StreamPiece(stream[begin:end], np.cumsum([0, *lengths])[:-1].astype(np.int64))
         for (begin, end), lengths in zip(pairwise(bounds.tolist()), files, strict=True)
     ]
     starts = [base + start for base, piece in zip(bounds, pieces, strict=False) for start in piece.starts.tolist()]

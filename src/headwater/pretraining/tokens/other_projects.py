@@ -22,7 +22,7 @@ from headwater.errors import DataError, FolderError, MismatchError
 from headwater.pretraining.tokens.pack import (
     MINIMUM_TOKENS,
     PARTS,
-    Piece,
+    StreamPiece,
     finish_tokens,
     shard_count,
     tokens_stage,
@@ -195,7 +195,7 @@ def _import_part(
                 starts.append(np.flatnonzero(block == end) + (first + 1))
         found = np.concatenate(starts)
         begins = bool(len(found)) and int(found[-1]) == len(ids)
-        pieces.append(Piece(ids, found[: len(found) - begins]))
+        pieces.append(StreamPiece(ids, found[: len(found) - begins]))
     bounds = np.cumsum([0, *(len(piece.ids) for piece in pieces)])
     tokens = int(bounds[-1])
     for index in range(shard_count(tokens)):

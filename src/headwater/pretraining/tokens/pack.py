@@ -290,11 +290,11 @@ def _shard(plan: PackPlan, number: int, work: Path) -> None:
     part, index = (PARTS[0], number) if number < train else (PARTS[1], number - train)
     bounds = np.load(plan.output("bounds", 0) / f"{part}.npy")
 
-    def piece(file: int) -> Piece:
+    def piece(file: int) -> StreamPiece:
         output = plan.output("ids", file)
         empty = bounds[file] == bounds[file + 1]  # which cannot be mapped
         ids = np.empty(0, plan.dtype) if empty else np.memmap(output / f"{part}.ids", plan.dtype, mode="r")
-        return Piece(ids, np.load(output / f"{part}.starts.npy"))
+        return StreamPiece(ids, np.load(output / f"{part}.starts.npy"))
 
     write_shard(work, part, index, bounds, piece, plan.dtype)
 
@@ -346,7 +346,7 @@ class _PartWriter:
         save_array(self._starts_file, np.concatenate(self._starts))
 
 
-class Piece(NamedTuple):
+class StreamPiece(NamedTuple):
     """Consecutive ids of a stream, (tokens,), and the starts of the documents in them, (documents,) int64."""
 
     ids: npt.NDArray[Any]
@@ -366,7 +366,7 @@ def write_shard(
     part: str,
     index: int,
     bounds: npt.NDArray[np.int64],
-    piece: Callable[[int], Piece],
+    piece: Callable[[int], StreamPiece],
     dtype: type[np.uint16] | type[np.uint32],
 ) -> None:
     """Write a shard of a part: `PART-00000.npy`, one row of ids, and `documents-PART-00000.npy`, int64.
