@@ -232,8 +232,6 @@ def _stats_text(corpus: str, figures: dict[str, Any]) -> str:
     ]
     lengths = ", ".join(f"{name} {value:,}" for name, value in figures["characters_per_document"].items())
     lines.append(f"  characters a document: {lengths}")
-    growth = ", ".join(f"{distinct:,} in the first {words:,}" for words, distinct in figures["vocabulary"][-4:])
-    lines.append(f"  distinct words: {growth}")
     lines.append(f"  the string <UNK>: {figures['unknown']:,} times")
     for name, summary in figures["counts"].items():
         if summary["distinct"] is None:

@@ -1,5 +1,5 @@
 from .compressed import CompressedFile
-from .encoding import compose, decode_text, encoding_of, text_encoding
+from .encoding import compose, decode_text, encoding_of, marked_encoding, text_encoding
 from .files import (
     AnyFile,
     check_name,
@@ -39,6 +39,7 @@ __all__ = [
     "is_compressed",
     "is_remote",
     "is_table",
+    "marked_encoding",
     "open_store",
     "open_table",
     "parse_json",

@@ -20,13 +20,14 @@ _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 UTF_8 = "utf-8-sig"
 _UNPACK = {".gz": "gzip -dc", ".zst": "zstd -dc", ".xz": "xz -dc", ".bz2": "bzip2 -dc"}
 _MARKS = (
+    (codecs.BOM_UTF8, UTF_8),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 # Python's encodings that have more characters than those that programs call by these names.
-_WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "gbk": "gb18030"}
+_WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "gbk": "gb18030", "big5": "big5hkscs"}
 _COMMON = (
     *("utf-8", "utf-16", "cp949", "euc-kr", "cp932", "shift_jis", "euc_jp", "gb18030", "big5", "cp1251"),
     *("koi8-r", "cp1250", "cp1252", "latin-1", "iso8859-15", "mac-roman"),
@@ -56,11 +57,15 @@ _FEW = 10
 _NOT_IN_TEXT = bytes([*range(9), 11, *range(14, 27), *range(28, 32)])
 
 
+def marked_encoding(data: bytes) -> str:
+    """Return the encoding that the byte-order mark of a text names; "" if it has none."""
+    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), "")
+
+
 def encoding_of(data: bytes) -> str:
     """Return the encoding that the beginning of a text clearly has: by its byte-order mark, or Korean; else ""."""
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return encoding
+    if marked := marked_encoding(data):
+        return "" if marked == UTF_8 else marked
     if data.isascii() or _begins(data, "utf-8") is not None:
         return ""
     beyond = [character for character in _begins(data, "cp949") or "" if character > "\x7f"][:_JUDGED]

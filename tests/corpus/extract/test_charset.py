@@ -55,7 +55,7 @@ def test_a_page_is_decoded_despite_a_wrong_declaration(encoding: str, declaratio
     assert decode(page.encode(encoding), header) == page
 
 
-@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16", "utf-32"])
 def test_a_byte_order_mark_decides(mark: str) -> None:
     assert decode("강물이 흐른다".encode(mark), "euc-kr") == "강물이 흐른다"
 

@@ -16,24 +16,14 @@ A page for which nothing of this holds has no text: `UndecidedError`.
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from headwater.errors import DataError
+from headwater.errors import DataError, UsageError
+from headwater.reading import marked_encoding, text_encoding
 
-# The encodings of the web have more characters than Python's of the same name.
-_AS_ON_THE_WEB = {
-    **{"euc_kr": "cp949", "shift_jis": "cp932", "gbk": "gb18030", "gb2312": "gb18030", "big5": "big5hkscs"},
-    **{"iso8859_1": "cp1252", "iso_8859_1": "cp1252", "iso8859_9": "cp1254", "iso_8859_9": "cp1254"},
-}
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 # The bytes of the common characters of an encoding: punctuation, and what nearly all its texts consist of.
 _COMMON = {
     "gb18030": re.compile(rb"[\xa1-\xa3\xb0-\xd7][\xa1-\xfe]"),  # level 1 of GB 2312
@@ -84,9 +74,8 @@ class UndecidedError(DataError):
 
 def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Decoded:
     """Return the text of a page and its encoding; `charset` is what its server declares. Raises UndecidedError."""
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return Decoded(data[len(mark) :].decode(encoding, "ignore"), encoding)
+    if encoding := marked_encoding(data):
+        return Decoded(data.decode(encoding, "ignore"), encoding.removesuffix("-sig"))
     declared = list(_declared(data, charset, is_html=is_html))
     first = declared[0] if declared else ""
 
@@ -144,12 +133,8 @@ def _canonical(name: str) -> str:
     """Return Python's name of an encoding as the web understands it; empty if there is none."""
     from resiliparse.parse.encoding import map_encoding_to_html5
 
-    with suppress(LookupError, UnicodeError):
-        known = map_encoding_to_html5(name, False) or name
-        known = _AS_ON_THE_WEB.get(known.lower().replace("-", "_"), known)
-        if known:
-            bytes(4).decode(known)  # rot13 is not an encoding of text, and `undefined` always raises
-            return codecs.lookup(known).name
+    with suppress(UsageError):
+        return text_encoding(map_encoding_to_html5(name, False) or name).removesuffix("-sig")
     return ""
 
 

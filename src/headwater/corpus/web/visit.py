@@ -1,14 +1,12 @@
 """Visit one page: check that it may be visited, follow redirects, read a bounded part of it.
 
-The body of an answer longer than its Content-Length ends there; the rest is dropped and the connection closed (RFC
-9112, sections 6.3 and 9.2). An answer that ends before its length, its last chunk or the end of its compressed
-stream is incomplete (section 8): it is requested again, and kept with a mark if the last answer is incomplete too.
+An answer that ends before its length, its last chunk or the end of its compressed stream is incomplete (RFC 9112,
+section 8): it is requested again, and kept with a mark if the last answer is incomplete too.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import socket
 import time
 import zlib
@@ -125,7 +123,6 @@ class Visitor:
         asyncio.get_running_loop().set_default_executor(threads)
         self._resolver = make_resolver(self._aiohttp, self._config.allow_private)
         connector = self._aiohttp.TCPConnector(limit=0, use_dns_cache=False, resolver=self._resolver)
-        connector._factory = functools.partial(_protocol(), loop=asyncio.get_running_loop())
         self._session = self._aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
@@ -337,25 +334,6 @@ def retry_after(value: str) -> float:
     except (ValueError, TypeError, OverflowError):
         return 0.0
     return max(0.0, (requested - datetime.now(requested.tzinfo)).total_seconds())
-
-
-@functools.cache
-def _protocol() -> Any:
-    """Return aiohttp's protocol, changed to parse the head of an answer before the rest.
-
-    Parsed together, excess bytes after a complete body would make aiohttp reject the answer.
-    """
-    from aiohttp.client_proto import ResponseHandler
-
-    class HeadFirst(ResponseHandler):
-        def data_received(self, data: bytes) -> None:
-            end = data.find(b"\r\n\r\n") + 4
-            if 4 <= end < len(data):
-                super().data_received(data[:end])
-                data = data[end:]
-            super().data_received(data)
-
-    return HeadFirst
 
 
 def _refuse_private(url: str, allowed: bool) -> None:
