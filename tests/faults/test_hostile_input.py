@@ -342,7 +342,7 @@ def test_the_text_of_an_article_is_bounded_an_export_is_not(
 def test_a_compressed_text_above_its_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("headwater.reading.file_limits.FileLimits.UNPACKED_CHARACTERS", 10_000)
+    monkeypatch.setattr("headwater.reading.files.FileLimits.UNPACKED_CHARACTERS", 10_000)
     path = tmp_path / f"a.{suffix}.gz"
     path.write_bytes(gzip.compress(b"text\n" * (suffix == "csv") + b"0" * 2 * MEBI))
     with pytest.raises(DataError, match=r"unpacks to a text of more than [\d,]+ characters"):
@@ -376,7 +376,7 @@ def test_pages_and_books_above_their_limits_are_refused(tmp_path: Path, monkeypa
 
 
 def test_a_line_above_its_limit_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.reading.file_limits.FileLimits.LINE_BYTES", 1_000)
+    monkeypatch.setattr("headwater.reading.files.FileLimits.LINE_BYTES", 1_000)
     monkeypatch.setattr(compressed, "_BLOCK_BYTES", 100)
     path = tmp_path / "dump.gz"
     path.write_bytes(gzip.compress(b'first\n{"text": "' + b"0" * MEBI + b'"}\nlast\n'))

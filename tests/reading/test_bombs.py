@@ -161,7 +161,7 @@ def test_workbooks_that_grow_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     long = workbook(tmp_path / "long.xlsx", lambda part: part.replace(b"<t>a</t>", text))
     with pytest.raises(DataError, match="unpacks to a text of more than"):
         open_table(long)
-    monkeypatch.setattr("headwater.reading.file_limits.FileLimits.WORKBOOK_ROWS", 1_000)
+    monkeypatch.setattr("headwater.reading.files.FileLimits.WORKBOOK_ROWS", 1_000)
     far = workbook(tmp_path / "far.xlsx", lambda part: re.sub(b'(["AB])3"', rb'\g<1>99999999999"', part))
     with pytest.raises(DataError, match="has more than 1,000 rows"):
         list(open_table(far).rows)
@@ -226,7 +226,7 @@ def test_scanning_keys_takes_linear_time(tmp_path: Path) -> None:
 
 
 def test_json_above_its_limit_is_read_by_lines_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.reading.file_limits.FileLimits.JSON_BYTES", 1_000)
+    monkeypatch.setattr("headwater.reading.files.FileLimits.JSON_BYTES", 1_000)
     path = tmp_path / "a.json"
     path.write_text('{"text": "a"}\n' * 200)
     assert len(list(open_table(path).rows)) == 200
@@ -238,7 +238,7 @@ def test_json_above_its_limit_is_read_by_lines_or_refused(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("value", ["[]", "{}"])
 def test_json_of_too_many_lists_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setattr("headwater.reading.file_limits.FileLimits.CONTAINERS", 1_000)
+    monkeypatch.setattr("headwater.reading.files.FileLimits.CONTAINERS", 1_000)
     path = tmp_path / "a.json"
     path.write_text(f"[{','.join([value] * 999)}]")
     assert len(read_json(path)) == 999

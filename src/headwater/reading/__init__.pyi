@@ -1,3 +1,4 @@
+from .arrow import ParquetTable
 from .compressed import CompressedFile
 from .encoding import compose, decode_text, encoding_of, marked_encoding, text_encoding
 from .files import (
@@ -17,15 +18,12 @@ from .files import (
     sha256_of,
     without_surrogates,
 )
-from .parquet import ParquetTable
-from .table import OpenTable
 from .tables import is_table, open_table
 from .text import byte_blocks, cut_text, is_compressed, split_text, text_blocks, unpacked_suffix
 
 __all__ = [
     "AnyFile",
     "CompressedFile",
-    "OpenTable",
     "ParquetTable",
     "byte_blocks",
     "check_name",

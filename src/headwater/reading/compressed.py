@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any
 
 from headwater.errors import DataError, require_extra
-from headwater.reading.file_limits import FileLimits
-from headwater.reading.files import AnyFile, file_error
+from headwater.reading.files import AnyFile, FileLimits, file_error
 
 _BLOCK_BYTES = 1 << 20
 # The window of Reddit's dumps is 2 GiB (`zstd --long=31`), more than decoders allow by default.

@@ -11,8 +11,7 @@ from typing import Any
 from headwater.display import counted
 from headwater.errors import DataError
 from headwater.reading.encoding import filtered
-from headwater.reading.file_limits import FileLimits
-from headwater.reading.files import AnyFile
+from headwater.reading.files import AnyFile, FileLimits
 from headwater.reading.table import OnBroken, OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.display import counted
 from headwater.errors import DataError
-from headwater.reading.file_limits import FileLimits
+from headwater.reading.files import FileLimits
 
 Row = Mapping[str, Any]
 OnBroken = Callable[[DataError], None]

@@ -10,8 +10,7 @@ from pathlib import PurePath
 from headwater.errors import DataError
 from headwater.reading.compressed import CompressedFile
 from headwater.reading.encoding import UTF_8, encoding_of, require_plain, require_text, undecodable
-from headwater.reading.file_limits import FileLimits
-from headwater.reading.files import AnyFile, file_error
+from headwater.reading.files import AnyFile, FileLimits, file_error
 
 _COMPRESSIONS = (".gz", ".zst", ".xz", ".bz2")
 _BLOCK_BYTES = 4 * 1024**2

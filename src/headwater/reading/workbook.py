@@ -11,8 +11,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from headwater.errors import MALFORMED, DataError, ResourceError
-from headwater.reading.file_limits import FileLimits
-from headwater.reading.files import AnyFile, read_bytes
+from headwater.reading.files import AnyFile, FileLimits, read_bytes
 from headwater.reading.text import check_unpacked
 
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s+ref="([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1,3}[0-9]{1,7})"')

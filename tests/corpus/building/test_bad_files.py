@@ -156,7 +156,7 @@ def test_evaluation_sets_are_read_once_for_all_tasks(tmp_path: Path, monkeypatch
 
 
 def test_a_plan_is_read_by_task_and_each_line_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.reading.file_limits.FileLimits.JSON_BYTES", 1000)  # that one JSON file may have
+    monkeypatch.setattr("headwater.reading.files.FileLimits.JSON_BYTES", 1000)  # that one JSON file may have
     tasks = [BuildTask(0, "files", "/data", (f"{'name' * 60}-{number}.jsonl",)) for number in range(30)]
     BuildPlan(tmp_path, BuildConfig(compose=False), tasks).save()
     loaded = BuildPlan.load(tmp_path)

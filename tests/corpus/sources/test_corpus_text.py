@@ -223,7 +223,7 @@ def test_a_row_that_cannot_be_used_is_counted(tmp_path: Path, name: str, content
 
 
 def test_an_unclosed_quote_takes_at_most_one_long_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.reading.file_limits.FileLimits.FIELD_CHARACTERS", 1000)
+    monkeypatch.setattr("headwater.reading.files.FileLimits.FIELD_CHARACTERS", 1000)
     path = tmp_path / "a.csv"
     path.write_text(f'text\n{"a" * 1000}\nshort\n"open\n' + "a line\n" * 200)
     limit = csv.field_size_limit()
