@@ -74,7 +74,7 @@ class UndecidedError(DataError):
 
 def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Decoded:
     """Return the text of a page and its encoding; `charset` is what its server declares. Raises UndecidedError."""
-    if encoding := marked_encoding(data):
+    if not data.isascii() and (encoding := marked_encoding(data)):
         return Decoded(data.decode(encoding, "ignore"), encoding.removesuffix("-sig"))
     declared = list(_declared(data, charset, is_html=is_html))
     first = declared[0] if declared else ""
@@ -118,7 +118,7 @@ def decode_page(data: bytes, charset: str = "", *, is_html: bool = True) -> Deco
 
 def _declared(data: bytes, charset: str, *, is_html: bool) -> Iterator[str]:
     """Yield the known encodings that the server and the HTML declare, without repetition."""
-    encodings = [_canonical(charset)]
+    encodings = [_canonical(charset) if charset else ""]
     if is_html and (meta := _META.search(data[:4096])):
         encoding = _canonical(meta[1].decode("ascii", "ignore"))
         encodings.append("" if encoding.startswith("utf-16") else encoding)  # it could not have been read so
