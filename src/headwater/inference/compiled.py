@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from headwater import native
+from headwater.device import FreeCores
 from headwater.display import counted
 from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
@@ -162,6 +163,8 @@ class NativeRunner:
     def __init__(self, network: NativeNetwork, slots: int) -> None:
         config = network.config
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
+        # Threads that wait for each other in every layer lose more to a busy core than they gain by it.
+        self._free = FreeCores()
         self.name = (
             f"native kernels ({network.weights.kernels.variant}), {counted(torch.get_num_threads(), 'thread')}"
         )
@@ -183,7 +186,7 @@ class NativeRunner:
             tokens += block.ids
             slots += [block.slot] * len(block.ids)
             positions += range(block.start, block.start + len(block.ids))
-        self._forward(tokens, slots, positions, self._tables, len(steps), self._logits)
+        self._forward(tokens, slots, positions, self._tables, len(steps), self._logits, self._free.count())
         return self._logits[: len(steps), : self.vocabulary]
 
     def copy(self, source: int, target: int, length: int) -> None:

@@ -228,13 +228,15 @@ class Forward:
         tables: npt.NDArray[np.int32],
         wanted: int,
         logits: Tensor | None,
+        threads: int | None = None,
     ) -> Tensor:
         """Fill the caches at every row's position, and compute the first `wanted` rows to their end.
 
         tokens, slots, positions: one per row. tables: (slots, pages) int32, the pages of each slot in order.
         logits: (wanted or more, padded outputs) float32, is written and returned; None: the last hidden states
-        are, (wanted, width) float32, valid until the next call. Raises IndexError for a token, slot, position or
-        page that does not exist, before anything is written.
+        are, (wanted, width) float32, valid until the next call. threads: at most so many, by default
+        torch's number; the result does not depend on it. Raises IndexError for a token, slot, position or page
+        that does not exist, before anything is written.
         """
         arrays = [np.ascontiguousarray(values, dtype=np.int32) for values in (tokens, slots, positions)]
         rows = len(arrays[0])
@@ -254,6 +256,7 @@ class Forward:
             )
         if torch.get_num_threads() != self._threads or rows > self._rows:
             self._reserve(rows)
+        self._model.threads = min(self._threads, threads or self._threads)
         self._model.tables, self._model.slots = tables.ctypes.data, len(tables)
         addresses = [array.ctypes.data for array in arrays]
         result = None if logits is None else logits.data_ptr()
@@ -275,7 +278,6 @@ class Forward:
             torch.zeros(self._threads, _TILE_ROWS, self.pages * PAGE + model.stride),
             torch.zeros(rows + 1, dtype=torch.int32),
         ]
-        model.threads = self._threads
         model.residual, model.query, model.attended, model.scratch, model.blocks = (
             part.data_ptr() for part in self._workspace
         )
