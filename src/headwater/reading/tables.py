@@ -96,9 +96,9 @@ def _has_tabs(path: AnyFile, encoding: str | None) -> bool:
     return "\t" in next(filter(None, map(str.strip, read_lines(path, encoding))), "")
 
 
-def _json(path: AnyFile, items: Iterator[tuple[str, Any]], on_broken: OnBroken) -> OpenTable:
+def _json(path: AnyFile, items: Iterator[tuple[int, str, Any]], on_broken: OnBroken) -> OpenTable:
     def rows() -> Iterator[tuple[int, Row]]:
-        for number, (where, item) in enumerate(items, 1):
+        for number, where, item in items:
             if not isinstance(item, dict):
                 on_broken(DataError(f"{path} {where} is {json.dumps(item)[:40]}", expected="a JSON object"))
                 continue
@@ -134,11 +134,16 @@ def _of_batches(schema: Any, batches: Iterator[Any]) -> OpenTable:
     return OpenTable(schema.names, text_columns(schema), rows)
 
 
-def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[str, Any]]:
-    """Yield each line's place in messages, and its value; skip a line that is not JSON if `on_broken` returns."""
+def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[int, str, Any]]:
+    """Yield each row's number, its place in messages, and its value; skip one that is not JSON.
+
+    Blank lines have no number. `on_broken` may raise the error of a line that is skipped.
+    """
+    row = 0
     for number, line in enumerate(read_lines(path, encoding), 1):
         if not line.strip():
             continue
+        row += 1
         try:
             value = parse_json(line)
         except json.JSONDecodeError as failure:
@@ -146,13 +151,13 @@ def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Ite
             repair = "Correct or remove that line"
             on_broken(DataError(seen, expected="one JSON object a line", repair=repair))
         else:
-            yield f"line {number:,}", value
+            yield row, f"line {number:,}", value
 
 
 def _json_items(
     path: AnyFile, column: str, encoding: str | None, on_broken: OnBroken
-) -> Iterator[tuple[str, Any]]:
-    """Yield each item's place in messages, and the item.
+) -> Iterator[tuple[int, str, Any]]:
+    """Yield each item's number, its place in messages, and the item.
 
     The file has a list of objects or texts, one object, objects that are one a line, columns by name (as
     `DataFrame.to_json` writes them, or lists), objects by id, or an object with one list of objects.
@@ -178,7 +183,7 @@ def _json_items(
             f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
         ) from None
     for number, item in enumerate(_rows(content), 1):
-        yield f"item {number:,}", {column: item} if isinstance(item, str) else item
+        yield number, f"item {number:,}", {column: item} if isinstance(item, str) else item
 
 
 def _is_json(line: str) -> bool:

@@ -203,6 +203,13 @@ def test_a_corpus_with_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         build_corpus([tmp_path / "old"], tmp_path / "corpus")
 
 
+def test_rows_keep_their_numbers_after_a_line_that_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "The river."}\nnot JSON\n\n{"text": null}\n{"text": "The sea."}\n')
+    build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus")
+    left_out = read_funnel(tmp_path / "corpus")["left_out"]
+    assert left_out["rows without text"]["examples"] == ["a.jsonl: row 3"], "blank lines are not rows"
+
+
 def test_what_is_left_out_of_a_table_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"text": "A text."}, {"text": None}, {"text": " "}, {"text": "Another text."}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -59,15 +59,15 @@ def read_text_file(
 
     Raises DataError for a file that cannot be read as text, and for a broken row.
     """
-    texts: Iterator[tuple[str | None, Mapping[str, Any]]]
+    texts: Iterator[tuple[int, str | None, Mapping[str, Any]]]
     if is_table(path):
         texts = _table_texts(path, field, encoding, left_out)
     else:
-        texts = ((text, _NO_ROW) for text in split_text(path, SEPARATOR, encoding))
+        texts = ((number, text, _NO_ROW) for number, text in enumerate(split_text(path, SEPARATOR, encoding), 1))
     position = -1  # null texts are not counted
-    for number, (found, row) in enumerate(texts, 1):
-        position += found is not None
-        if text := _tidy(found or ""):
+    for number, text, row in texts:
+        position += text is not None
+        if text := _tidy(text or ""):
             values = (row.get(key) for key in _FIELDS)
             url, date, language = (value if isinstance(value, str) else "" for value in values)
             yield Document(make_id(name, str(position), text), text, name, url, date, language)
@@ -96,16 +96,14 @@ def _tidy(text: str) -> str:
     return text.strip("\n") if not text.isspace() else ""
 
 
-def _longest(row: list[str]) -> int:
-    """Return the number, from 1, of the longest value of a row."""
-    return 1 + max(range(len(row)), key=lambda column: len(row[column]))
-
-
 def _table_texts(
     path: AnyFile, named: str | None, encoding: str | None, left_out: Tally | None
-) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
-    """Yield the text, which may be null, and the row of each row of a table."""
-    field = named or "text"
+) -> Iterator[tuple[int, str | None, Mapping[str, Any]]]:
+    """Yield the number, the text, which may be null, and the values of each row of a table.
+
+    Raises the error of the first broken row if there is no other.
+    """
+    column = named or "text"
     first_broken: DataError | None = None
     usable = False
 
@@ -116,40 +114,42 @@ def _table_texts(
             raise error
         left_out.add("rows that cannot be read", error.seen.replace(str(path), path.name))
 
-    table = open_table(path, (field, *_FIELDS), encoding, (field,), on_broken)
+    table = open_table(path, (column, *_FIELDS), encoding, (column,), on_broken)
     if left_out is not None:
         for note in table.notes:
             left_out.add("workbooks with other sheets", note)
-    if field not in table.columns:  # it may be spelled in the other Unicode form
-        field = next((name for name in table.columns if compose(name) == compose(field)), field)
-    if table.columns and field not in table.columns:
-        if (first := table.first_row()) is not None:
-            first_broken = DataError(
-                f"{path} has no header: its first row is {first[0][:40]!r}",
-                expected="names of the columns, or the number of the column",
-                repair=f"Name the column of the text by its number, as --text-field {_longest(first)}"
-                if named
-                else 'Write a first line that names the column of the text "text"',
-            )
-        else:
-            column = shlex.quote(table.texts[0]) if table.texts else "FIELD"
-            repair = f"Name the column of the text, as --text-field {column}"
-            shown = ", ".join(name[:40] for name in table.columns[:20]) + (
-                ", …" if len(table.columns) > 20 else ""
-            )
-            first_broken = DataError(
-                f'{path} has no text column "{field}", only {shown}',
-                repair=repair if named else 'Rename the column of the text to "text"',
-            )
-        if table.uniform:
-            raise first_broken
+    if column not in table.columns:  # it may be spelled in the other Unicode form
+        column = next((name for name in table.columns if compose(name) == compose(column)), column)
+    missing = (
+        _missing_column(table, path, column, named) if table.columns and column not in table.columns else None
+    )
+    if missing is not None and table.uniform:
+        raise missing
     for number, row in table.rows:
-        text: Any = row.get(field, False)
+        text: Any = row.get(column, False)
         if text is None or isinstance(text, str):
             usable = True
-            yield text, row
+            yield number, text, row
         else:
-            seen = f'{path} row {number:,} has no text in "{field}"'
-            on_broken(DataError(seen, expected=f'a text, as in {{"{field}": "…"}}'))
-    if first_broken is not None and not usable:
-        raise first_broken
+            seen = f'{path} row {number:,} has no text in "{column}"'
+            on_broken(DataError(seen, expected=f'a text, as in {{"{column}": "…"}}'))
+    if not usable and (error := missing or first_broken) is not None:
+        raise error
+
+
+def _missing_column(table: Any, path: AnyFile, column: str, named: str | None) -> DataError:
+    """Return the error for a table without the column of the text, `named` if the user can name it."""
+    if (first := table.first_row()) is not None:
+        longest = 1 + max(range(len(first)), key=lambda number: len(first[number]))
+        repair = f"Name the column of the text by its number, as --text-field {longest}"
+        return DataError(
+            f"{path} has no header: its first row is {first[0][:40]!r}",
+            expected="names of the columns, or the number of the column",
+            repair=repair if named else 'Write a first line that names the column of the text "text"',
+        )
+    repair = f"Name the column of the text, as --text-field {shlex.quote((table.texts or ['FIELD'])[0])}"
+    shown = ", ".join(name[:40] for name in table.columns[:20]) + (", …" if len(table.columns) > 20 else "")
+    return DataError(
+        f'{path} has no text column "{column}", only {shown}',
+        repair=repair if named else 'Rename the column of the text to "text"',
+    )

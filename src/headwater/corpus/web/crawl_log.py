@@ -18,6 +18,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -141,7 +142,10 @@ class CrawlLog:
         for path in sorted(self._out.glob("pages-*.warc.gz")):
             begin = self._end if self.pages and path.name == _warc_name(self._number) else 0
             is_later = not self.pages or path.name > _warc_name(self._number)
-            if (begin or is_later) and (not journal.exists() or sum(whole_members(path, begin)) > 2 * SYNC_LINKS):
+            if not begin and not is_later:
+                continue
+            unnamed = sum(islice(whole_members(path, begin), 2 * SYNC_LINKS + 1))
+            if unnamed > 2 * SYNC_LINKS or not journal.exists():
                 raise self._damaged(journal, f"it does not name the pages of {path.name}")
             if is_later:
                 path.unlink()
