@@ -244,3 +244,24 @@ def test_progress_is_in_korean(said: str, korean: str) -> None:
 
 def test_every_korean_entry_is_read() -> None:
     assert catalogue("ko").translate("Interrupted.") == "중단했습니다."
+
+
+def test_a_build_says_in_korean_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A composed line was cut in the middle of a name, and the rest of the table was English."""
+    source = tmp_path / "in"
+    source.mkdir()
+    rows = ['{"text": "The river runs."}', "not JSON", '{"text": null}', '{"text": "e\\u0301cole \\ufffd"}']
+    (source / "a.jsonl").write_text("\n".join([*rows, rows[0]]))
+    (source / "photo.png").write_bytes(b"x")
+    pages = (
+        "<page><title>P</title><ns>10</ns></page>",
+        "<page><title>A</title><text>A river. {{zz|q}} It is.</text></page>",
+    )
+    (source / "w.xml").write_text(f"<mediawiki>{''.join(pages)}</mediawiki>")
+    assert main(["--lang", "ko", "corpus", "build", str(source), "--out", str(tmp_path / "corpus")]) == 0
+    assert main(["--lang", "ko", "corpus", "stats", str(tmp_path / "corpus")]) == 0
+    captured = capsys.readouterr()
+    assert "뺀 것: 읽을 수 없는 행 1개(처음 것: a.jsonl의 2번째 줄이 JSON이 아닙니다" in captured.out
+    names = r"duplicates: \w+|in/\S+|a\.jsonl|p\d+|source|JSON|Expecting value|row|<UNK>|MB|NFC|U\+FFFD|\b[AP]\b"
+    said = re.sub(names, "", captured.out.replace(str(tmp_path / "corpus"), ""))
+    assert re.findall("[A-Za-z]{2,}", said) == []
