@@ -246,7 +246,7 @@ def test_every_korean_entry_is_read() -> None:
     assert catalogue("ko").translate("Interrupted.") == "중단했습니다."
 
 
-def test_a_build_says_in_korean_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_build_left_out_is_in_korean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A composed line was cut in the middle of a name, and the rest of the table was English."""
     source = tmp_path / "in"
     source.mkdir()
