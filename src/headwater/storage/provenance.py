@@ -8,13 +8,16 @@ a hash of the names and hashes of its files: folders with the same content have 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import io
 import json
 import os
+import platform
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,6 +30,7 @@ FORMAT_VERSION = 1
 HASH_WHEN_BELOW = 4 * 1024**3
 _SAVED = ("dataset_dict.json", "dataset_info.json", "state.json")  # of `datasets.save_to_disk`
 FROM_PYTHON = "headwater (called from Python)"
+_PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
 
 
 class Record(BaseModel):
@@ -191,16 +195,20 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
             raise FolderError(f"{path} was altered after it was written", repair=repair)
 
 
-def identity_of(path: Path) -> tuple[str, str]:
-    """Return (kind, identity) of a Headwater folder, a file ("file"), or any other folder ("folder")."""
+def identity_of(path: Path, hashes: Mapping[Path, str] = {}) -> tuple[str, str]:
+    """Return (kind, identity) of a Headwater folder, a file ("file"), or any other folder ("folder").
+
+    hashes: of files that were hashed while they were read, by `HashingFile`.
+    """
     if has_manifest(path):
         manifest = open_folder(path)
         return manifest.kind, manifest.identity
     if path.is_dir():
         files, _ = user_files(path)
-        return "folder", content_identity({file.relative_to(path).as_posix(): sha256_of(file) for file in files})
+        own = {file.relative_to(path).as_posix(): hashes.get(file) or sha256_of(file) for file in files}
+        return "folder", content_identity(own)
     if path.is_file():
-        identity = sha256_of(path)
+        identity = hashes.get(path) or sha256_of(path)
         if has_manifest(path.parent):
             manifest = read_manifest(path.parent)
             if path.name in manifest.files and manifest.files[path.name].sha256 != identity:
@@ -243,10 +251,10 @@ def _listing(folder: Path) -> tuple[Iterator[Path], bool]:
     return iter(paths), any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
 
 
-def describe_input(role: str, path: Path, out: Path | None) -> Input:
+def describe_input(role: str, path: Path, out: Path | None, hashes: Mapping[Path, str] = {}) -> Input:
     """Return the entry of an input for the manifest of `out`; with its absolute path if `out` is None."""
     check_name(path)
-    kind, identity = identity_of(path)
+    kind, identity = identity_of(path, hashes)
     return Input(role=role, path=_recorded(path, out), kind=kind, identity=identity)
 
 
@@ -275,6 +283,59 @@ def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileR
     return records
 
 
+class HashingFile:
+    """A file on a disk, with the methods of a Path, that is hashed while it is read from front to back.
+
+    When the last byte was read, `hashes` gets its SHA-256.
+    """
+
+    def __init__(self, path: Path, hashes: dict[Path, str]) -> None:
+        self._path, self._hashes = path, hashes
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """Open the file as a seekable stream of bytes."""
+        return io.BufferedReader(_HashingStream(self._path, self._hashes))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._path, name)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+
+class _HashingStream(io.RawIOBase):
+    def __init__(self, path: Path, hashes: dict[Path, str]) -> None:
+        self._path, self._hashes, self._inner = path, hashes, path.open("rb", buffering=0)
+        self._sha256, self._hashed = hashlib.sha256(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        begin = self._inner.tell()
+        count = self._inner.readinto(buffer) or 0
+        if begin <= self._hashed < begin + count:
+            self._sha256.update(memoryview(buffer)[self._hashed - begin : count])
+            self._hashed = begin + count
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._inner.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            if self._hashed == os.fstat(self._inner.fileno()).st_size:
+                self._hashes[self._path] = self._sha256.hexdigest()
+            self._inner.close()
+        super().close()
+
+
 def content_identity(hashes: Mapping[str, str]) -> str:
     """Return the identity of a folder from the hashes of its files by name."""
     listing = json.dumps(sorted(hashes.items()))
@@ -284,3 +345,14 @@ def content_identity(hashes: Mapping[str, str]) -> str:
 def _checksum(manifest: Manifest) -> str:
     content = manifest.model_dump(mode="json", exclude={"checksum"}, exclude_none=True)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that affect a result."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

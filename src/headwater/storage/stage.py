@@ -10,10 +10,8 @@ the upload the file UPLOADING names the folder's identity, so that a cut upload 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import posixpath
 import shlex
 import shutil
@@ -21,10 +19,10 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from headwater.errors import FolderError
-from headwater.reading import check_name, file_at, is_remote, open_store, read_json
+from headwater.reading import AnyFile, check_name, file_at, is_remote, open_store, read_json
 from headwater.storage.files import (
     flush,
     new_temporary,
@@ -39,12 +37,14 @@ from headwater.storage.provenance import (
     FROM_PYTHON,
     MANIFEST,
     FileRecord,
+    HashingFile,
     Input,
     Manifest,
     check_files,
     content_identity,
     describe_input,
     has_manifest,
+    package_versions,
     read_manifest,
     record_files,
 )
@@ -53,7 +53,6 @@ from headwater.storage.resources import cache_folder
 
 # Stores without folders: asked to make one, they would create a bucket with a mistyped name.
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
-_PACKAGES = ("headwater", "numpy", "pyarrow", "safetensors", "tokenizers", "torch")
 
 
 class Stage:
@@ -64,6 +63,8 @@ class Stage:
     inputs: paths, URLs, which are listed, or what describes them already.
     moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
+    reads: a user's files and folders are hashed when their hashes are needed, except those that were read through
+    `reading` by then: for work that reads them once, before the folder is written.
     defaults: values of configuration keys for a folder that was written before a key existed.
     alternative: returns a sentence to add to the advice if `out` contains something else; may be empty.
     """
@@ -79,6 +80,7 @@ class Stage:
         measured: Sequence[str] = (),
         moves: bool = False,
         grows: bool = False,
+        reads: bool = False,
         defaults: Mapping[str, Any] | None = None,
         alternative: Callable[[], str] = str,
     ) -> None:
@@ -88,13 +90,28 @@ class Stage:
         self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
-        self.inputs: list[Input] = []
+        self._hashes: dict[Path, str] = {}
+        self._base, self._sources = None if moves else out, dict(inputs)
         for role, source in inputs.items():
-            described = list_source(source).input if is_remote(source) else source
-            if isinstance(described, Input):
-                self.inputs.append(described.model_copy(update={"role": role}))
-            else:
-                self.inputs.append(describe_input(role, Path(described), None if moves else out))
+            exists = isinstance(source, Path) and (source.is_file() or source.is_dir())
+            if not (reads and exists) or has_manifest(Path(str(source))):
+                self._sources[role] = self._describe(role, source)
+
+    @property
+    def inputs(self) -> list[Input]:
+        """The inputs in order, described."""
+        self._sources = {role: self._describe(role, source) for role, source in self._sources.items()}
+        return [source for source in self._sources.values() if isinstance(source, Input)]
+
+    def reading(self, path: Path) -> AnyFile:
+        """Return a file of an input, which is hashed while it is read from front to back."""
+        return cast("AnyFile", HashingFile(path, self._hashes))
+
+    def _describe(self, role: str, source: str | Path | Input) -> Input:
+        described = list_source(source).input if is_remote(source) else source
+        if isinstance(described, Input):
+            return described.model_copy(update={"role": role})
+        return describe_input(role, Path(described), self._base, self._hashes)
 
     def find(self) -> Manifest | None:
         """Return the manifest at `out` if it is what this stage would write, complete or not; else None.
@@ -287,17 +304,6 @@ def _first_difference(
         elif old != new:
             return key, old, new
     return None
-
-
-def package_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect a result."""
-    versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
 
 
 def _command() -> str:

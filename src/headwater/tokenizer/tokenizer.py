@@ -332,7 +332,7 @@ def train_tokenizer(
         as_source(path)  # raises for one that does not exist
     names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
-    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, paths, strict=True)))
+    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, paths, strict=True)), reads=True)
     if stage.is_complete(progress):
         return Tokenizer.load(out)
     if known_bytes(paths) == 0:
@@ -349,7 +349,10 @@ def train_tokenizer(
             if skipped:
                 progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
     with stage.write() as work:
-        tokenizer = Tokenizer.train(paths, kind, vocab_size, special_tokens, progress)
+        learned = learn_vocabulary(
+            paths, kind, vocab_size, special_tokens, opened=stage.reading, progress=progress
+        )
+        tokenizer = Tokenizer(learned)
         tokenizer.save(work)
     return tokenizer
 
