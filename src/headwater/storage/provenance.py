@@ -198,17 +198,17 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool | None = None)
 def identity_of(path: Path, hashes: Mapping[Path, str] = {}) -> tuple[str, str]:
     """Return (kind, identity) of a Headwater folder, a file ("file"), or any other folder ("folder").
 
-    hashes: of files that were hashed while they were read, by `HashingFile`.
+    hashes: of files, by their absolute paths, that were hashed when they were read.
     """
     if has_manifest(path):
         manifest = open_folder(path)
         return manifest.kind, manifest.identity
     if path.is_dir():
         files, _ = user_files(path)
-        own = {file.relative_to(path).as_posix(): hashes.get(file) or sha256_of(file) for file in files}
+        own = {file.relative_to(path).as_posix(): hashes.get(file.absolute()) or sha256_of(file) for file in files}
         return "folder", content_identity(own)
     if path.is_file():
-        identity = hashes.get(path) or sha256_of(path)
+        identity = hashes.get(path.absolute()) or sha256_of(path)
         if has_manifest(path.parent):
             manifest = read_manifest(path.parent)
             if path.name in manifest.files and manifest.files[path.name].sha256 != identity:
@@ -331,7 +331,7 @@ class _HashingStream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             if self._hashed == os.fstat(self._inner.fileno()).st_size:
-                self._hashes[self._path] = self._sha256.hexdigest()
+                self._hashes[self._path.absolute()] = self._sha256.hexdigest()
             self._inner.close()
         super().close()
 

@@ -63,8 +63,8 @@ class Stage:
     inputs: paths, URLs, which are listed, or what describes them already.
     moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
-    reads: a user's files and folders are hashed when their hashes are needed, except those that were read through
-    `reading` by then: for work that reads them once, before the folder is written.
+    reads: roles of inputs that the work reads before the folder is written: a user's files are hashed when their
+    hashes are needed, except those in `hashes` by then.
     defaults: values of configuration keys for a folder that was written before a key existed.
     alternative: returns a sentence to add to the advice if `out` contains something else; may be empty.
     """
@@ -80,7 +80,7 @@ class Stage:
         measured: Sequence[str] = (),
         moves: bool = False,
         grows: bool = False,
-        reads: bool = False,
+        reads: Collection[str] = (),
         defaults: Mapping[str, Any] | None = None,
         alternative: Callable[[], str] = str,
     ) -> None:
@@ -90,28 +90,33 @@ class Stage:
         self.command = _command()
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
-        self._hashes: dict[Path, str] = {}
+        self.hashes: dict[Path, str] = {}  # of absolute paths
         self._base, self._sources = None if moves else out, dict(inputs)
         for role, source in inputs.items():
             exists = isinstance(source, Path) and (source.is_file() or source.is_dir())
-            if not (reads and exists) or has_manifest(Path(str(source))):
+            if role not in reads or not exists or has_manifest(Path(str(source))):
                 self._sources[role] = self._describe(role, source)
 
     @property
     def inputs(self) -> list[Input]:
         """The inputs in order, described."""
         self._sources = {role: self._describe(role, source) for role, source in self._sources.items()}
+        return self.described
+
+    @property
+    def described(self) -> list[Input]:
+        """The inputs whose hashes are known."""
         return [source for source in self._sources.values() if isinstance(source, Input)]
 
     def reading(self, path: Path) -> AnyFile:
         """Return a file of an input, which is hashed while it is read from front to back."""
-        return cast("AnyFile", HashingFile(path, self._hashes))
+        return cast("AnyFile", HashingFile(path, self.hashes))
 
     def _describe(self, role: str, source: str | Path | Input) -> Input:
         described = list_source(source).input if is_remote(source) else source
         if isinstance(described, Input):
             return described.model_copy(update={"role": role})
-        return describe_input(role, Path(described), self._base, self._hashes)
+        return describe_input(role, Path(described), self._base, self.hashes)
 
     def find(self) -> Manifest | None:
         """Return the manifest at `out` if it is what this stage would write, complete or not; else None.

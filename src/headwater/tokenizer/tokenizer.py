@@ -332,7 +332,8 @@ def train_tokenizer(
         as_source(path)  # raises for one that does not exist
     names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
-    stage = Stage(out, kind="tokenizer", config=config, inputs=dict(zip(names, paths, strict=True)), reads=True)
+    inputs = dict(zip(names, paths, strict=True))
+    stage = Stage(out, kind="tokenizer", config=config, inputs=inputs, reads=names)
     if stage.is_complete(progress):
         return Tokenizer.load(out)
     if known_bytes(paths) == 0:

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from headwater.corpus import BuildConfig, build_corpus, folder
+from headwater.corpus.building import parts
 from headwater.corpus.building import plan as planning
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.dedup import keys
-from headwater.storage import Manifest, open_folder
+from headwater.reading import sha256_of
+from headwater.storage import Manifest, identity_of, open_folder, provenance
 
 CONFIG = BuildConfig(near_duplicates=True)
 SMALL = ((planning, "TASK_FILES", 1), (folder, "SHARD_BYTES", 4000), (keys, "PARTITION_ROWS", 15))
@@ -181,3 +183,31 @@ def test_a_build_killed_five_times_gives_the_same_bytes(files: Path, tmp_path: P
         assert list(tmp_path.glob(f".corpus.*.parts/{'0' if phase == 'parts' else phase}*"))
     assert not out.exists()
     assert whole(files, out).files == fresh.files
+
+
+def test_sources_are_hashed_once_by_the_tasks_that_read_them(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "picture.png").write_bytes(b"skipped")
+    hashed = Counter[str]()
+
+    def counting(path: Path) -> str:
+        hashed[path.name] += path.parent == files
+        return sha256_of(path)
+
+    for module in (parts, provenance):
+        monkeypatch.setattr(module, "sha256_of", counting)
+    run = PhaseRunner.run
+
+    def interrupted(runner: PhaseRunner, *task: Any) -> None:
+        run(runner, *task)
+        if task[:2] == ("parts", 3):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(PhaseRunner, "run", interrupted)
+        build_corpus([files], tmp_path / "corpus", CONFIG)
+    build_corpus([files], tmp_path / "corpus", CONFIG)
+    names = {path.name for path in files.iterdir()}
+    assert {name: hashed[name] for name in names} == dict.fromkeys(names, 1)
+    assert open_folder(tmp_path / "corpus").inputs[0].identity == identity_of(files)[1]

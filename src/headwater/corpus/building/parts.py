@@ -37,7 +37,7 @@ from headwater.corpus.sources.text import (
 from headwater.corpus.steps import Funnel, merge, run_steps
 from headwater.corpus.workers import is_intact, read_account
 from headwater.errors import DataError, HeadwaterError, ResourceError
-from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, unpacked_suffix
+from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
@@ -87,7 +87,13 @@ class PartMaker:
                     yield document
 
             _write(kept(), work / DOCUMENTS)
-        return {"funnel": vars(funnel), "task": asdict(task)}
+        return {"funnel": vars(funnel), "task": asdict(task), "hashes": _hashes(task)}
+
+
+def _hashes(task: BuildTask) -> dict[str, str]:
+    """Return the hashes of a user's files by their paths; what was just read is still in memory."""
+    files = (file_at(task.root, name) for name in task.files if task.kind == "files")
+    return {str(file): sha256_of(file) for file in files if isinstance(file, Path) and file.is_file()}
 
 
 class DocumentReader:

@@ -36,10 +36,10 @@ from headwater.corpus.folder import shard_name
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.corpus.steps import Funnel, Tally, merge
-from headwater.corpus.workers import Engine
+from headwater.corpus.workers import Engine, read_account
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
-from headwater.reading import file_at, read_json, unpacked_suffix
+from headwater.reading import file_at, is_remote, read_json, unpacked_suffix
 from headwater.storage import (
     SILENT,
     Destination,
@@ -131,6 +131,9 @@ def _carry_out(
     try:
         with storage_errors(stage.out):
             runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
+            for part in plan.parts:
+                hashes = read_account(part).get("hashes", {})
+                stage.hashes |= {Path(name): value for name, value in hashes.items()}
             with stage.write() as work:
                 try:
                     findings = Findings(plan, sources)
@@ -181,6 +184,7 @@ def _stage(
         config=config.to_dict() | names | _FORMER,
         inputs=inputs | sets,
         moves=bool(destination.url),
+        reads=inputs,
         defaults=BuildConfig.defaults(),
     )
     return stage, opened
@@ -219,9 +223,16 @@ def _new_parents(path: Path) -> Iterator[None]:
 
 
 def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
-    """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings."""
-    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
-    built = json.dumps([stage.config, inputs, [source.path for source in sources]], sort_keys=True)
+    """Return the folder next to `out` for the parts of this build, named by a hash of its sources and settings.
+
+    Files of a user, which the tasks hash, count by name, size and time.
+    """
+    inputs = [(entry.role, entry.identity) for entry in stage.described]
+    tasks = (task for source in sources for task in source.tasks if task.kind == "files")
+    paths = (Path(task.root, name) for task in tasks if not is_remote(task.root) for name in task.files)
+    stats = ((path, path.stat()) for path in paths if path.is_file())
+    files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    built = json.dumps([stage.config, inputs, [source.path for source in sources], files], sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
 
