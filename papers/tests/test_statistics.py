@@ -13,7 +13,7 @@ import pytest
 from scipy.special import ndtr
 
 from headwater.evaluation import Result
-from headwater.evaluation.figures import ratio_error
+from headwater.evaluation.figures import Figure
 from headwater.evaluation.results import examples_writer
 from headwater.finetuning import confusion_matrix, matthews
 from headwater_papers.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all
@@ -129,7 +129,7 @@ def test_a_perplexitys_error_ignores_text_lengths(tmp_path: Path) -> None:
     )
     assert found.items is not None
     assert found.items["1bw"].values.mean() == pytest.approx(-loss)
-    assert found.item_error == pytest.approx(ratio_error(nats.tolist(), words.tolist()))
+    assert found.item_error == pytest.approx(Figure.ratio("", nats.tolist(), words.tolist()).stderr)
 
 
 def test_bleu_is_not_paired_by_item(tmp_path: Path) -> None:

@@ -82,11 +82,15 @@ def findings() -> list[dict[str, Any]]:
 def in_korean(finding: dict[str, Any]) -> tuple[str, str, str]:
     """Return claim, measured value and verdict of a finding in Korean."""
     words = KOREAN["words"]
-    facts = {key: words.get(value, value) for key, value in finding["facts"].items()}
+    facts = {key: words.get(value, _span(value)) for key, value in finding["facts"].items()}
     here = finding["here"]
     for english, korean in _KOREAN_WORDS:
         here = re.sub(english, korean, here)
     return KOREAN["claims"][finding["name"]].format(**facts), here, KOREAN["verdicts"][finding["verdict"]]
+
+
+def _span(fact: str) -> str:
+    return re.sub(r"^(\d+) to (\d+)$", r"\1~\2", fact)
 
 
 def with_results(text: str, page: Path) -> str:
