@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from headwater.corpus import Document, write_documents
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.storage import Progress, Stage, identity_of, open_folder
+from headwater.storage import Progress, Stage, identity_of, open_folder, provenance
 from headwater.tokenizer import (
     END_OF_TEXT,
     NEWLINE,
@@ -370,21 +370,24 @@ def test_a_text_is_read_once_and_hashed_on_the_way(
     source = tmp_path / "texts" / ("a.txt.gz" if packed else "a.txt")
     source.write_bytes(gzip.compress(text) if packed else text)
     (tmp_path / "texts" / "b.png").write_bytes(b"skipped")
-    opened, read = Path.open, Counter[str]()
+    opened, read, readinto = Path.open, Counter[str](), provenance._HashingStream.readinto
+
+    def counting(stream: Any, buffer: Any) -> int:
+        count = (
+            readinto(stream, buffer) if isinstance(stream, provenance._HashingStream) else stream.from_disk(buffer)
+        )
+        read[Path(str(stream.name)).name] += count
+        return int(count)
 
     class Counted(io.FileIO):
-        def readinto(self, buffer: Any) -> int:
-            count = super().readinto(buffer) or 0
-            read[Path(str(self.name)).name] += count
-            return count
+        from_disk, readinto = io.FileIO.readinto, counting
 
-    def counting(path: Path, mode: str = "r", *given: Any, **named: Any) -> Any:
-        if path.parent != source.parent:
-            return opened(path, mode, *given, **named)
-        file = Counted(str(path))
-        return file if named.get("buffering") == 0 else io.BufferedReader(file)
+    def open_counted(path: Path, *given: Any, **named: Any) -> Any:
+        file = path.parent == source.parent
+        return io.BufferedReader(Counted(str(path))) if file else opened(path, *given, **named)
 
-    monkeypatch.setattr(Path, "open", counting)
+    monkeypatch.setattr(Path, "open", open_counted)
+    monkeypatch.setattr(provenance._HashingStream, "readinto", counting)
     train_tokenizer([source.parent], tmp_path / "tokenizer", vocab_size=300)
     assert read == {source.name: source.stat().st_size, "b.png": 7}
     monkeypatch.undo()

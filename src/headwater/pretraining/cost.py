@@ -64,16 +64,12 @@ def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimize
     needed = state_memory(parameters, ranks, sharded=sharded).total
     if needed <= free:
         return
+    options = "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")  # which cannot be sharded
     ranks_needed = math.ceil(state_memory(parameters, Ranks(), sharded=False).total / (_SHARE * free))
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
-        repair=f"Train a smaller model, or use {sharding(optimizer)} over {ranks_needed} ranks",
+        repair=f"Train a smaller model, or use {options} over {ranks_needed} ranks",
     )
-
-
-def sharding(optimizer: str) -> str:
-    """Return the options that shard a run with this optimizer; Muon cannot be sharded."""
-    return "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")
 
 
 def state_memory(parameters: int, ranks: Ranks, *, sharded: bool, dtype: torch.dtype = torch.bfloat16) -> Memory:
@@ -90,14 +86,9 @@ def training_flops_per_token(config: ModelConfig, context: int) -> int:
     """Return the floating-point operations of forward and backward pass, per token of a window of `context`."""
     width = config.width
     attention = 0 if config.is_recurrent else 12 * config.layers * width * context
-    return (
-        round(6 * (inner_weights(config) + predictions_per_token(config) * config.vocabulary * width)) + attention
-    )
-
-
-def predictions_per_token(config: ModelConfig) -> float:
-    """Return how many predictions the loss has for each token that is read."""
-    return CHOSEN if config.is_masked else config.output_width // config.width  # one per direction
+    # For each token that is read; a model of two directions predicts it twice.
+    predictions = CHOSEN if config.is_masked else config.output_width // width
+    return round(6 * (inner_weights(config) + predictions * config.vocabulary * width)) + attention
 
 
 def inner_weights(config: ModelConfig) -> int:

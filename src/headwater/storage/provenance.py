@@ -303,36 +303,22 @@ class HashingFile:
         return str(self._path)
 
 
-class _HashingStream(io.RawIOBase):
+class _HashingStream(io.FileIO):
     def __init__(self, path: Path, hashes: dict[Path, str]) -> None:
-        self._path, self._hashes, self._inner = path, hashes, path.open("rb", buffering=0)
-        self._sha256, self._hashed = hashlib.sha256(), 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+        super().__init__(path)
+        self._path, self._hashes, self._sha256, self._hashed = path, hashes, hashlib.sha256(), 0
 
     def readinto(self, buffer: Any) -> int:
-        begin = self._inner.tell()
-        count = self._inner.readinto(buffer) or 0
+        begin = self.tell()
+        count = super().readinto(buffer) or 0
         if begin <= self._hashed < begin + count:
             self._sha256.update(memoryview(buffer)[self._hashed - begin : count])
             self._hashed = begin + count
         return count
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._inner.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._inner.tell()
-
     def close(self) -> None:
-        if not self.closed:
-            if self._hashed == os.fstat(self._inner.fileno()).st_size:
-                self._hashes[self._path.absolute()] = self._sha256.hexdigest()
-            self._inner.close()
+        if not self.closed and self._hashed == os.fstat(self.fileno()).st_size:
+            self._hashes[self._path.absolute()] = self._sha256.hexdigest()
         super().close()
 
 

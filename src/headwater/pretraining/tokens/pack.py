@@ -197,10 +197,10 @@ class PackRunner(TaskRunner):
 
     def __init__(self, plan: PackPlan) -> None:
         phases = (
-            Phase("sizes", _files, _measure),
-            Phase("division", _single, _divide),
-            Phase("ids", _files, self._encode),
-            Phase("bounds", _single, _bound),
+            Phase("sizes", lambda plan: len(plan.files), _measure),
+            Phase("division", lambda plan: 1, _divide),
+            Phase("ids", lambda plan: len(plan.files), self._encode),
+            Phase("bounds", lambda plan: 1, _bound),
             Phase("shard", _shards, _shard),
         )
         super().__init__(plan, phases)
@@ -223,14 +223,6 @@ class PackRunner(TaskRunner):
             for writer in writers.values():
                 writer.close()
         write_json(work / _COUNTS, counts)
-
-
-def _files(plan: PackPlan) -> int:
-    return len(plan.files)
-
-
-def _single(plan: PackPlan) -> int:
-    return 1
 
 
 def _shards(plan: PackPlan) -> int:
