@@ -78,10 +78,10 @@ def load_model(
         for name, parameter in model.named_parameters()
     }
     with _check_in_parallel(folder):
-        if single is not None:
-            loaded = _arranged(state, parameters, single, device)
-        elif is_checkpoint(folder):
-            loaded = read_checkpoint(folder, parameters, device)
+        if is_checkpoint(folder):
+            state = read_checkpoint(folder, {name: shape for name, (shape, _) in parameters.items()})
+        if state:
+            loaded = _arranged(state, parameters, single or folder, device)
         else:
             loaded = _read_weights(folder, kind, config, parameters, device)
             if unused is not None:
@@ -253,9 +253,9 @@ def _arranged(
     path: Path,
     device: torch.device | str,
 ) -> dict[str, Tensor]:
-    """Return a model file's weights with the shapes and dtypes of `parameters`; raise DataError for others."""
+    """Return weights with the shapes and dtypes of `parameters`; raise DataError for others."""
     if wrong := sorted(state.keys() ^ parameters.keys()):
-        raise DataError(f"{path} {'lacks' if wrong[0] in parameters else 'has'} {_listing(wrong)} of a GPT-2")
+        raise DataError(f"{path} {'lacks' if wrong[0] in parameters else 'has'} {_listing(wrong)} of its model")
     loaded = {}
     for name, (shape, dtype) in parameters.items():
         if tuple(state[name].shape) != shape:

@@ -69,13 +69,11 @@ _BERT_KEYS: dict[str, tuple[str, Any]] = {
     "norm_epsilon": ("layer_norm_eps", 1e-12),
 }
 _BERT_FIELDS = {
-    **{
-        "attention": "full",
-        "norm": "post",
-        "final_norm": False,
-        "residual_scaling": False,
-        "embedding_norm": True,
-    },
+    "attention": "full",
+    "norm": "post",
+    "final_norm": False,
+    "residual_scaling": False,
+    "embedding_norm": True,
 }
 # Fields of ModelConfig that neither format has.
 _OURS_ONLY = ("position_deviation", "residual_scaling", "embedding_dropout", "softmax_rows")

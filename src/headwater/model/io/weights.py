@@ -275,31 +275,23 @@ def is_checkpoint(folder: Path) -> bool:
     return (folder / CHECKPOINT_RECORD).is_file()
 
 
-def read_checkpoint(
-    folder: Path, parameters: Mapping[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device | str
-) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint; `parameters`: name -> shape and dtype.
+def read_checkpoint(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Return the float32 weights of a checkpoint of a model with these shapes of parameters by name.
 
-    Raises FolderError for a damaged file, DataError for a tensor that is missing, of another shape or not finite.
+    Raises FolderError for a damaged file.
     """
     if (folder / _CHECKPOINT).is_file():
-        located, reader = find_tensors(folder), TensorReader()
-        for name, (shape, _) in parameters.items():
-            stored = located.get(_WEIGHT + name)
-            if stored is None or stored.shape != shape:
-                seen = "is not there" if stored is None else f"has shape {stored.shape}"
-                raise DataError(
-                    f"{name} in {folder / _CHECKPOINT} {seen}", expected=f"{shape}, as config.json says"
-                )
+        reader = TensorReader()
+        entries = {name: entry for name, entry in find_tensors(folder).items() if name.startswith(_WEIGHT)}
         return {
-            name: reader.read(name, located[_WEIGHT + name], dtype=dtype).to(device)
-            for name, (_, dtype) in parameters.items()
+            name.removeprefix(_WEIGHT): reader.read(name, entry, dtype=torch.float32)
+            for name, entry in entries.items()
         }
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint import HuggingFaceStorageReader
     from torch.distributed.checkpoint.api import CheckpointException
 
-    state = {_WEIGHT + name: torch.empty(shape) for name, (shape, _) in parameters.items()}
+    state = {_WEIGHT + name: torch.empty(shape) for name, shape in shapes.items()}
     with warnings.catch_warnings():  # one process reads on purpose
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         try:
@@ -312,6 +304,4 @@ def read_checkpoint(
                 expected="those that the ranks of one training wrote",
                 repair="Use an earlier checkpoint",
             ) from None
-    for name in parameters:
-        check_finite(name, folder, state[_WEIGHT + name])
-    return {name: state[_WEIGHT + name].to(device, dtype) for name, (_, dtype) in parameters.items()}
+    return {name: state[_WEIGHT + name] for name in shapes}
