@@ -35,6 +35,10 @@ def stored(tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     store.rm("/", recursive=True)
 
 
+def full(path: Path, **given: Any) -> Any:
+    raise StorageError(f"no space is left to write {path}")
+
+
 def blocks() -> list[Path]:
     return list(cache_folder().glob("tokens/*/*.npy.*"))
 
@@ -76,6 +80,10 @@ def test_windows_equal_and_the_cache_is_bounded(tokens: Path, monkeypatch: pytes
     for index in range(here.windows):
         assert [x.tolist() for x in there.window(index)] == [x.tolist() for x in here.window(index)]
     assert 10 < len(blocks()) <= 21
+    with monkeypatch.context() as patched:
+        patched.setattr(shards, "atomic_path", full)
+        windows = [there.window(index)[0].tolist() for index in range(0, here.windows, 9)]
+    assert windows == [here.window(index)[0].tolist() for index in range(0, here.windows, 9)]
     damaged = max(blocks(), key=lambda path: path.stat().st_mtime_ns)
     damaged.write_bytes(b"cut")
     assert there.window(here.windows - 1)[0].tolist() == here.window(here.windows - 1)[0].tolist()
@@ -118,3 +126,15 @@ def test_what_is_missing_is_named(tmp_path: Path, stored: Any, monkeypatch: pyte
     with pytest.raises(ResourceError, match=r"headwater\[corpus\]"):
         train(URL)
     assert not (tmp_path / "run").exists()
+
+
+def test_ranks_that_begin_together_share_a_folder(stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, made = shards.read_stored, list[Path]()
+
+    def meanwhile(url: str, *given: Any) -> bytes:
+        monkeypatch.setattr(shards, "read_stored", read)
+        made.append(shards.local_tokens(URL))  # as another rank does
+        return read(url, *given)
+
+    monkeypatch.setattr(shards, "read_stored", meanwhile)
+    assert [shards.local_tokens(URL)] == made

@@ -25,6 +25,7 @@ from headwater.storage import (
     list_source,
     open_folder,
     read_manifest,
+    storage_errors,
 )
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class StoredFiles:
             content = read_stored(self.path(name), start, end)
             if len(content) != end - start:
                 raise FolderError(f"{self.path(name)} was cut short while it was read", repair=_RESUME)
-            with atomic_path(path, flushed=False) as made:
+            with suppress(StorageError), atomic_path(path, flushed=False) as made:  # a full disk keeps nothing
                 made.write_bytes(content)
             self._written += len(content)
             if self._written > CACHED_BYTES // 64:
@@ -124,12 +125,16 @@ class StoredFiles:
 
 
 def _remove_old_blocks() -> None:
-    blocks = [(path.stat().st_mtime_ns, path) for path in _tokens_cache().glob("*/*.npy.*[0-9]")]
-    excess = sum(path.stat().st_size for _, path in blocks) - CACHED_BYTES
-    for _, path in sorted(blocks):
+    blocks = []
+    for path in _tokens_cache().glob("*/*.npy.*[0-9]"):
+        with suppress(FileNotFoundError):  # another process removed it
+            found = path.stat()
+            blocks.append((found.st_mtime_ns, found.st_size, path))
+    excess = sum(size for _, size, _ in blocks) - CACHED_BYTES
+    for _, size, path in sorted(blocks):
         if excess <= 0:
             return
-        excess -= path.stat().st_size
+        excess -= size
         path.unlink(missing_ok=True)
 
 
@@ -165,14 +170,20 @@ def local_tokens(tokens: str | Path) -> Path:
     if listing.manifest is None or listing.manifest.kind != "tokens":
         raise FolderError(f"{url} is a {listing.input.kind}", expected="a tokens folder", repair="Check the URL")
     folder = _tokens_cache() / listing.manifest.identity[:16]
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        return folder
+    try:
+        with storage_errors(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(folder, folder=True) as work:
             (work / "tokenizer").mkdir()
             for name in ("headwater.json", *listing.manifest.files):
                 if name == "headwater.json" or name.startswith("tokenizer/"):
                     (work / name).write_bytes(read_stored(f"{url}/{name}"))
             (work / ORIGIN).write_text(url, encoding="utf-8")
+    except StorageError:
+        if not folder.exists():  # else another rank made it meanwhile
+            raise
     return folder
 
 
