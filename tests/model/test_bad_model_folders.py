@@ -275,5 +275,5 @@ def test_damage_to_a_checkpoint_is_named(folder: Path, sharded: bool, damage: st
         kept = {key: value for key, value in tensors.items() if damage == "nan" or key != name}
         with safe_open(file, "pt") as handle:
             save_file(kept, file, handle.metadata())
-    with pytest.raises(HeadwaterError, match={"nan": "NaN", "cut": "step"}.get(damage, "lacks blocks|shape|shards")):
+    with pytest.raises(HeadwaterError, match={"nan": "NaN", "cut": "step"}.get(damage, "lacks|shape|shards")):
         load_model(path)
