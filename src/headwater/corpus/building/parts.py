@@ -17,7 +17,7 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.building.recipes import BuildConfig, make_steps
@@ -47,55 +47,6 @@ TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory sev
 OnFunnel = Callable[[Funnel], None]
 
 
-class PartMaker:
-    """Makes parts, one after the other, with steps and an extracting process that are made once.
-
-    Use as a context manager.
-    """
-
-    def __init__(self, plan: BuildPlan) -> None:
-        self._plan = plan
-        self._steps = make_steps(plan.config)
-        self._hasher = MinHash() if plan.config.near_duplicates else None
-        self._reader = DocumentReader(plan.config)
-
-    def __enter__(self) -> PartMaker:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._reader.__exit__()
-
-    def fill(self, number: int, work: Path, on_funnel: OnFunnel) -> dict[str, Any]:
-        """Do a task in the folder `work` and return its account; call `on_funnel` with its funnel now and then."""
-        task, funnel = self._plan.tasks[number], Funnel()
-        hasher = self._hasher
-        with (
-            ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
-            ArrayFile(work / SIZES, 1, "<i8") as sizes,
-            ArrayFile(work / KEYS, BANDS, "<u8") if hasher else nullcontext() as keys,
-        ):
-
-            def kept() -> Iterator[Document]:
-                for document in run_steps(self._reader.read(task, funnel), self._steps, funnel):
-                    fingerprints.append(text_fingerprint(document.text))
-                    sizes.append(len(document.text.encode()).to_bytes(8, "little"))
-                    if hasher is not None and keys is not None:
-                        keys.append(hasher.keys(document.text).tobytes())
-                    if fingerprints.count % 100 == 0:
-                        on_funnel(funnel)
-                    funnel.labels |= dict.fromkeys(document.labels)
-                    yield document
-
-            _write(kept(), work / DOCUMENTS)
-        return {"funnel": vars(funnel), "task": asdict(task), "hashes": _hashes(task)}
-
-
-def _hashes(task: BuildTask) -> dict[str, str]:
-    """Return the hashes of a user's files by their paths; what was just read is still in memory."""
-    files = (file_at(task.root, name) for name in task.files if task.kind == "files")
-    return {str(file): sha256_of(file) for file in files if isinstance(file, Path) and file.is_file()}
-
-
 class DocumentReader:
     """Reads tasks, one after the other, with one extracting process. Use as a context manager."""
 
@@ -103,7 +54,7 @@ class DocumentReader:
         self._config = config
         self._extractor: Extractor | None = None
 
-    def __enter__(self) -> DocumentReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *unused: object) -> None:
@@ -197,6 +148,46 @@ class DocumentReader:
                         url=page.url,
                         date=page.date,
                     )
+
+
+class PartMaker(DocumentReader):
+    """Makes parts, one after the other, with steps and an extracting process that are made once."""
+
+    def __init__(self, plan: BuildPlan) -> None:
+        super().__init__(plan.config)
+        self._plan = plan
+        self._steps = make_steps(plan.config)
+        self._hasher = MinHash() if plan.config.near_duplicates else None
+
+    def fill(self, number: int, work: Path, on_funnel: OnFunnel) -> dict[str, Any]:
+        """Do a task in the folder `work` and return its account; call `on_funnel` with its funnel now and then."""
+        task, funnel = self._plan.tasks[number], Funnel()
+        hasher = self._hasher
+        with (
+            ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
+            ArrayFile(work / SIZES, 1, "<i8") as sizes,
+            ArrayFile(work / KEYS, BANDS, "<u8") if hasher else nullcontext() as keys,
+        ):
+
+            def kept() -> Iterator[Document]:
+                for document in run_steps(self.read(task, funnel), self._steps, funnel):
+                    fingerprints.append(text_fingerprint(document.text))
+                    sizes.append(len(document.text.encode()).to_bytes(8, "little"))
+                    if hasher is not None and keys is not None:
+                        keys.append(hasher.keys(document.text).tobytes())
+                    if fingerprints.count % 100 == 0:
+                        on_funnel(funnel)
+                    funnel.labels |= dict.fromkeys(document.labels)
+                    yield document
+
+            _write(kept(), work / DOCUMENTS)
+        return {"funnel": vars(funnel), "task": asdict(task), "hashes": _hashes(task)}
+
+
+def _hashes(task: BuildTask) -> dict[str, str]:
+    """Return the hashes of a user's files by their paths; what was just read is still in memory."""
+    files = (file_at(task.root, name) for name in task.files if task.kind == "files")
+    return {str(file): sha256_of(file) for file in files if isinstance(file, Path) and file.is_file()}
 
 
 def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:

@@ -134,12 +134,8 @@ def rows_in(
 
 def first_rows(paths: Sequence[Path]) -> list[int]:
     """Return the number of the first row of each file, counted through all files, and the number of all rows."""
-    return np.cumsum([0, *row_counts(paths)], dtype=np.int64).tolist()
-
-
-def row_counts(paths: Sequence[Path]) -> list[int]:
-    """Return the number of rows of each file."""
-    return [len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in paths]
+    counts = (len(np.load(path, mmap_mode="r", allow_pickle=False)) for path in paths)
+    return np.cumsum([0, *counts], dtype=np.int64).tolist()
 
 
 def scramble(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -146,7 +146,7 @@ def main_text(page: str, left_out: Counter[str] | None = None) -> str:
             prose = _prose_characters(lines)
     if prose < ENOUGH_PROSE:
         for skipped in (SKIPPED, ["button", "nav"]) if prose < LITTLE_PROSE else (SKIPPED,):
-            everything = _visible_lines(tree, skipped)
+            everything = _lines(tree, main_content=False, skip_elements=skipped)
             if prose < LEAST_SHARE * _prose_characters(everything):
                 lines = everything
                 prose = _prose_characters(lines)
@@ -196,10 +196,6 @@ def is_notice(line: str) -> bool:
 
 def _content_lines(tree: Any, skipped: list[str] = SKIPPED) -> list[str]:
     return _lines(tree, main_content=True, comments=False, post_meta=False, skip_elements=skipped)
-
-
-def _visible_lines(tree: Any, skipped: list[str]) -> list[str]:
-    return _lines(tree, main_content=False, skip_elements=skipped)
 
 
 def _lines(tree: Any, **options: Any) -> list[str]:

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
-from headwater.corpus.extract.charset import Decoded, UndecidedError, decode_page
+from headwater.corpus.extract.charset import UndecidedError, decode_page
 from headwater.corpus.extract.main_text import main_text
 from headwater.corpus.extract.wiki_text import FILES, wiki_text
 from headwater.corpus.sources.pages import CHAPTER, Page
@@ -63,7 +63,7 @@ def extract(page: Page) -> Extracted:
         chapters = (decode_page(chapter, page.charset).text for chapter in page.data.split(CHAPTER))
         return Extracted(tidy("\n\n".join(_whole_text(chapter) for chapter in chapters)))
     decoded = decode_page(page.data, page.charset, is_html=page.kind == "html")
-    encoding = _encoding_of(decoded)
+    encoding = decoded.encoding + (f" (declared {decoded.contradicts})" if decoded.contradicts else "")
     if page.kind == "html":
         counted: Counter[str] = Counter()
         return Extracted(tidy(main_text(decoded.text, counted)), encoding=encoding, left_out=counted)
@@ -71,10 +71,6 @@ def extract(page: Page) -> Extracted:
         text, left_out = wiki_text(decoded.text, page.namespaces or FILES)
         return Extracted(tidy(text), encoding=encoding, left_out=left_out)
     return Extracted(tidy(decoded.text), encoding=encoding)
-
-
-def _encoding_of(decoded: Decoded) -> str:
-    return decoded.encoding + (f" (declared {decoded.contradicts})" if decoded.contradicts else "")
 
 
 def tidy(text: str) -> str:
