@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from headwater.cli.main import main
+from headwater.errors import DataError
 from headwater.finetuning import FinetuneConfig, Labels, finetune, predict_file
 from headwater.finetuning.results.summary import MARGIN, suspects
-from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.labels import learn_labels
+from headwater.finetuning.rows.row import Raw, Usable
+from headwater.finetuning.rows.split import describe
 from headwater.report import report
 
 FAST: dict[str, Any] = {"steps": 2, "recipe": "gpt1", "lambda_lm": 0.0, "precision": "fp32", "baseline": False}
@@ -186,3 +189,70 @@ def test_figures_of_few_rows_or_below_chance_are_warnings(base: Path, tmp_path: 
     metrics = finetune(config, tmp_path / "third", model=base, train=straight, validation=opposite)
     assert metrics["accuracy"] < 0.5
     assert any("is below chance, 0.500: these rows do not teach the labels" in one for one in metrics["warnings"])
+
+
+def test_a_row_that_cannot_be_read_costs_itself(
+    base: Path, sentences: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever it stands: counted in the terminal, the report and `metrics.json`; `predict` keeps the order."""
+    rows = [json.dumps({"text": t, "label": y}) for t, y in zip(*sentences(30), strict=True)]
+    broken = {0: '{"text": "cut', 9: "[1]", 20: '{"text": {"a": 1}, "label": "good"}', 33: '{"text": "a"'}
+    lines = rows.copy()
+    for place, line in broken.items():
+        lines.insert(place, line)
+    table, out, predicted = tmp_path / "t.jsonl", tmp_path / "m", tmp_path / "p.jsonl"
+    table.write_text("\n".join(lines), encoding="utf-8")
+    given = ["finetune", "--model", str(base), "--task", "classify", "--out", str(out), "--no-baseline"]
+    assert main([*given, "--train", str(table), "--set", "recipe=probe"]) == 0
+    said = f"skipped in {table}: 4 rows that cannot be read; the first: {table} line 1 is not JSON"
+    assert said in capsys.readouterr().err
+    assert "4 rows that cannot be read" in (out / "report.html").read_text(encoding="utf-8")
+    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["data"]["unread"] == {"train": 4}
+    assert sum(metrics["counts"].values()) == 30
+    assert main(["predict", str(table), "--model", str(out), "--out", str(predicted)]) == 0
+    told = capsys.readouterr().err
+    assert "4 rows that cannot be read, without a line in the output" in told
+    assert f"not in the output: {table} line 10 is [1]" in told
+    answers = [json.loads(line) for line in predicted.read_text(encoding="utf-8").splitlines()]
+    assert [one["text"] for one in answers] == [json.loads(line)["text"] for line in rows]
+    fields = tmp_path / "t.csv"
+    content = ["text,label", "one", *(f"{t},{y}" for t, y in zip(*sentences(30), strict=True)), "a,b,c"]
+    fields.write_text("\n".join(content), encoding="utf-8")
+    assert main(["predict", str(fields), "--model", str(out), "--out", str(tmp_path / "p.csv")]) == 0
+    assert "not in the output: " + f"{fields} row 1 has 1 field" in capsys.readouterr().err
+    assert len((tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()) == 31
+
+
+@pytest.mark.parametrize(("name", "content"), [("t.jsonl", 'oops\n{"a'), ("t.csv", "text,label\na\nb,c,d\n")])
+def test_a_table_of_rows_that_cannot_be_read_is_refused(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    given = ["--task", "classify", "--train", str(tmp_path / name), "--out", str(tmp_path / "m")]
+    assert main(["finetune", "--model", str(base), *given]) == 1
+    assert re.search("line 1 is not JSON|row 1 has 1 field", capsys.readouterr().err)
+
+
+def test_a_label_in_a_list_among_others_is_noted() -> None:
+    rows = [Raw((f"text {n}",), n % 2, n) for n in range(8)]
+
+    def notes(*more: Raw) -> str:
+        every = [*rows, *more]
+        labels = learn_labels(every, "classify", None, "it")
+        targets = labels.targets(every, "it")
+        return " ".join(describe(Usable(every), Usable([]), labels, targets)[1])
+
+    assert "a class written as a list: '[1]'" in notes(Raw(("a",), "[1]", 9))
+    assert "1 training row with a list of labels, 8 with one label alone" in notes(Raw(("a",), ("0", "1"), 9))
+    with pytest.raises(DataError, match="it row 9 has a list with one label, and other rows have the label alone"):
+        notes(Raw(("a",), ("1",), 9))
+
+
+def test_a_mistake_has_its_label_as_predictions_have_it() -> None:
+    labels = learn_labels([Raw((f"{n}",), f"{n % 2}.0", n) for n in range(8)], "classify", None, "it")
+    assert [labels.as_named(one) for one in (1, 1.0, "1", "1.0", "other", ("1", "0"))] == [
+        *["1.0"] * 4,
+        "other",
+        "1.0, 0.0",
+    ]

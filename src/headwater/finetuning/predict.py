@@ -21,7 +21,7 @@ from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.results.predictions import FORMATS, RANKED, PredictionTable
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
-from headwater.finetuning.rows.read import TaskTable, read_table
+from headwater.finetuning.rows.read import TaskTable, Unread, read_table
 from headwater.finetuning.rows.row import Raw, class_name, label_set
 from headwater.finetuning.rows.seen import Seen, row_hash
 from headwater.reading import text_encoding, unpacked_suffix
@@ -64,11 +64,13 @@ def predict_file(
     threshold: a row whose most probable class or answer is less probable gets an empty prediction. top: write only
     the probabilities of so many classes, as one object, the most probable first.
 
-    Returns {"out", "rows", "empty"}, with a threshold "unsure", the rows below it, and, if the file has labels,
-    "labelled", the rows that also have a prediction, and their "accuracy" or, of scores, "mean_absolute_error",
-    unless no label is the model's. Raises UsageError for an `out` that has another extension or is `file`,
-    DataError for rows, FolderError for models, and for an `out` that was not predicted from the same rows, model
-    and options.
+    A row that cannot be read has no line in `out`; the others are in order.
+
+    Returns {"out", "rows", "empty"}, "unread" if there are such rows, with a threshold "unsure", the rows below
+    it, and, if the file has labels, "labelled", the rows that also have a prediction, and their "accuracy" or, of
+    scores, "mean_absolute_error", unless no label is the model's. Raises UsageError for an `out` that has another
+    extension or is `file`, DataError for rows, FolderError for models, and for an `out` that was not predicted
+    from the same rows, model and options.
     """
     if out != STREAM and out.suffix.lower() not in FORMATS:
         raise UsageError(f"--out {out} has an unknown extension", expected=f"{', '.join(FORMATS)}, or -")
@@ -92,7 +94,7 @@ def predict_file(
         fine_tuned = fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task)
         encoding = text_encoding(encoding) if encoding else ""
 
-        def read(progress: Progress = SILENT) -> TaskTable:
+        def read(unread: Unread, progress: Progress = SILENT) -> TaskTable:
             return read_table(
                 file,
                 fine_tuned.task,
@@ -102,10 +104,11 @@ def predict_file(
                 keep=True,
                 limit=limit,
                 encoding=encoding,
+                unread=unread,
                 progress=progress,
             )
 
-        available = read(progress).available
+        available = read(Unread(), progress).available
         given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
         settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
         output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
@@ -113,11 +116,11 @@ def predict_file(
             output.require_own()
 
         table = PredictionTable.build(form, fine_tuned, available, bom=bom, top=top)
-        table.check(fine_tuned.as_read(read().rows))
+        table.check(fine_tuned.as_read(read(Unread()).rows))
         tally = _Tally(labels, threshold, fine_tuned.seen or Seen())
         progress.start("Predicting", unit="rows")
         with _standard_output() if out == STREAM else output.write() as handle:
-            rows, again = tee(fine_tuned.as_read(read().rows))
+            rows, again = tee(fine_tuned.as_read(read(tally.unread).rows))
             pairs = zip(again, fine_tuned.predict(rows), strict=True)
             table.write(handle, (tally.add(*pair, progress) for pair in pairs))
     progress.finish(counted(tally.rows, "row"))
@@ -135,7 +138,7 @@ class _Tally:
 
     seen: rows that the model learned from; trained_on: how many rows of the table are among them; foreign: labels
     that the model does not have, and their rows; shortened: rows that did not fit the context; error: of a score,
-    the sum of the absolute errors.
+    the sum of the absolute errors; unread: rows that have no line in the output.
     """
 
     labels: Labels
@@ -150,6 +153,7 @@ class _Tally:
     error: float = 0.0
     trained_on: int = 0
     foreign: Counter[str] = field(default_factory=Counter)
+    unread: Unread = field(default_factory=Unread)
 
     def add(self, row: Raw, prediction: Prediction, progress: Progress) -> tuple[Raw, Prediction]:
         """Count a row; return it with its prediction, which is empty below the threshold."""
@@ -177,6 +181,10 @@ class _Tally:
 
     def notes(self) -> Iterator[str]:
         """Yield what a user should know of the rows."""
+        if self.unread.count:
+            yield f"{counted(self.unread.count, 'row')} that cannot be read, without a line in the output"
+        for error in self.unread.first:
+            yield f"not in the output: {error.seen}"
         if self.shortened:
             yield f"shortened {counted(self.shortened, 'row')} that did not fit the model's context"
         if self.trained_on:
@@ -197,6 +205,8 @@ class _Tally:
     def summary(self) -> dict[str, Any]:
         """Return the counts that `predict_file` returns."""
         summary: dict[str, Any] = {"rows": self.rows, "empty": len(self.empty)}
+        if self.unread.count:
+            summary["unread"] = self.unread.count
         if self.threshold:
             summary["unsure"] = self.unsure
         if self.labelled > self.foreign.total():

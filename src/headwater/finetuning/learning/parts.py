@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,7 +14,7 @@ from headwater.errors import DataError
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.read import read_table
+from headwater.finetuning.rows.read import Unread, read_table
 from headwater.finetuning.rows.row import Raw, Usable, usable
 from headwater.finetuning.rows.seen import Seen
 from headwater.finetuning.rows.split import folds, split
@@ -23,8 +23,9 @@ from headwater.storage import SILENT, Progress
 if TYPE_CHECKING:
     from headwater.model import ModelConfig
 
-# The name in messages and the rows of "train", "validation" if it is not split off, and the tests, by part.
-Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]]]
+# Of "train", "validation" if it is not split off, and the tests: the name in messages, the rows, and, of a file,
+# those that cannot be read.
+Tables: TypeAlias = Mapping[str, tuple[str, Iterable[Raw]] | tuple[str, Iterable[Raw], Unread]]
 # Returns what the labels of the training rows mean.
 Learn: TypeAlias = Callable[[list[Raw]], Labels]
 
@@ -34,7 +35,8 @@ class Parts:
     """The checked rows of a training, what their labels mean, and their targets by part.
 
     names: each part's name in messages. fold: (training rows,), see `split.folds`. cross_validated: whether the
-    validation rows are the training rows, each predicted by a model that did not learn from its fold.
+    validation rows are the training rows, each predicted by a model that did not learn from its fold. unread: the
+    rows of each file that were skipped, because they cannot be read.
     """
 
     train: Usable
@@ -46,6 +48,7 @@ class Parts:
     names: dict[str, str]
     fold: npt.NDArray[np.int64] | None
     cross_validated: bool = False
+    unread: dict[str, Unread] = field(default_factory=dict)
 
     @property
     def rows(self) -> dict[str, list[Raw]]:
@@ -61,10 +64,12 @@ def read_tables(
     progress: Progress = SILENT,
 ) -> tuple[Columns, Tables]:
     """Open the table of each part, "train" first; return the columns of the training rows, and the tables."""
-    columns, tables = trained, {}
+    columns = trained
+    tables: dict[str, tuple[str, Iterable[Raw], Unread]] = {}
     for part, path in files.items():
         if path is None:
             continue
+        unread = Unread()
         found, rows, _ = read_table(
             path,
             config.task,
@@ -73,10 +78,11 @@ def read_tables(
             need_label=part != "test",
             limit=config.limit,
             encoding=config.encoding,
+            unread=unread,
             progress=progress,
         )
         columns = found if part == "train" else columns
-        tables[part] = str(path), map(Raw.composed, rows) if config.compose else rows
+        tables[part] = str(path), map(Raw.composed, rows) if config.compose else rows, unread
     return columns or Columns(), tables
 
 
@@ -96,9 +102,9 @@ def arrange_parts(
 
     A test row without text has no target: it is not measured.
     """
-    names = {part: name for part, (name, _) in tables.items()}
-    unread = {part: rows for part, (_, rows) in tables.items()}
-    train = usable(unread.pop("train"), config.task, names["train"])
+    names = {part: table[0] for part, table in tables.items()}
+    left = {part: table[1] for part, table in tables.items()}
+    train = usable(left.pop("train"), config.task, names["train"])
     if learn is not None:
         labels = learn(train.rows)
     elif known is not None:
@@ -112,7 +118,7 @@ def arrange_parts(
             f"{names['train']} has the same text in all {len(train.rows):,} usable rows",
             expected="texts that differ",
         )
-    split_off = "validation" not in unread
+    split_off = "validation" not in left
     fold = folds(train.rows, targets["train"], config.training.seed)
     cross_validated = (
         split_off and fold is not None and base is not None and seen is None and known is None
@@ -137,15 +143,16 @@ def arrange_parts(
             kept=seen.split_of(train.rows) if seen else None,
         )
         kept, held = ([train.rows[place] for place in side] for side in sides)
-        train, validation = Usable(kept, train.empty, train.unlabelled), Usable(held)
+        train, validation = replace(train, rows=kept), Usable(held)
         targets = {part: targets["train"][side] for part, side in zip(("train", "validation"), sides, strict=True)}
         names["validation"] = names["train"]
         fold = None if fold is None else fold[sides[0]]
     else:
-        validation = usable(unread.pop("validation"), config.task, names["validation"])
+        validation = usable(left.pop("validation"), config.task, names["validation"])
         targets["validation"] = labels.targets(validation.rows, names["validation"])
-    tests = {part: list(rows) for part, rows in unread.items()}
+    tests = {part: list(rows) for part, rows in left.items()}
     for part, rows in tests.items():
         targets[part] = labels.targets(rows, names[part])
         targets[part][[row.is_empty(config.task) for row in rows]] = np.nan
-    return Parts(train, validation, tests, labels, targets, split_off, names, fold, cross_validated)
+    unread = {part: table[2] for part, table in tables.items() if len(table) == 3}
+    return Parts(train, validation, tests, labels, targets, split_off, names, fold, cross_validated, unread)

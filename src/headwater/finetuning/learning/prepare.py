@@ -181,6 +181,11 @@ def prepare(
         notes += also_trained_on(name, tested, texts)
         if lacking := int((~encoded[name].known).sum()):
             notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
+    figures["unread"] = {part: unread.count for part, unread in parts.unread.items()}
+    for part, unread in parts.unread.items():
+        if unread.count:
+            left_out, example = counted(unread.count, "row"), unread.first[0].seen
+            notes.append(f"skipped in {parts.names[part]}: {left_out} that cannot be read; the first: {example}")
     figures["notes"] = notes.copy()
     if config.recipe == "auto":
         notes.append(_recipe_note(first, recipes, parts))

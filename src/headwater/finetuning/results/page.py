@@ -253,13 +253,11 @@ def _case(fine_tuned: FineTuned, row: Raw, share: npt.NDArray[np.float32]) -> di
         predicted, true = float(prediction.label), float(row.label)  # type: ignore[arg-type]
         case |= {"label": true, "difference": round(predicted - true, 6)}
     else:
-        case |= {"predicted": f"{_named(prediction.label)} ({share[output]:.0%})", "label": _named(row.label)}
+        case |= {
+            "predicted": f"{labels.as_named(prediction.label)} ({share[output]:.0%})",
+            "label": labels.as_named(row.label),
+        }
     return case | {"pieces": pieces}
-
-
-def _named(label: Any) -> Any:
-    """Return a label as it is shown: several are joined."""
-    return (", ".join(label) or "none") if isinstance(label, list | tuple) else label
 
 
 def _tint(change: float) -> str:

@@ -175,6 +175,13 @@ class Labels:
                 repair="Write the labels of both files in the same way",
             )
 
+    def as_named(self, label: Any) -> str:
+        """Return a row's label in the spelling of the model's names; several are joined."""
+        if isinstance(label, list | tuple):
+            return ", ".join(map(self.as_named, label)) or "none"
+        place = self._indices.get(class_name(label))
+        return str(label) if place is None else self.names[place]
+
     def matches(self, row: Raw, answer: str | int | float | list[str]) -> bool:
         """Return whether a row's label is a model's answer: a class, or an answer's number, letter or text.
 
@@ -287,6 +294,12 @@ def _several_labels(rows: Sequence[Raw], name: str) -> Labels:
     if len(names) < 2:
         raise DataError(f"{name} has only the label {listed(names)}", expected="two or more labels")
     if all(len(one) == 1 for one in sets):
+        lists = [row for row in rows if isinstance(row.label, tuple)]
+        if 0 < len(lists) < len(rows):
+            raise DataError(
+                f"{name} row {lists[0].row:,} has a list with one label, and other rows have the label alone",
+                repair="Write all labels in the same way",
+            )
         mark = next((mark for mark in ";|/," if any(mark in label for label in names)), "")
         raise DataError(
             f"{name} has one label in each of its {len(rows):,} rows, as {sets[0][0]!r}",

@@ -1,6 +1,6 @@
 """Read a labelled table: open it, find the task's columns, and yield its rows as texts and labels.
 
-An error about a cell names its row, as `where` does.
+An error about a cell names its row, as `where` does. A row that cannot be read is an error, or is counted.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,21 @@ _NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not 
 # A label's column in a row, as `class_name` spells its value.
 _YES, _EMPTY = {"1", "true"}, {"", "None", "nan"}
 _NO = {"0", "false", *_EMPTY}
+_UNREAD_SHOWN = 3
+
+
+@dataclass
+class Unread:
+    """The rows of a table that cannot be read: their number, and the errors of the first."""
+
+    count: int = 0
+    first: list[DataError] = field(default_factory=list)
+
+    def add(self, error: DataError) -> None:
+        """Count a row."""
+        self.count += 1
+        if len(self.first) < _UNREAD_SHOWN:
+            self.first.append(error)
 
 
 class TaskTable(NamedTuple):
@@ -44,22 +60,26 @@ def read_table(
     keep: bool = False,
     limit: int | None = None,
     encoding: str = "",
+    unread: Unread | None = None,
     progress: Progress = SILENT,
 ) -> TaskTable:
     """Open a table, and return the columns that a task reads and at most `limit` of its rows; see `find_columns`.
 
     With `keep` a row has all its columns. Columns that are named by their numbers are those of a table without a
-    header. encoding: as in `text_blocks`. Raises what `find_columns` raises; of a table without a header that it
-    says so.
+    header. encoding: as in `text_blocks`. unread: skip rows that cannot be read, and count them there, unless all
+    are such. Raises what `find_columns` raises; of a table without a header that it says so.
     """
     named = [*_named(columns), *(_named(trained) if trained else ())]
-    table = open_table(path, encoding=encoding, named=named)
+    options: dict[str, Any] = {"encoding": encoding, "named": named}
+    table = open_table(path, **options | ({} if unread is None else {"on_broken": unread.add}))
     numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
     if numbered and table.uniform and any(name in table.columns for name in named):
         _refuse_header(path, encoding)
     for note in table.notes:
         progress.note(note)
     available, name = table.all_columns(limit), str(path)
+    if unread and unread.first and not any(available):
+        raise unread.first[0]
     try:
         found = find_columns(
             name,
@@ -80,9 +100,11 @@ def read_table(
             expected="names of the columns in the first row, or numbers of columns",
             repair=f"Name columns by their numbers, as with: {' '.join(given)}",
         ) from None
-    if not table.uniform:
-        table = open_table(path, encoding=encoding, named=named)  # the rows were read for their columns
-    return TaskTable(found, _task_rows(islice(table.rows, limit), name, task, found, keep), available)
+    if not table.uniform:  # the rows were read for their columns
+        if unread is not None:
+            unread.count, unread.first = 0, []
+        table = open_table(path, **options | ({} if unread is None else {"on_broken": unread.add}))
+    return TaskTable(found, _task_rows(islice(table.rows, limit), name, task, found, keep, unread), available)
 
 
 def _named(columns: Columns) -> list[str]:
@@ -104,27 +126,45 @@ def _refuse_header(path: Path, encoding: str) -> None:
 
 
 def _task_rows(
-    rows: Iterable[tuple[int, Mapping[str, Any]]], name: str, task: TaskName, columns: Columns, keep: bool
+    rows: Iterable[tuple[int, Mapping[str, Any]]],
+    name: str,
+    task: TaskName,
+    columns: Columns,
+    keep: bool,
+    unread: Unread | None,
 ) -> Iterator[Raw]:
     """Yield the rows of the table `name` as a task's texts and label; rows without text have empty segments.
 
-    Raises DataError naming the row for a value that is not text, or a choice without its answers.
+    Raises DataError for a row that cannot be read, or adds it to `unread` unless no row can.
     """
+    yielded = False
     for number, row in rows:
-        where = f"{name} row {number:,}"
-        if len(row) > 1 and all(value == column for column, value in row.items()):
-            raise DataError(f"{where} repeats the names of the columns", repair="Remove that line")
-        segments: list[str] = []
-        for role in ROLES[task]:
-            column = getattr(columns, role)
-            if role == "answers":
-                segments += answers_of(row, column, where)
-            else:
-                segments.append(text_of(row, column, where) if column else "")
-        label = label_of(row, columns.label, columns.separator, where)
-        if task != "classify" and label == _NO_MAJORITY:
-            label = None
-        yield Raw(segments=tuple(segments), label=label, row=number, columns=row if keep else None)
+        try:
+            read = _task_row(row, f"{name} row {number:,}", task, columns)
+        except DataError as error:
+            if unread is None:
+                raise
+            unread.add(error)
+            continue
+        yield replace(read, row=number, columns=row if keep else None)
+        yielded = True
+    if unread and unread.first and not yielded:
+        raise unread.first[0]
+
+
+def _task_row(row: Mapping[str, Any], where: str, task: TaskName, columns: Columns) -> Raw:
+    """Return a row's texts and label; raise DataError for a value of another type, or a choice without answers."""
+    if len(row) > 1 and all(value == column for column, value in row.items()):
+        raise DataError(f"{where} repeats the names of the columns", repair="Remove that line")
+    segments: list[str] = []
+    for role in ROLES[task]:
+        column = getattr(columns, role)
+        if role == "answers":
+            segments += answers_of(row, column, where)
+        else:
+            segments.append(text_of(row, column, where) if column else "")
+    label = label_of(row, columns.label, columns.separator, where)
+    return Raw(tuple(segments), None if task != "classify" and label == _NO_MAJORITY else label)
 
 
 def text_of(row: Mapping[str, Any], column: str, where: str) -> str:

@@ -146,6 +146,10 @@ def describe(
     texts = {row.segments for row in train.rows}
     within = len(train.rows) - len(texts)
     notes += also_trained_on("validation", validation.rows, texts)
+    lists = sum(isinstance(row.label, tuple) for row in train.rows)
+    if labels.target == "labels" and not asked and 0 < lists < len(train.rows):
+        single = len(train.rows) - lists
+        notes.append(f"{counted(lists, 'training row')} with a list of labels, {single:,} with one label alone")
     if labels.target == "labels" and (bare := int((~targets.any(axis=1)).sum())):
         notes.append(f"{counted(bare, 'training row')} with none of the labels")
     if within:
@@ -192,6 +196,8 @@ def _described_labels(
     for name, spellings in list(merged.items())[:6]:
         each = ", ".join(f"{spelling} ({count:,})" for spelling, count in spellings.most_common(6))
         notes.append(f"read as one class, {name!r}: {each}")
+    if lists := [name for name in classes if name.startswith("[") and name.endswith("]")]:
+        notes.append(f"a class written as a list: {listed(lists)} (for several labels a row: --set target=labels)")
     if single := [name for name, count in classes.items() if count == 1]:
         few = ", ".join(map(repr, single[:5])) + (", …" if len(single) > 5 else "")
         notes.append(
