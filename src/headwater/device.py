@@ -168,12 +168,14 @@ class FreeCores:
 def _seconds_of_others() -> float:
     """Return how long other programs used this process's processors, 0 where the system does not tell."""
     table = _table("proc/stat")
-    if not table:
+    names = [f"cpu{cpu}" for cpu in os.sched_getaffinity(0)] if table else []
+    lines = [table[name] for name in names if name in table]  # a container may hide some
+    if not lines:
         return 0.0
     # user, nice, system, idle, iowait, irq, softirq, steal, in ticks
     counted = [0, 2, 5, 6, 7] if os.nice(0) <= 0 else [0, 1, 2, 5, 6, 7]
-    used = (int(table[f"cpu{cpu}"][column]) for cpu in os.sched_getaffinity(0) for column in counted)
-    return sum(used) / os.sysconf("SC_CLK_TCK") - time.process_time()
+    ticks = sum(int(line[column]) for line in lines for column in counted)
+    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 def processor_name() -> str:
