@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from unicodedata import east_asian_width
 
 LANGUAGES = ("en", "ko")
 _CATALOGUES = Path(__file__).parent / "locale"
@@ -22,7 +23,8 @@ _QUOTED = re.compile(
     r'<(?:code|style|footer)|<\w+ class="(?:prompt|t t\d|quoted|name)"'
 )  # tags of a page's own text
 _VALUES = re.compile(r"\{n?\}")
-_ALTERNATIVES = re.compile(r"([^\s,]+(?:, [^\s,]+)*) or (\S+)")
+_CELL = re.compile(r"\S+(?: \S+)*")  # of a row of a table: two spaces or more are between cells
+_ALTERNATIVES = re.compile(r"[^\s,]+(?:, [^\s,]+)*(?: (?:or|and) \S+)+")
 _VALUE = re.compile(r"\\\{(n?)\\\}")  # as re.escape writes {} and {n}
 
 
@@ -39,7 +41,42 @@ class Catalogue:
 
     @staticmethod
     def _pattern(english: str) -> str:
-        return _VALUE.sub(lambda value: r"([\d.,]+)" if value[1] else "(.*?)", re.escape(english))
+        return _VALUE.sub(
+            lambda value: r"([-+]?\d[\d.,]*(?:e[-+]?\d+)?)" if value[1] else "(.*?)", re.escape(english)
+        )
+
+    def result(self, text: str) -> str:
+        """Return a command's result in this language. A word by itself is a name, and cells keep their columns.
+
+        The first cell of a table's row is an entry that ends in two spaces, a single word of a later one an entry
+        that begins with them.
+        """
+        lines, rows = text.split("\n"), dict[int, list[tuple[int, int, str]]]()
+        for number, line in enumerate(lines):
+            body = line.strip()
+            cells = [(cell.start(), cell.end(), cell[0]) for cell in _CELL.finditer(line)]
+            if len(cells) > 1 and body not in self._entries:
+                rows[number] = cells
+            elif " " in body:
+                lines[number] = line[: len(line) - len(line.lstrip())] + self.translate(body)
+        said = {number: [self._of_cell(cell[2], at) for at, cell in enumerate(rows[number])] for number in rows}
+        # A first cell that is wider in this language moves the others of every row.
+        wider = [row[0][0] + columns(said[number][0]) + 2 - row[1][0] for number, row in rows.items()]
+        for number, row in rows.items():
+            line = ""
+            for at, (start, end, cell) in enumerate(row):
+                place = start + (max(0, *wider) if at else 0)
+                if at and cell[0].isdigit() and at < len(row) - 1:  # numbers are flush right
+                    place += end - start - columns(said[number][at])
+                if at > 1 and start == row[at - 1][1] + 2:  # it follows without a column of its own
+                    place = 0
+                line += " " * max(2 if at else 0, place - columns(line)) + said[number][at]
+            lines[number] = line
+        return "\n".join(lines)
+
+    def _of_cell(self, cell: str, at: int) -> str:
+        entry = self._entries.get(f"  {cell}" if at else f"{cell}  ")
+        return self._of_part(cell, words_stay=True) if entry is None else entry
 
     def translate(self, text: str, *, words_stay: bool = False) -> str:
         """Return the text in this language: a whole message, or the parts of one that are known.
@@ -48,6 +85,8 @@ class Catalogue:
         """
         if text in self._entries:
             return self._entries[text]
+        if text.endswith(" …"):
+            return f"{self.translate(text[:-2])} …"
         stage, colon, rest = text.partition(": ")
         for patterns in (self._patterns, self._open_patterns):
             for pattern, translation in patterns:
@@ -61,21 +100,20 @@ class Catalogue:
     def _of_value(self, value: str, words_stay: bool) -> str:
         """Return a value in this language: a path and a quotation stay as they are."""
         unquoted = _QUOTATION.sub("", value)
-        is_name = _PATH.search(unquoted) or not re.search("[A-Za-z]", unquoted)
+        is_path = _PATH.search(unquoted) and not _ALTERNATIVES.fullmatch(unquoted)
+        is_name = is_path or not re.search("[A-Za-z]", unquoted)
         return value if is_name or (words_stay and ". " in value) else self._of_part(value, words_stay)
 
     def _of_part(self, part: str, words_stay: bool) -> str:
         return part if words_stay and " " not in part else self.translate(part, words_stay=words_stay)
 
     def _of_parts(self, text: str, words_stay: bool) -> str:
-        """Translate `stage …`, `name: summary (duration)`, alternatives, and the parts of a list with commas."""
+        """Translate `name: summary (duration)`, alternatives, and the parts of a list with commas."""
         if matched := re.fullmatch(r"(.+) \(([^()]+)\)", text, re.S):
             whole, aside = (self.translate(part, words_stay=words_stay) for part in matched.groups())
             return f"{whole} ({aside})"
-        if text.endswith(" …"):
-            return f"{self.translate(text[:-2])} …"
-        if "or" in self._entries and (matched := _ALTERNATIVES.fullmatch(text)):
-            return f"{matched[1]} {self._entries['or']} {matched[2]}"
+        if _ALTERNATIVES.fullmatch(text):
+            return re.sub(" (or|and) ", lambda word: f" {self._entries.get(word[1], word[1])} ", text)
         name, colon, rest = text.rpartition(": ")
         if colon and (translation := self.translate(rest, words_stay=words_stay)) != rest:
             return f"{self.translate(name, words_stay=words_stay)}: {translation}"
@@ -129,6 +167,16 @@ def translated(text: str) -> str:
         return text
     lines = text.split("\n")
     return "\n".join(line[: len(line) - len(line.lstrip())] + _chosen.translate(line.strip()) for line in lines)
+
+
+def translated_result(text: str) -> str:
+    """Return what a command prints as its result in the chosen language."""
+    return text if _chosen is None else _chosen.result(text)
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes: Hangul takes two a letter."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def translated_help(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from typer.main import get_command
 import headwater
 import headwater.errors
 from headwater.cli.main import COMMANDS, app, main
+from headwater.evaluation import TASKS
 from headwater.language import Catalogue, catalogue, language_of_locale, use_language
 
 PACKAGE = Path(headwater.__file__).parent
+HANGUL = re.compile("[\uac00-\ud7a3]")
 ENTRIES: dict[str, str] = tomllib.loads((PACKAGE / "locale" / "ko.toml").read_text(encoding="utf-8"))
 
 
@@ -194,13 +197,44 @@ def test_the_locale_chooses_the_language(environment: dict[str, str], language: 
             "fine-tuning a: 2 of 9 updates, loss 4.012, validation loss 0.7682",
             "미세 조정 a: 업데이트 9번 가운데 2번, 손실 4.012, 검증 손실 0.7682",
         ),
-        ("rows          60 for train, 6 for validation", "행            학습용 60, 검증용 6"),
         ("row 3: predicted 'label', labelled 'text': \"text\"", "3행: 예측 'label', 라벨 'text': \"text\""),
         ("reading the rows: 60 to train on", "행 읽기: 학습용 60행"),
     ],
 )
 def test_a_line_of_a_fine_tuning_is_wholly_korean(english: str, korean: str) -> None:
     assert catalogue("ko").translate(english) == korean
+
+
+def test_the_cells_of_a_table_keep_their_columns() -> None:
+    english = (
+        "report\nrows          60 for train, 6 for validation\nper update    1,024 tokens\nother         report"
+    )
+    korean = "report\n행            학습용 60, 검증용 6\n업데이트마다  토큰 1,024개\nother         report"
+    assert catalogue("ko").result(english) == korean
+    narrow = Catalogue({"a  ": "가나다라", "{n} documents": "문서 {}개"})
+    assert (
+        narrow.result("  a   5 documents  x\n  b  15 documents  y")
+        == "  가나다라     문서 5개  x\n  b           문서 15개  y"
+    )
+
+
+def test_what_a_protocol_asks_is_in_korean() -> None:
+    korean = catalogue("ko")
+    assert [task.protocol for task in TASKS.values() if not HANGUL.search(korean.translate(task.summary))] == []
+
+
+def test_lineage_and_scores_are_in_korean_and_names_stay(
+    tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder with the name of a stage keeps it in the tree."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tokens, "run")
+    assert main(["--lang", "ko", "lineage", "run"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.fullmatch(r"run  \[tokens \w{12}\](  시드 \d+)?", first)
+    line = "  heldout.bits-per-byte  bits per byte 0.6709 [0.6657, 0.6761] on 3 of 9 examples, chance 0.25"
+    said = "  heldout.bits-per-byte  바이트당 비트 수 0.6709 [0.6657, 0.6761], 예 9개 가운데 3개, 무작위 0.25"
+    assert catalogue("ko").result(line) == said
 
 
 def test_an_error_is_in_korean_and_its_names_stay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from headwater.display import duration, printable
 from headwater.errors import UsageError
-from headwater.language import translated
+from headwater.language import translated, translated_result
 from headwater.storage import PlainProgress, Progress, say
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ Limit = Annotated[int | None, typer.Option("--limit", help="Use only the first N
 def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = False) -> None:
     """Print a command's result: the object with `--json`, else `text`, with control characters escaped.
 
-    `exact` text is escaped only on a terminal, not in a pipe.
+    `exact` text is escaped only on a terminal, not in a pipe, and never translated.
     """
     if as_json:
         text = json.dumps(result, ensure_ascii=False)
@@ -90,7 +90,7 @@ def emit(result: dict[str, Any], *, as_json: bool, text: str, exact: bool = Fals
     elif exact and not sys.stdout.isatty():
         print(text)
     else:
-        print(printable(translated(text), keep="\n\t"))
+        print(printable(text if exact else translated_result(text), keep="\n\t"))
 
 
 _BEYOND_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

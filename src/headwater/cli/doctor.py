@@ -13,7 +13,6 @@ from typing import Any
 from headwater.cli.console import AsJson, emit
 from headwater.cli.process import thread_variables
 from headwater.display import byte_size, counted
-from headwater.language import translated_error
 
 _REQUIREMENT = re.compile(r"""([\w.-]+).*;.*extra == ["']([\w-]+)["']""")
 _NOT_FOR_USERS = {"all", "dev", "docs"}
@@ -87,12 +86,6 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _table(rows: list[tuple[str, str]]) -> str:
-    width = max(len(name) for name, _ in rows)
-    said = [(name, translated_error(value) if " " in value else value) for name, value in rows]  # a word is a name
-    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in said)
-
-
 def _machine_text(machine: dict[str, Any]) -> str:
     present = [extra for extra, there in machine["extras"].items() if there]
     absent = [extra for extra, there in machine["extras"].items() if not there]
@@ -112,7 +105,7 @@ def _machine_text(machine: dict[str, Any]) -> str:
     ]
     kernels, lower = machine["kernels"]["used"], ", ".join(machine["kernels"]["available"][1:])
     missing_kernels = "none: models run in torch. Install a C compiler, then install headwater again"
-    rows.append(("kernels", f"{kernels} (also here: {lower})" if kernels else missing_kernels))
+    rows.append(("kernels", f"{kernels}, also here: {lower}" if kernels else missing_kernels))
     rows += [("limit", limit) for limit in machine["kernels"]["limits"]]
     rows += [("device", f"{d['name']}, {byte_size(d['memory'])}") for d in machine["devices"]]
     for device, rates in machine["gflops"].items():
@@ -129,4 +122,5 @@ def _machine_text(machine: dict[str, Any]) -> str:
     rows.append(("cache", machine["cache"]))
     missing = [name for name, there in machine["resources"].items() if not there]
     rows.append(("vocabularies", "all available" if not missing else "not available: " + ", ".join(missing)))
-    return _table(rows)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in rows)

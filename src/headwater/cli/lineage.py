@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit
+from headwater.language import translated
 from headwater.shipped import hub_name, origin_of
 
 
@@ -23,7 +24,7 @@ def lineage(
     from headwater.storage import lineage as chain
 
     tree = chain(folder if is_remote(folder) else _folder(folder), remote=remote)
-    emit(tree, as_json=as_json, text="\n".join(tree_lines(tree, "", "")))
+    emit(tree, as_json=as_json, text="\n".join(tree_lines(tree, "", "")), exact=True)
 
 
 def _folder(name: str) -> Path:
@@ -37,13 +38,13 @@ def _folder(name: str) -> Path:
 def tree_lines(entry: dict[str, Any], first: str, rest: str) -> list[str]:
     """Return the tree of one entry; `first` is the prefix of its line, `rest` that of the lines below."""
     role = f"{entry['role']}: " if entry["role"] else ""
-    state = "" if entry["state"] in {"complete", "source"} else f"  ({entry['state'].upper()})"
-    seed = f"  seed {entry['seed']}" if entry.get("seed") is not None else ""
+    state = "" if entry["state"] in {"complete", "source"} else f"  ({translated(entry['state'].upper())})"
+    seed = f"  {translated('seed')} {entry['seed']}" if entry.get("seed") is not None else ""
     shown = hub_name(entry["path"]) or entry["path"]
     lines = [f"{first}{role}{shown}  [{entry['kind']} {entry['identity'][:12]}]{seed}{state}"]
     inputs = entry["inputs"]
     origin = origin_of(entry["path"])
-    for command in [origin] if origin else entry.get("commands", []):
+    for command in [translated(origin)] if origin else entry.get("commands", []):
         lines.append(f"{rest}{'│ ' if inputs else '  '}{command}")
     for number, inner in enumerate(inputs, start=1):
         last = number == len(inputs)

@@ -80,7 +80,7 @@ def convert(
         raise UsageError(f"{source} has its own number of heads", expected="no --heads")
     if faithful != "code" and kind != "openai-gpt1":
         raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
-    progress.start(f"Reading {source}")
+    progress.start("reading the model")
     heads_for_tasks: list[str] = []
     model = _read(kind, source, weights_folder, heads, faithful, heads_for_tasks)
     its_tokenizer = _find_tokenizer(tokenizer, weights_folder, model, progress, download=download)
