@@ -52,6 +52,17 @@ def test_a_served_run_is_followed_and_its_model_replaced(
         assert client.post("/v1/completions", json=asked).status_code == 200
 
 
+@pytest.mark.slow
+def test_a_run_named_by_a_relative_path_is_opened_once(
+    train_run: Callable[[int | None], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was opened again at every look for a newer checkpoint: the paths of one folder differed."""
+    run = train_run(None)
+    monkeypatch.chdir(run.parent)
+    (served,) = open_models([run.name], precision="fp32", slots=1)
+    assert opening._open_newer(served) is None
+
+
 def copied(folder: Path, to: Path) -> Path:
     """Replace a model folder by another with the same files."""
     shutil.rmtree(to, ignore_errors=True)

@@ -277,7 +277,8 @@ def _open_newer(served: Served) -> Served | None:
     """Return the newest model of the same source, ready to answer; None if that is the one that is served."""
     assert served.reopen is not None
     if served.run_folder is not None:
-        if shipped.find(served.run_folder) == served.folder:
+        newest = shipped.find(served.run_folder).resolve()
+        if served.folder is not None and newest == served.folder.resolve():
             return None
     elif served.folder is not None and version_of(served.folder) == served.version:
         return None
