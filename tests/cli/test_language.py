@@ -218,7 +218,7 @@ def test_the_cells_of_a_table_keep_their_columns() -> None:
     )
 
 
-def test_what_a_protocol_asks_is_in_korean() -> None:
+def test_every_protocol_is_described_in_korean() -> None:
     korean = catalogue("ko")
     assert [task.protocol for task in TASKS.values() if not HANGUL.search(korean.translate(task.summary))] == []
 
