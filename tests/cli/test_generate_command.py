@@ -148,6 +148,22 @@ def test_a_mistake_is_one_clear_line(
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("option", ["--temperature", "--top-p", "--repetition-penalty"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400", ""])
+def test_a_number_that_is_none_names_its_option(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model is not opened for it: there is none of this name."""
+    assert main(["generate", "a", "--model", "no-such-model", f"{option}={value}"]) == 2
+    said = capsys.readouterr().err
+    assert f"Error: {option} is " in said or f"Invalid value for '{option}'" in said
+
+
+def test_more_least_tokens_than_most_name_both_options(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "a", "--min-tokens", "9", "--max-tokens", "2") == 2
+    assert "Error: --min-tokens 9 is more than --max-tokens 2. Give" in capsys.readouterr().err
+
+
 def test_a_folder_that_is_not_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(tmp_path), "--prompt", "a") == 1
     assert "config.json" in capsys.readouterr().err

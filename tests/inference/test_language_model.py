@@ -300,7 +300,7 @@ def test_top_k_beyond_a_small_vocabulary_warns_once(
         small.request(ids, top_k=top_k, temperature=0.7, max_tokens=4).length(16, 30) for top_k in (40, 40, 30, 0)
     ]
     assert texts == [4] * 4
-    assert [record.message for record in caplog.records] == ["top_k 40: the model has 30 tokens, so it is off"]
+    assert [record.message for record in caplog.records] == ["top-k 40: the model has 30 tokens, so it is off"]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])

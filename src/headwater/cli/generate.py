@@ -78,8 +78,14 @@ def generate(
     prompt = _prompt(words if prompt is None else prompt)
     warn_if_shadowed(model)
     import headwater
-    from headwater.inference import fresh_seed
+    from headwater.config import option_layers
+    from headwater.inference import DEFAULT_TOKENS, Request, fresh_seed
 
+    sampling = {"temperature": temperature, "top_p": top_p, "repetition_penalty": repetition_penalty}
+    Request.build({"prompt": ()}, *option_layers(sampling))  # a wrong value comes before the model is opened
+    if min_tokens > (max_tokens or DEFAULT_TOKENS):
+        wrong = f"--min-tokens {min_tokens:,} is more than --max-tokens {max_tokens or DEFAULT_TOKENS:,}"
+        raise UsageError(wrong, repair="Give a lower --min-tokens or a higher --max-tokens")
     lm = headwater.load(
         model, tokenizer=tokenizer, precision=precision, device=device, download=download, compose=compose
     )

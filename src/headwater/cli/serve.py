@@ -62,6 +62,7 @@ def serve(
             help="Seconds after SIGTERM in which /health is 503 and requests are accepted.",
             metavar="SECONDS",
             min=0,
+            max=86_400,
         ),
     ] = 0.0,
     max_concurrency: Annotated[

@@ -233,7 +233,7 @@ class LanguageModel:
         request = Request.build({"prompt": tuple(ids), **options}, source="the request")
         if request.top_k > self.config.vocabulary and not self._said_top_k:
             self._said_top_k = True
-            _LOG.warning("top_k %d: the model has %d tokens, so it is off", request.top_k, self.config.vocabulary)
+            _LOG.warning("top-k %d: the model has %d tokens, so it is off", request.top_k, self.config.vocabulary)
         return request
 
     def as_read(self, text: str) -> str:

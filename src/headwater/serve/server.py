@@ -72,7 +72,7 @@ def serve(
     keys = None if api_key_file is None else Keys.read(api_key_file)
     if keys is None and not is_loopback(host):
         raise UsageError(
-            f"{host} can be reached from other machines, and there are no API keys",
+            f"{host or 'an empty --host'} can be reached from other machines, and there are no API keys",
             repair="Give --api-key-file FILE, with one key a line, or omit --host",
         )
     _check_names(allow_hosts, allow_origins, proxies)
