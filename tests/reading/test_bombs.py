@@ -180,9 +180,9 @@ def test_a_packed_line_of_200_megabytes_is_refused(tmp_path: Path, suffix: str) 
 
 def keys(*parts: str) -> Iterator[str]:
     for part in parts:
-        yield ".".join([part] * 33) + " = 1"
-        yield f"[{' . '.join([part] * 33)}]"
-        yield "x = {" + ".".join([part] * 33) + " = 1}"
+        yield ".".join([part] * 258) + " = 1"
+        yield f"[{' . '.join([part] * 258)}]"
+        yield "x = {" + ".".join([part] * 258) + " = 1}"
 
 
 def test_keys_of_many_parts_are_refused_before_they_are_parsed(
@@ -193,13 +193,13 @@ def test_keys_of_many_parts_are_refused_before_they_are_parsed(
         patched.setattr("tomllib.loads", lambda _: pytest.fail("it was parsed"))
         for text in [*keys("a", '"a"', "'a'", '"\\""'), ".".join("a" * 100_000) + " = 1"]:
             path.write_text(text)
-            with pytest.raises(UsageError, match="has a key of more than 32 parts"):
+            with pytest.raises(UsageError, match=r"has the line .* at most 1,048,576 bytes and 256 dots"):
                 read_toml(path)
         path.write_text("#" * (MEBI + 1))
         with pytest.raises(UsageError, match="has 1,048,577 bytes"):
             read_toml(path)
         for setting in (".".join("a" * 100_000) + "=1", "a={" + ".".join("a" * 100_000) + "=1}"):
-            with pytest.raises(UsageError, match="--set has a key of more than 32 parts"):
+            with pytest.raises(UsageError, match="--set has the line"):
                 parse_settings([setting])
     dots = ".".join("a" * 99)
     path.write_text(
