@@ -1,4 +1,3 @@
-from .batches import BatchSource
 from .checkpoint import prune_checkpoints
 from .compile import compile_checked
 from .journal import read_journal
@@ -16,7 +15,7 @@ from .optimizer import AdamForm
 from .parallel import Ranks, process_group
 from .run import CHECKPOINTS, OnUpdate, Run
 from .schedule import DECAY_SHARE, Schedule, transfer_rate
-from .state import Measurement
+from .state import BatchSource, Measurement
 
 __all__ = [
     "CHANGEABLE",

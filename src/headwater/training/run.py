@@ -23,14 +23,13 @@ from torch import Tensor
 
 from headwater.errors import StorageError, TrainingError
 from headwater.storage import SILENT, Progress
-from headwater.training.batches import BatchSource, ReadAhead
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.compile import arithmetic, compile_checked
 from headwater.training.journal import Journal, open_tracker, read_journal
 from headwater.training.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
 from headwater.training.machine import matmul_rate
 from headwater.training.parallel import is_out_of_memory, out_of_memory
-from headwater.training.state import Measurement, TrainingState
+from headwater.training.state import BatchSource, Measurement, ReadAhead, TrainingState
 
 # The folder of checkpoints and the file of figures in a run folder.
 CHECKPOINTS, JOURNAL = "checkpoints", "metrics.jsonl"
