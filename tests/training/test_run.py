@@ -186,6 +186,16 @@ def test_a_run_without_its_last_checkpoint_is_an_error(tmp_path: Path, monkeypat
     assert "step-00000006" in kept(tmp_path)
 
 
+def test_a_disk_without_room_for_a_checkpoint_ends_the_run_before_its_first_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(StorageError, match="100 B of free space, and a checkpoint takes"):
+        begin(tmp_path, print).train()
+    assert not (tmp_path / "checkpoints").exists()
+
+
 @pytest.mark.parametrize(("minutes", "left"), [(1e-9, ["step-00000002"]), (60.0, [])])
 def test_a_checkpoint_is_due_after_minutes_as_well(tmp_path: Path, minutes: float, left: list[str]) -> None:
     def stop(line: dict[str, Any]) -> None:

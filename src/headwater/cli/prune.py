@@ -25,4 +25,6 @@ def prune(
     removed = prune_checkpoints(run, keep)
     size = sum(removed.values())
     text = f"{run}: {counted(len(removed), 'checkpoint')} removed, {byte_size(size)}"
+    if removed and not keep:
+        text += "; the run can no longer be lengthened or branched"
     emit({"run": str(run), "removed": sorted(removed), "bytes": size}, as_json=as_json, text=text)

@@ -25,7 +25,7 @@ def passes_text(passes: float, train_tokens: int) -> str:
 
 def passes_warning(passes: float) -> str:
     """Return a warning of a run that reads its text very often; empty for other runs."""
-    if passes <= MANY_PASSES:
+    if passes < MANY_PASSES + 0.5:  # whole updates are a little more than the passes that were asked for
         return ""
     return (
         f"the text is read {passes:,.0f} times; beyond about {MANY_PASSES} passes a model learns it by heart. "

@@ -25,7 +25,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from headwater import shipped
-from headwater.errors import FolderError, HeadwaterError, MismatchError
+from headwater.display import byte_size
+from headwater.errors import FolderError, HeadwaterError, MismatchError, StorageError
 from headwater.reading import read_json
 from headwater.storage import Stage, folder_lock, open_folder, read_manifest, storage_errors, write_json
 from headwater.training.parallel import Ranks
@@ -68,6 +69,17 @@ class Checkpoints:
             writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
             self._written = writer.submit(self._write, step, copied, dict(record), best)
             writer.shutdown(wait=False)
+
+    def require_space(self, state: Mapping[str, Tensor], ranks: Ranks) -> None:
+        """Raise StorageError on every rank if the disk of one has no room for what it writes of a checkpoint."""
+        needed = sum(tensor.nbytes for tensor in state.values())
+        run = self.folder.parent
+        free = shutil.disk_usage(run).free
+        if ranks.any(free < needed and (self.sharded or ranks.is_first)):
+            raise StorageError(
+                f"{run} has {byte_size(free)} of free space, and a checkpoint takes {byte_size(needed)}",
+                repair="Free some space, or choose another output folder",
+            )
 
     def wait(self) -> None:
         """Wait until the current checkpoint is written; raise the error of a rank that is gone."""
@@ -132,7 +144,7 @@ class Checkpoints:
                 self._fill(stage, state, record)
                 self._remove_old(step, best)
         except HeadwaterError as error:
-            self.note(f"Warning: no checkpoint was written at step {step}: {error} The run continues.")
+            self.note(f"Warning: no checkpoint was written at step {step}: {error}")
 
     def _is_whole(self, stage: Stage) -> bool:
         """Return whether the checkpoint exists; remove a damaged one."""

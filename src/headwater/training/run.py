@@ -115,6 +115,8 @@ class Run:
         trainer, config, progress = self.trainer, self.config, self.progress
         self._folder = self.trainer.ranks.broadcast(_identity(self.out))
         self._resume()
+        if self.checkpoints is not None and not self._is_over():
+            self.checkpoints.require_space(trainer.optimizer.state(), trainer.ranks)
         with ExitStack() as stack:
             stack.enter_context(self.computing())
             progress.start(self.name, config.steps, "updates")
@@ -262,8 +264,8 @@ class Run:
         """Raise StorageError if the checkpoint of a step could not be written; every rank must call this."""
         if not self._is_kept(step):
             raise StorageError(
-                f"the checkpoint of update {step:,} could not be written",
-                repair="Free some space, and run the same command again: it resumes from the last good checkpoint",
+                f"the checkpoint of update {step:,} could not be written, for the reason above",
+                repair="Mend that, and run the command again: it resumes from the last good checkpoint, if any",
             )
 
     def _checkpoint(self) -> None:
