@@ -186,9 +186,7 @@ def test_a_run_without_its_last_checkpoint_is_an_error(tmp_path: Path, monkeypat
     assert "step-00000006" in kept(tmp_path)
 
 
-def test_a_disk_without_room_for_a_checkpoint_ends_the_run_before_its_first_update(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room_for_a_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
     with pytest.raises(StorageError, match="100 B of free space, and a checkpoint takes"):
