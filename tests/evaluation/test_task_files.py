@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, ResourceError, UsageError
 from headwater.evaluation import Scored, evaluate, read_examples, select
 from headwater.evaluation.own_tasks import read_task_file
 
@@ -64,6 +64,14 @@ def test_a_perplexity_file_is_one_protocol_per_text(world: Any, tmp_path: Path) 
     results = evaluate(world.model, [str(file)], tmp_path, tmp_path / "out")
     assert [one.protocol for one in results.results] == ["mine.tokens", "mine.detokenized"]
     assert results.results[0].details["units"] == 3 * 7
+
+
+def test_a_broken_row_refuses_the_set_with_line_and_repair(world: Any, described: Path, tmp_path: Path) -> None:
+    """A score over the other rows would be that of another benchmark."""
+    (tmp_path / "capitals.csv").write_text(ROWS.replace(",right", ",answer"), encoding="utf-8")
+    words = r"capitals.csv row 1 has another format: it has no 'right'.*Correct that line; none is left out"
+    with pytest.raises(ResourceError, match=words):
+        evaluate(world.model, [str(described)], tmp_path, tmp_path / "out")
 
 
 def test_results_record_the_task_file(world: Any, described: Path, tmp_path: Path) -> None:

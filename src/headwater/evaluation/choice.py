@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.json_rows import text_of, texts_of
+from headwater.evaluation.json_rows import another_format, text_of, texts_of
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored, TaskFile
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.finetuning import Labels, Raw
@@ -176,9 +176,8 @@ class ChoiceFile(TaskFile):
             several = texts_of(row, columns) if isinstance(columns, str) else [text_of(row, c) for c in columns]
             label = row[self.label]
         except (KeyError, TypeError) as error:
-            raise DataError(
-                f"{path} row {number:,} has another format: {error!r}", expected=f"the columns of {self.benchmark}"
-            ) from None
+            columns_of = f"the columns of {self.benchmark}"
+            raise another_format(f"{path} row {number:,}", error, columns_of) from None
         if len(several) < 2 or not all(answer.strip() for answer in several):
             raise DataError(f"{path} row {number:,} lacks an answer", expected="two or more")
         if label in (None, ""):

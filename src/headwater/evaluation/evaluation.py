@@ -222,7 +222,7 @@ def _evaluate(
     asker = Asker(lm, cache, config.window, config.stride, ranks)
     training = None
     if overlap is not None:
-        training = training_grams(overlap, _example_texts(chosen, paths, asker.encoder, limit))
+        training = training_grams(overlap, _example_texts(chosen, paths, asker.encoder, limit), progress=progress)
     with stage.write() as work, cache:
         for task in chosen:
             if task.protocol not in paths:

@@ -39,5 +39,15 @@ def read_json_rows(path: Path, take: Callable[[Any], Taken], expected: str) -> l
         except DataError:
             raise
         except MALFORMED as error:
-            raise DataError(f"{path} line {number:,} has another format: {error!r}", expected=expected) from None
+            raise another_format(f"{path} line {number:,}", error, expected) from None
     return values
+
+
+def another_format(where: str, error: BaseException, expected: str) -> DataError:
+    """Return the error about a row. A set is not scored without it: fewer questions are another benchmark."""
+    why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    return DataError(
+        f"{where} has another format: {why}",
+        expected=expected,
+        repair="Correct that line; none is left out of a set",
+    )

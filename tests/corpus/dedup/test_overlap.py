@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headwater.corpus import BuildConfig, TrainingGrams, build_corpus, measure_overlap, split_words
 from headwater.corpus.dedup.overlap import GramIndex, Grams
 from headwater.errors import DataError, FolderError, UsageError
+from headwater.storage import Progress
 
 TEXT = st.text("ab C9.,\n'é中ไ_", max_size=200) | st.text(max_size=80)
 
@@ -129,6 +130,20 @@ def test_the_table_names_texts_and_their_own_training_parts(tmp_path: Path) -> N
     (tmp_path / "short.txt").write_text("too short", encoding="utf-8")
     with pytest.raises(DataError, match=r"short\.txt"):
         measure_overlap(tmp_path / "train.txt", [tmp_path / "short.txt"])
+
+
+def test_a_broken_row_of_a_test_text_is_counted(tmp_path: Path) -> None:
+    notes: list[str] = []
+    progress = Progress()
+    progress.note = notes.append  # type: ignore[method-assign]
+    sentence = "one two three four five six seven eight"
+    (tmp_path / "train.txt").write_text(sentence, encoding="utf-8")
+    rows = [f'{{"text": "{sentence}"}}', '{"text": broken', f'{{"text": "{sentence} nine"}}']
+    (tmp_path / "test.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (row,) = measure_overlap(tmp_path / "train.txt", [tmp_path / "test.jsonl"], progress=progress)["rows"]
+    assert (row["documents"], row["grams"]) == (2, 3)
+    (note,) = notes
+    assert note.startswith("left out: rows that cannot be read: 1 (first: test.jsonl line 2 is not JSON")
 
 
 def test_a_set_without_a_text_column_is_named_with_a_repair(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from headwater.corpus.folder import read_documents
 from headwater.corpus.sources.text import read_text_file
+from headwater.corpus.steps import Tally
 from headwater.errors import DataError, UsageError
 from headwater.reading import compose, cut_text
 from headwater.storage import SILENT, Progress
@@ -208,20 +209,23 @@ def measure_overlap(
             f"{len(own)} own training parts for {len(tests)} test texts", expected="one each, in the same order"
         )
     progress.start("overlap", len(tests) + 1, "texts")
-    training = training_grams(train, chain.from_iterable(map(texts_of, tests)), words)
+    indexed = (texts_of(test, Tally()) for test in tests)  # what it leaves out is counted when it is measured
+    training, left_out = training_grams(train, chain.from_iterable(indexed), words, progress), Tally()
     progress.advance(1)
     rows = []
     for number, test in enumerate(tests):
-        shares = training.shares(texts_of(test))
+        shares = training.shares(texts_of(test, left_out))
         grams = sum(count for _, count in shares)
         if not grams:
             raise _too_short(test, words, "a text to compare")
         percent, own_percent = 100 * sum(shared for shared, _ in shares) / grams, None
         if own:
-            own_percent = training_grams(own[number], texts_of(test), words).percent(texts_of(test))[0]
+            its = training_grams(own[number], texts_of(test, Tally()), words, progress)
+            own_percent = its.percent(texts_of(test, Tally()))[0]
         described = {"name": test.name, "documents": len(shares), "grams": grams}
         rows.append({**described, "train": percent, "own": own_percent})
         progress.advance(number + 2)
+    _note(left_out, progress)
     progress.finish(f"{training.count:,} training n-grams")
     return {
         "words": words,
@@ -232,9 +236,16 @@ def measure_overlap(
     }
 
 
-def training_grams(train: Path, tests: Iterable[str], words: int = WORDS) -> TrainingGrams:
-    """Return what test texts share with a corpus folder or a file; raise DataError if that has no n-gram."""
-    training = TrainingGrams(texts_of(train), tests, words)
+def training_grams(
+    train: Path, tests: Iterable[str], words: int = WORDS, progress: Progress = SILENT
+) -> TrainingGrams:
+    """Return what test texts share with a corpus folder or a file; raise DataError if that has no n-gram.
+
+    A broken row of a file is left out and noted.
+    """
+    left_out = Tally()
+    training = TrainingGrams(texts_of(train, left_out), tests, words)
+    _note(left_out, progress)
     if not training.count:
         raise _too_short(train, words, "a text to compare with")
     return training
@@ -244,8 +255,16 @@ def _too_short(path: Path, words: int, expected: str) -> DataError:
     return DataError(f"{path} has fewer than {words} words in every document", expected=expected)
 
 
-def texts_of(path: Path) -> Iterator[str]:
-    """Stream the texts of a corpus folder, of a file of text, or of a table's column `text`."""
+def _note(left_out: Tally, progress: Progress) -> None:
+    for what, entry in left_out.items():
+        progress.note(f"left out: {what}: {entry['count']:,} (first: {entry['examples'][0]})")
+
+
+def texts_of(path: Path, left_out: Tally | None = None) -> Iterator[str]:
+    """Stream the texts of a corpus folder, of a file of text, or of a table's column `text`.
+
+    left_out: counts the broken rows; without it the first one raises DataError.
+    """
     if path.is_dir():
         return (document.text for document in read_documents(path))
-    return (document.text for document in read_text_file(path, path.name))
+    return (document.text for document in read_text_file(path, path.name, left_out=left_out))
