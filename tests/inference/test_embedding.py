@@ -117,3 +117,14 @@ def test_modules_that_change_the_vector_are_refused(encoder: Path) -> None:
     (encoder / "modules.json").write_text("{}")
     with pytest.raises(DataError, match="is not a list of modules"):
         load(encoder)
+
+
+def test_texts_that_are_cut_or_empty_are_counted(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    arguments = ["embed", str(tmp_path / "texts.txt"), "--model", str(encoder), "--out", str(tmp_path / "v.npy")]
+    assert main(arguments) == 0
+    assert "1 row without text: each is the vector of an empty text." in capsys.readouterr().err
+    (cut,) = [record.message for record in caplog.records]
+    assert cut == "left out: the ends of 1 of 5 texts, which are longer than the model reads"

@@ -39,7 +39,7 @@ def embed(
     from headwater.inference import load
     from headwater.reading import text_encoding
     from headwater.shipped import resolve
-    from headwater.storage import OutputFile
+    from headwater.storage import OutputFile, say
 
     if out.suffix != ".npy":
         raise UsageError(f"--out {out} does not end in .npy", expected="an array of NumPy, such as vectors.npy")
@@ -65,6 +65,8 @@ def embed(
         as_json=as_json,
         text=f"{counted(count, 'vector')} of {width} numbers: {out}",
     )
+    if empty := sum(not text.strip() for text in texts):
+        say(f"{counted(empty, 'row')} without text: each is the vector of an empty text.")
 
 
 def _texts(file: Path, column: str, encoding: str) -> Iterator[str]:

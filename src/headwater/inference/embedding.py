@@ -87,6 +87,11 @@ class EmbeddingRule:
                 repair="Read it with sentence-transformers",
             )
 
+    def longest(self, tokenizer: Tokenizer, config: ModelConfig) -> int:
+        """Return the most tokens of a text that the model reads, without those around it."""
+        before, after = tokenizer.frame if config.is_masked else ([], [])
+        return max(0, min(self.most_tokens or config.context, config.context) - len(before) - len(after))
+
     def copy_files(self, folder: Path) -> None:
         """Copy the files that say so into a folder with the same model."""
         if self.source is None:
@@ -115,8 +120,8 @@ def frame_texts(
 ) -> list[list[int]]:
     """Return each text cut to the most tokens, between those that the model reads around it."""
     before, after = tokenizer.frame if config.is_masked else ([], [])
-    free = max(0, min(rule.most_tokens or config.context, config.context) - len(before) - len(after))
-    framed = [[*before, *ids[:free], *after] for ids in texts]
+    longest = rule.longest(tokenizer, config)
+    framed = [[*before, *ids[:longest], *after] for ids in texts]
     for ids in framed:
         require_ids(ids, config.vocabulary)
     return framed

@@ -272,6 +272,10 @@ class LanguageModel:
         encoded = encode_texts(
             self.tokenizer, [self.as_read(text) for text in given], self._embedding, self.config
         )
+        if cut := sum(len(ids) > self._embedding.longest(self.tokenizer, self.config) for ids in encoded):
+            _LOG.warning(
+                "left out: the ends of %d of %d texts, which are longer than the model reads", cut, len(given)
+            )
         vectors = self.embed_ids(encoded, normalize=normalize)
         return vectors[0] if isinstance(texts, str) else vectors
 
