@@ -148,31 +148,6 @@ def test_hyper_threads_of_a_core_count_once(tmp_path: Path, monkeypatch: pytest.
     assert device.available_cores() == 2
 
 
-def test_cores_that_other_programs_use_are_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ticks are hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal."""
-    now = {"monotonic": 100.0, "process_time": 7.0}
-    for name in now:
-        monkeypatch.setattr(device.time, name, lambda name=name: now[name])
-    monkeypatch.setattr(device.os, "sysconf", lambda _: 100)
-    monkeypatch.setattr(device.os, "nice", lambda _: 0)
-
-    def turn(seconds: float, own: float, *cpus: str) -> int:
-        files = {"proc/stat": "\n".join(f"cpu{n} {ticks}" for n, ticks in enumerate(cpus))}
-        make_machine(tmp_path, monkeypatch, files, cpus=2)
-        now["monotonic"] += seconds
-        now["process_time"] += own
-        return free.count()
-
-    make_machine(tmp_path, monkeypatch, {"proc/stat": "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0"}, cpus=2)
-    free = device.FreeCores()
-    assert turn(0.1, 0, "10 0 0 0 0 0 0 0", "10 0 0 0 0 0 0 0") == 2  # too early to tell
-    assert turn(0.9, 1.3, "70 0 30 0 0 0 0 0", "100 0 0 0 0 0 0 0") == 1  # 0.7 of 2.0 were not this process's
-    assert turn(1.0, 1.0, "70 0 30 100 0 0 0 0", "200 0 0 0 0 0 0 0") == 2  # all of 1.0 was its own
-    assert turn(1.0, 1.0, "70 100 30 100 0 0 0 0", "300 0 0 0 0 0 0 0") == 2  # the other has low priority
-    assert turn(9.0, 0.0, "970 100 30 100 0 0 0 0", "400 0 0 0 0 0 0 0") == 2  # it was not asked for a while
-    assert turn(0.6, 0.0, "1030 100 30 100 0 0 0 0", "460 0 0 0 0 0 0 0") == 1  # at least one
-
-
 @pytest.mark.parametrize(
     ("capacities", "threads"),
     [

@@ -10,7 +10,6 @@ import math
 import os
 import platform
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _ROOT = Path("/")  # of Linux's /proc and /sys
 # An efficiency core of Intel's hybrid processors against a performance core of 1,024, where Linux does not tell.
 _EFFICIENCY_CORE = 512
-_WINDOW = 0.5  # seconds over which FreeCores measures
 
 
 def choose_device(device: str, local_rank: int = 0, *, training: bool = True) -> torch.device:
@@ -136,46 +134,6 @@ def cores_in_use() -> float:
         return 0.0
     free = (os.cpu_count() or 1) - os.getloadavg()[0]
     return min(float(available_cores()), max(0.0, available_cores() - free))
-
-
-class FreeCores:
-    """How many of this process's processors other programs leave free, measured again and again while it is asked.
-
-    Work whose threads wait for each other every few microseconds is faster on one free core than on two of which
-    another program uses one. Programs of low priority are not counted, nor any on other systems than Linux.
-    """
-
-    def __init__(self) -> None:
-        self._all = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._free = self._all
-        self._begin()
-
-    def count(self) -> int:
-        """Return how many were free in the last second or so, at least one."""
-        seconds = time.monotonic() - self._since
-        if seconds > 2 * _WINDOW:  # it was not asked for a while: this window tells little of now
-            self._begin()
-        elif seconds >= _WINDOW:
-            busy = (_seconds_of_others() - self._used) / seconds
-            self._free = max(1, min(self._all, math.floor(self._all - busy + 0.5)))
-            self._begin()
-        return self._free
-
-    def _begin(self) -> None:
-        self._since, self._used = time.monotonic(), _seconds_of_others()
-
-
-def _seconds_of_others() -> float:
-    """Return how long other programs used this process's processors, 0 where the system does not tell."""
-    table = _table("proc/stat")
-    names = [f"cpu{cpu}" for cpu in os.sched_getaffinity(0)] if table else []
-    lines = [table[name] for name in names if name in table]  # a container may hide some
-    if not lines:
-        return 0.0
-    # user, nice, system, idle, iowait, irq, softirq, steal, in ticks
-    counted = [0, 2, 5, 6, 7] if os.nice(0) <= 0 else [0, 1, 2, 5, 6, 7]
-    ticks = sum(int(line[column]) for line in lines for column in counted)
-    return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 def processor_name() -> str:

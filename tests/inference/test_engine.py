@@ -4,6 +4,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from headwater.errors import DataError, UsageError
-from headwater.inference import Engine, Event, Generation, Request, TextStream, torch_network
+from headwater.inference import Engine, Event, Generation, Request, TextStream, compiled, torch_network
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.network import Precision, Runner
 from headwater.inference.torch_network import TorchNetwork, TorchRunner, matrices
@@ -422,3 +423,33 @@ def test_texts_are_equal_at_full_width_and_on_two_threads(precision: Precision, 
         assert [list(generation) for generation in running] == alone
     finally:
         torch.set_num_threads(before)
+
+
+def test_cores_that_other_programs_use_are_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ticks are hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal."""
+    used = tmp_path / "stat"
+    monkeypatch.setattr(compiled, "_USED", used)
+    monkeypatch.setattr(compiled.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    now = {"monotonic": 100.0, "process_time": 7.0}
+    for name in now:
+        monkeypatch.setattr(compiled.time, name, lambda name=name: now[name])
+    monkeypatch.setattr(compiled.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(compiled.os, "nice", lambda _: 0)
+
+    def show(*cpus: str) -> None:
+        used.write_text("".join(f"cpu{n} {ticks}\n" for n, ticks in enumerate(cpus)))
+
+    def turn(seconds: float, own: float, *cpus: str) -> int:
+        show(*cpus)
+        now["monotonic"] += seconds
+        now["process_time"] += own
+        return free.count()
+
+    show("0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0")
+    free = compiled._FreeCores()
+    assert turn(0.1, 0, "10 0 0 0 0 0 0 0", "10 0 0 0 0 0 0 0") == 2  # too early to tell
+    assert turn(0.9, 1.3, "70 0 30 0 0 0 0 0", "100 0 0 0 0 0 0 0") == 1  # 0.7 of 2.0 were not this process's
+    assert turn(1.0, 1.0, "70 0 30 100 0 0 0 0", "200 0 0 0 0 0 0 0") == 2  # all of 1.0 was its own
+    assert turn(1.0, 1.0, "70 100 30 100 0 0 0 0", "300 0 0 0 0 0 0 0") == 2  # the other has low priority
+    assert turn(9.0, 0.0, "970 100 30 100 0 0 0 0", "400 0 0 0 0 0 0 0") == 2  # it was not asked for a while
+    assert turn(0.6, 0.0, "1030 100 30 100 0 0 0 0", "460 0 0 0 0 0 0 0") == 1  # at least one

@@ -9,8 +9,11 @@ take over any position, generated ones as well, and a score is the same to the l
 from __future__ import annotations
 
 import math
+import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +21,6 @@ import torch
 from torch import Tensor
 
 from headwater import native
-from headwater.device import FreeCores
 from headwater.display import counted
 from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
@@ -37,6 +39,8 @@ from headwater.native import PAGE, Affine, Forward, Shape, TransformerWeights
 
 # Positions of a prompt that one call computes while no request decodes.
 _LONE_BLOCK = 256
+_USED = Path("/proc/stat")
+_WINDOW = 0.5  # seconds over which free cores are measured
 
 
 def supported(model: Transformer) -> bool:
@@ -164,7 +168,7 @@ class NativeRunner:
         config = network.config
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
         # Threads that wait for each other in every layer lose more to a busy core than they gain by it.
-        self._free = FreeCores()
+        self._free = _FreeCores()
         self.name = (
             f"native kernels ({network.weights.kernels.variant}), {counted(torch.get_num_threads(), 'thread')}"
         )
@@ -186,7 +190,8 @@ class NativeRunner:
             tokens += block.ids
             slots += [block.slot] * len(block.ids)
             positions += range(block.start, block.start + len(block.ids))
-        self._forward(tokens, slots, positions, self._tables, len(steps), self._logits, self._free.count())
+        threads = self._free.count()
+        self._forward(tokens, slots, positions, self._tables, len(steps), self._logits, threads)
         return self._logits[: len(steps), : self.vocabulary]
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -194,3 +199,40 @@ class NativeRunner:
         pages = -(-length // PAGE)
         for cache in (self._keys, self._values):
             cache[:, target, :pages] = cache[:, source, :pages]
+
+
+class _FreeCores:
+    """How many of this process's processors other programs leave free, measured again and again while it is asked.
+
+    Programs of low priority are not counted, nor any on other systems than Linux.
+    """
+
+    def __init__(self) -> None:
+        self._all = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._free = self._all
+        self._begin()
+
+    def count(self) -> int:
+        """Return how many were free in the last second or so, at least one."""
+        seconds = time.monotonic() - self._since
+        if seconds > 2 * _WINDOW:  # it was not asked for a while: this window tells little of now
+            self._begin()
+        elif seconds >= _WINDOW:
+            busy = (self._seconds_of_others() - self._used) / seconds
+            self._free = max(1, min(self._all, math.floor(self._all - busy + 0.5)))
+            self._begin()
+        return self._free
+
+    def _begin(self) -> None:
+        self._since, self._used = time.monotonic(), self._seconds_of_others()
+
+    def _seconds_of_others(self) -> float:
+        """Return how long other programs used this process's processors, 0 where the system does not tell."""
+        if not _USED.exists():
+            return 0.0
+        names = [f"cpu{cpu}" for cpu in os.sched_getaffinity(0)]
+        lines = [line.split() for line in _USED.read_text().splitlines()]
+        # user, nice, system, idle, iowait, irq, softirq, steal, in ticks
+        counted = [1, 3, 6, 7, 8] if os.nice(0) <= 0 else [1, 2, 3, 6, 7, 8]
+        ticks = [int(line[column]) for line in lines if line and line[0] in names for column in counted]
+        return sum(ticks) / os.sysconf("SC_CLK_TCK") - time.process_time() if ticks else 0.0
