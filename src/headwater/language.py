@@ -92,7 +92,7 @@ class Catalogue:
             for pattern, translation in patterns:
                 if matched := pattern.fullmatch(text):
                     values = [self._of_value(value, words_stay) for value in matched.groups()]
-                    return re.sub(r"\{(\d*)n?\}", _Filler(values), translation)
+                    return _SLOT.sub(_Filler(values), translation)
             if colon and stage in self._entries:
                 return f"{self._entries[stage]}: {self.translate(rest, words_stay=words_stay)}"
         return self._of_parts(text, words_stay)
@@ -122,14 +122,50 @@ class Catalogue:
         return text
 
 
+def final_consonant(word: str) -> str | None:
+    """Return the final consonant of a word as Korean reads it: `ㄹ`, `other`, or none as ``; None if unknown.
+
+    The last letter decides, without brackets behind the word. Digits and capitals are read by their names, words
+    in Latin letters roughly as they are written in Hangul: `model` 모델, `token` 토큰, `steps` 스텝스.
+    """
+    word = re.sub(r"(?<=[^\W_])\s*\([^()]*\)\W*$", "", word).rstrip("'\"`’”)]}>.,:;…*_/\\- ")
+    if "가" <= word[-1:] <= "힣":
+        jongseong = (ord(word[-1]) - ord("가")) % 28
+        return "ㄹ" if jongseong == 8 else "other" if jongseong else ""
+    return next((final for pattern, final in _ENDS if pattern.search(word)), None)
+
+
+# How a word that is not in Hangul ends, and the final consonant that it is read with; the first that fits.
+_ENDS = (
+    (re.compile(r"[178lL]$|le$|R$|(?<![A-Za-z])r$"), "ㄹ"),
+    (re.compile(r"[036mnMN]$|[a-z]ng$|[a-z][mn]e$|[a-z]ck$|[aeiou]c$|(?<![aeiou])[aeiou]p$"), "other"),
+    (re.compile(r"[aeiou][bkpt]$|[aeiouy][pk]e$"), None),  # 웹 but 튜브, 셋 but 루트
+    (re.compile(r"[2459A-Za-z%]$"), ""),
+)
+_PARTICLES = {  # after a final consonant, and without one
+    "이(가)": ("이", "가"),
+    "은(는)": ("은", "는"),
+    "을(를)": ("을", "를"),
+    "와(과)": ("과", "와"),
+    "(으)로": ("으로", "로"),
+    "(이)라": ("이라", "라"),
+}
+_SLOT = re.compile(rf"\{{(\d*)n?\}}([\"')]*)({'|'.join(map(re.escape, _PARTICLES))})?")
+
+
 class _Filler:
-    """Replace `{}` by the values in their order, and `{2}` by the second."""
+    """Replace `{}` by the values in their order, and `{2}` by the second; choose the particle behind a value."""
 
     def __init__(self, values: Sequence[str]) -> None:
         self._values, self._next = values, iter(values)
 
     def __call__(self, match: re.Match[str]) -> str:
-        return self._values[int(match[1]) - 1] if match[1] else next(self._next)
+        value = self._values[int(match[1]) - 1] if match[1] else next(self._next)
+        particle = match[3] or ""
+        final = final_consonant(value) if particle else None
+        if final is not None:
+            particle = _PARTICLES[particle][final == "" or (final == "ㄹ" and particle == "(으)로")]
+        return value + match[2] + particle
 
 
 _chosen: Catalogue | None = None

@@ -49,6 +49,43 @@ def test_all_help_is_in_the_catalogue(name: str) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_help_drops_no_letter(language: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich cut a line of Hangul that ended in a space, and names of options that were too wide."""
+    commands = [(name, get_command(app).get_command(None, name)) for name in COMMANDS]  # type: ignore[attr-defined]
+    lines = [
+        [name, *inner] for name, one in commands for inner in [[], *([i] for i in getattr(one, "commands", {}))]
+    ]
+    for width in (80, 100, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        for line in lines:
+            assert main(["--lang", language, *line, "--help"]) == 0
+            said = capsys.readouterr().out
+            assert "…" not in re.sub(r"[A-Z]\]?…|gpt2-mini, …", "", said), line
+            if language == "ko":
+                assert re.findall("Usage:|Arguments|Options|default:|required", said) == [], line
+
+
+WORDS = {
+    "ㄹ": "글 1 1,207 0.8 model table LR L runs/first.jsonl r (a)글 int8 '서울'",
+    "other": "말뭉치들은 bf16 token LSTM N json 10 stories/pack step fine-tune metric 토큰(둘) size-3 training",
+    "": "말뭉치 분류기 2 fp32 gpt2 steps probe A.csv folder report 95% head 데이터 size 'x' /tmp/a",
+}
+
+
+@pytest.mark.parametrize(("final", "word"), [(final, word) for final in WORDS for word in WORDS[final].split()])
+def test_the_particle_is_that_of_the_words_end(final: str, word: str) -> None:
+    korean = Catalogue({"a {} b": "{}이(가)", "c {} d": "{}(으)로", "e {} f": '"{}"와(과)'})
+    assert korean.translate(f"a {word} b") == word + ("이" if final else "가")
+    assert korean.translate(f"c {word} d") == word + ("으로" if final == "other" else "로")
+    assert korean.translate(f"e {word} f") == f'"{word}"' + ("과" if final else "와")
+
+
+@pytest.mark.parametrize("word", ["dataset", "web", "type", "out/", "日本", "→"])
+def test_an_unknown_end_keeps_both_particles(word: str) -> None:
+    assert Catalogue({"a {} b": "{}이(가)"}).translate(f"a {word} b") == f"{word}이(가)"
+
+
 def test_all_text_of_the_report_is_in_the_catalogue() -> None:
     missing = []
     for name in ("report/report.html.j2", "report/corpus.html.j2", "finetuning/results/report.html.j2"):
@@ -158,9 +195,9 @@ def test_a_folder_named_as_a_stage_keeps_its_name(capsys: pytest.CaptureFixture[
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(tmp_path)
         assert main(["pack", "report", "--tokenizer", "gpt2", "--out", "tokens", "--lang", "ko"]) == 1
-    assert capsys.readouterr().err.startswith("오류: report이(가) 없습니다")
+    assert capsys.readouterr().err.startswith("오류: report가 없습니다")
     assert main(["tokenizer", "train", "x", "--out", "y", "--kind", "bert", "--lang=ko"]) == 2
-    assert "'bert'은(는) 'gpt2', 'gpt1' 가운데 하나가 아닙니다. 도움말: headwater" in capsys.readouterr().err
+    assert "'bert'는 'gpt2', 'gpt1' 가운데 하나가 아닙니다. 도움말: headwater" in capsys.readouterr().err
 
 
 def test_parts_of_a_message_are_translated() -> None:
@@ -191,7 +228,7 @@ def test_the_locale_chooses_the_language(environment: dict[str, str], language: 
     [
         (
             "Warning: runs/a is better on the same rows: accuracy 0.900, now 0.800",
-            "주의: 같은 행에서 runs/a이(가) 더 낫습니다: 정확도 0.900, 지금은 0.800",
+            "주의: 같은 행에서 runs/a가 더 낫습니다: 정확도 0.900, 지금은 0.800",
         ),
         (
             "fine-tuning a: 2 of 9 updates, loss 4.012, validation loss 0.7682",
@@ -240,7 +277,7 @@ def test_lineage_and_scores_are_in_korean_and_names_stay(
 def test_an_error_is_in_korean_and_its_names_stay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     arguments = ["finetune", "--task", "classify", "--train", str(tmp_path / "none.csv"), "--out", str(tmp_path)]
     assert main([*arguments, "--lang", "ko"]) == 1
-    assert capsys.readouterr().err.startswith(f"오류: {tmp_path}/none.csv이(가) 없습니다")
+    assert capsys.readouterr().err.startswith(f"오류: {tmp_path}/none.csv가 없습니다")
     assert main(["generte", "--lang=ko"]) == 2
     assert "'generate'인가요?" in capsys.readouterr().err
 
@@ -255,7 +292,7 @@ def test_an_unknown_language_is_refused(capsys: pytest.CaptureFixture[str]) -> N
     [
         (
             "computes in bf16, 0.1 passes over 739,487 tokens",
-            "bf16(으)로 계산합니다(토큰 739,487개를 0.1번 읽습니다)",
+            "bf16으로 계산합니다(토큰 739,487개를 0.1번 읽습니다)",
         ),
         (
             "pack: 982 tokens, 46 of them held out (2.4 s)",

@@ -13,6 +13,7 @@ import re
 import select
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import typer
@@ -58,6 +59,15 @@ COMMANDS = {
     "report": "Join runs and results into one HTML page.",
     "lineage": "Print what a folder was made from, back to its sources.",
     "doctor": "Describe this machine.",
+}
+
+# Typer's names of what it writes around the help of the options.
+_HELP_WORDS = {
+    "ARGUMENTS_PANEL_TITLE": "Arguments",
+    "OPTIONS_PANEL_TITLE": "Options",
+    "COMMANDS_PANEL_TITLE": "Commands",
+    "DEFAULT_STRING": "[default: {}]",
+    "REQUIRED_LONG_STRING": "[required]",
 }
 
 # What PyTorch's allocators, and threads that get no stack, say in a RuntimeError.
@@ -130,15 +140,46 @@ def _prepare_help(command: Any, context: Any) -> None:
     Typer shows `<bool>` next to each of these.
     """
     command.help = translated_help(command.help or "")
+    command.options_metavar = translated("[OPTIONS]")
+    command.get_usage = partial(_usage, command.get_usage)
+    command.format_help = partial(_print_help, command.format_help)
     for parameter in [*command.params, command.get_help_option(context)]:
         parameter.help = translated_help(getattr(parameter, "help", None) or "")
         for name in ("show_default", "rich_help_panel"):
-            if isinstance(said := getattr(parameter, name, None), str):
+            said = getattr(parameter, name, None)
+            if isinstance(said, str) and (" " in said or name == "rich_help_panel"):  # one word is a value
                 setattr(parameter, name, translated(said))
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
     for inner in getattr(command, "commands", {}).values():
         _prepare_help(inner, context)
+
+
+def _usage(original: Any, context: Any) -> str:
+    return str(original(context)).replace("Usage:", translated("Usage:"), 1)
+
+
+def _print_help(original: Any, context: Any, formatter: Any) -> None:
+    """Print the help of a command in the chosen language, without cutting words."""
+    from rich.table import Table
+    from rich.text import Text
+    from typer import rich_utils
+
+    class HelpTable(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            super().add_row(*cells, **options)
+            for column in self.columns[:-2]:  # of names; the type and the help are wrapped
+                column.no_wrap = True
+
+    def rstrip_end(self: Text, size: int) -> None:
+        """Remove the space at the end of a wrapped line; Rich counts letters, of which Hangul is two wide."""
+        if self.cell_len > size:
+            self.rstrip()
+
+    for name, value in {"Table": HelpTable, **{n: translated(word) for n, word in _HELP_WORDS.items()}}.items():
+        setattr(rich_utils, name, value)
+    Text.rstrip_end = rstrip_end  # type: ignore[method-assign]
+    original(context, formatter)
 
 
 def overview() -> str:

@@ -42,7 +42,7 @@ def serve(
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(
-            help="Origin of a site whose pages may use the server, as https://example.org; * is any. Repeatable.",
+            help="Origin of a site whose pages may use the server, as https://my.org; * is any. Repeatable.",
             metavar="ORIGIN",
         ),
     ] = None,

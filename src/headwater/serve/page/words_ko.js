@@ -24,7 +24,7 @@ export default {
   "key.refused": "서버가 이 키를 받아들이지 않았습니다.",
   "key.use": "사용하기",
   "key.needed": "이 서버는 API 키가 있어야 응답합니다. 페이지를 새로 고쳐 키를 입력해 주세요.",
-  "link.model": (name, all) => `이 서버에는 글을 쓰는 모델 ${name}이(가) 없습니다. 있는 모델: ${all}.`,
+  "link.model": (name, all) => `이 서버에 없는 모델입니다: ${name}. 글을 쓰는 모델: ${all}.`,
   "link.view": (name) => `링크가 가리키는 화면(${name})이 이 서버에 없습니다.`,
 
   "write.prompt": "프롬프트",
@@ -246,7 +246,7 @@ export default {
   "training.losses.why": "읽은 토큰 수에 따른 토큰당 손실(nat)입니다. 작을수록 좋습니다. 학습 손실은 줄어드는데 검증 손실이 늘어나면 모델이 글을 외우고 있는 것입니다.",
   "training.training": "학습",
   "training.held": "검증",
-  "training.chart": (first, last) => `학습 손실이 ${first}에서 ${last}(으)로 바뀌었습니다.`,
+  "training.chart": (first, last) => `학습 손실의 변화: ${first} → ${last}.`,
   "training.samples": "최근 예문",
   "training.sample": (step) => `업데이트 ${step.toLocaleString("ko")}번째`,
   "training.none": "없습니다. sample_every 없이 시작한 학습입니다. 대신 첫 화면에서 글을 써 보세요.",
