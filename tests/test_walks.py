@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 import headwater as hw
+from headwater.cli.main import main
 from headwater.corpus import build_corpus, extract_page, read_pages
 from headwater.finetuning import ExampleSampler, Raw
 from headwater.finetuning.model.inputs import encode
@@ -173,3 +174,16 @@ def test_a_page_of_a_warc_walks_through_14_files_of_corpus(walk: Walk, tmp_path:
     assert building[0] == "pipeline.py"
     order = ["plan.py", "phases.py", "parts.py"]
     assert [name for name in building if name in order] == order, "no later step is called before an earlier one"
+
+
+def test_a_row_from_finetune_to_its_result(walk: Walk, folder: Path, tmp_path: Path) -> None:
+    """From the command to the report, every file in which a function is called; the first command imports them."""
+    table = tmp_path / "labelled.csv"
+    table.write_text("text,label\n" + "".join(f"the river {n},a\nthe sea {n},b\n" for n in range(9)))
+    given = ["finetune", "--model", str(folder), "--task", "classify", "--train", str(table), "--epochs", "1"]
+    assert main([*given, "--out", str(tmp_path / "first")]) == 0
+    with walk.measured():
+        assert main([*given, "--out", str(tmp_path / "second")]) == 0
+    tuning = [name for name in walk.files if name.startswith("finetuning/") and name.endswith(".py")]
+    assert len(tuning) <= 25, tuning
+    assert len(walk.files) <= 79, " ".join(walk.files)

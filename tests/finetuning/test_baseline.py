@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import headwater as hw
 from headwater.cli.main import main
 from headwater.errors import UsageError
-from headwater.finetuning import FinetuneConfig, Labels, finetune
+from headwater.finetuning import FinetuneConfig, FineTuned, Labels, export_classifier, finetune
 from headwater.finetuning.results.baseline import Baseline, compare
 from headwater.finetuning.results.page import _baseline_lines
 
@@ -176,3 +177,36 @@ def test_a_baseline_can_be_left_out(base: Path, table: Path, tmp_path: Path, cap
     assert card.index("Test accuracy") < card.index("Validation accuracy")
     assert main(given) == 0
     assert "complete already" in capsys.readouterr().err
+
+
+def test_a_probe_reads_tfidf_next_to_the_base(base: Path, tmp_path: Path) -> None:
+    """Single words decide, and the folder is read by whatever reads another one."""
+    words = [f"{a}{b}{c}" for a in "bdgk" for b in "aeio" for c in "mnrs"]
+    rows = [
+        (f"the {word} was a film number {n}", "good" if word < "f" else "bad") for n in range(3) for word in words
+    ]
+    table, out = tmp_path / "t.csv", tmp_path / "m"
+    table.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows), encoding="utf-8")
+    given = ["finetune", "--model", str(base), "--task", "classify", "--train", str(table), "--no-baseline"]
+    scores = {}
+    for features in ("base", "tfidf+base"):
+        out = tmp_path / features
+        assert main([*given, "--set", "recipe=probe", "--set", f"features={features}", "--out", str(out)]) == 0
+        scores[features] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))["value"]
+    assert scores["tfidf+base"] >= max(0.9, scores["base"])
+    opened = hw.Classifier.load(out)
+    texts, labels = zip(*rows, strict=True)
+    assert opened.score(texts, labels) > 0.95
+    lines = [json.loads(line) for line in (out / "predictions-validation.jsonl").read_text().splitlines()]
+    shares = opened.predict_proba([line["texts"][0] for line in lines])
+    expected = [list(line["probabilities"].values()) for line in lines]
+    assert np.abs(shares - expected).max() < 0.2  # the head was fitted again on all rows
+    opened.save(tmp_path / "saved")
+    again = hw.Classifier.load(tmp_path / "saved")
+    np.testing.assert_allclose(again.predict_proba(texts[:9]), opened.predict_proba(texts[:9]), atol=1e-6)
+    with pytest.raises(UsageError, match="its head reads one vector of each text"):
+        export_classifier(out, tmp_path / "exported")
+    with pytest.raises(UsageError, match="cannot be kept: it reads TF-IDF"):
+        FineTuned.keys_of(out)
+    with pytest.raises(UsageError, match="for a probe of one text"):
+        FinetuneConfig.build({"features": "tfidf+base", "task": "entail"})

@@ -29,7 +29,7 @@ from headwater.finetuning import (
     finetune,
 )
 from headwater.finetuning.rows.arrays import as_list
-from headwater.finetuning.rows.seen import row_hash
+from headwater.finetuning.rows.row import row_hash
 from headwater.inference import load
 
 FAST: dict[str, Any] = {"epochs": 4, "learning_rate": 5e-3, "lambda_lm": 0.0, "dropout": 0.0, "precision": "fp32"}

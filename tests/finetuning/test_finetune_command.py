@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,8 @@ def test_early_stopping_keeps_the_best_state(base: Path, table: Path, tmp_path: 
     assert metrics["best_step"] == metrics["curve"][best]["step"]
     assert len(values) == best + 3 or metrics["curve"][-1]["step"] == metrics["steps"]
     saved = FineTuned.load(tmp_path / "m")
-    encoded = saved.encode(read_table(table, "classify", saved.columns)[1], saved.labels, "it")
+    rows = list(read_table(table, "classify", saved.columns)[1])
+    encoded = replace(saved.encode(rows), targets=saved.labels.targets(rows, "it"))
     saved.model.scale_logits(metrics["calibration"]["temperature"])  # as it was before the calibration
     loss = saved.model.predict(encoded, saved.labels)[1]
     assert [loss == pytest.approx(point["validation_loss"], abs=1e-5) for point in metrics["curve"]] == [

@@ -118,8 +118,8 @@ def test_parts_put_together_are_the_text(segments: list[str], most: int) -> None
 
 # What stays as it is in Korean: options, files, names of programs, recipes and metrics, and what is quoted.
 _KEPT = re.compile(
-    r"'[^']*'|\"[^\"]*\"|--\S+( recipe=\S+)?|/\S+|\S+\.(jsonl|csv|html)|headwater (predict|fetch)|minilm|TF-IDF"
-    r"|((micro|macro)[_ ])?[fF]1|LP-FT|lp-ft|gpt1|pearson|ECE|Headwater|classify|regress|probe|FILE"
+    r"'[^']*'|\"[^\"]*\"|--\S+( (recipe|features)=\S+)?|/\S+|\S+\.(jsonl|csv|html)|headwater (predict|fetch)"
+    r"|minilm|TF-IDF|((micro|macro)[_ ])?[fF]1|LP-FT|lp-ft|gpt1|pearson|ECE|Headwater|classify|regress|probe|FILE"
 )
 
 

@@ -399,7 +399,7 @@ def test_a_table_of_another_shape_is_named(tmp_path: Path, name: str, content: s
 def test_a_decimal_comma_and_labels_in_two_cases_are_named() -> None:
     with pytest.raises(DataError, match=r"score '0,5'.*decimal point"):
         learn_labels([Raw(("a",), "0,5", 1)], "similarity", "score", "t")
-    with pytest.raises(DataError, match=r"score '10,000원'.*Leave the commas and the unit out"):
+    with pytest.raises(DataError, match=r"score '10,000원'.*without commas and a unit"):
         learn_labels([Raw(("a",), "10,000원", 1)], "similarity", "score", "t")
     given = Usable([Raw(("a",), "Good", 1), Raw(("b",), "good", 2)])
     labels = Labels(target="class", names=["Good", "good"])

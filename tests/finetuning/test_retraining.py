@@ -11,7 +11,7 @@ import pytest
 
 import headwater as hw
 from headwater.finetuning import FinetuneConfig, FineTuned, finetune
-from headwater.finetuning.rows.seen import SEEN_FILE
+from headwater.finetuning.rows.row import SEEN_FILE
 from headwater.storage import PlainProgress
 
 FAST = FinetuneConfig(steps=2, precision="fp32")

@@ -29,7 +29,7 @@ from headwater.cli.console import (
 from headwater.cli.keys import keys_option
 from headwater.errors import UsageError
 from headwater.plugins import TASK_SETS, not_installed, plugins
-from headwater.shipped import DEFAULT
+from headwater.shipped import DEFAULT, resolve
 
 if TYPE_CHECKING:
     from headwater.finetuning import FinetuneConfig
@@ -135,7 +135,7 @@ def finetune(
         "encoding": encoding or None,
         "device": device,
     }
-    files = {"train": train, "validation": validation, "test": test}
+    files: dict[str, Any] = {"train": train, "validation": validation, "test": test}
     own: dict[str, Any] = {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None}
     own |= {"text": text, "label": label, "column": column}
     _check_exclusive_options(task_set, own, {"data": data})
@@ -148,7 +148,9 @@ def finetune(
     if find_lr and learning_rate is not None:
         raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
     further = None if init_from is None else local_model(init_from, download)
-    kept = _kept_keys(further) if further else {}
+    from headwater.finetuning import FineTuned
+
+    kept = FineTuned.keys_of(resolve(further)) if further else {}
     config = _configuration(task, seed, columns, kept, keys, settings, "gpt1" if task_set else "auto")
     model = further or local_model(model or DEFAULT, download)
     fetch_tokenizer(tokenizer, download)
@@ -164,16 +166,7 @@ def finetune(
 
         from headwater.finetuning import forecast
 
-        assert train is not None
-        cost = forecast(
-            config,
-            model=model,
-            train=train,
-            validation=validation,
-            test=test,
-            tokenizer=tokenizer,
-            progress=terminal_progress(),
-        )
+        cost = forecast(config, model=model, tokenizer=tokenizer, progress=terminal_progress(), **files)
         emit(asdict(cost), as_json=as_json, text=cost.as_text())
         return
     assert out is not None
@@ -185,8 +178,7 @@ def finetune(
         return
     from headwater.finetuning import finetune as run
 
-    assert train is not None
-    metrics = run(config, out, train=train, validation=validation, test=test, **common)
+    metrics = run(config, out, **files, **common)
     emit({"out": str(out), **metrics}, as_json=as_json, text=_summary(metrics, out))
 
 
@@ -218,14 +210,6 @@ def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets:
         )
     if task_set is None and of_sets:
         raise UsageError(f"{of_sets[0]} belongs to --task-set", repair="Leave it out, or name sets")
-
-
-def _kept_keys(model: Path) -> dict[str, Any]:
-    """Return the keys that --from takes from a fine-tuned model."""
-    from headwater import shipped
-    from headwater.finetuning import FineTuned
-
-    return FineTuned.keys_of(shipped.resolve(model))
 
 
 def _configuration(

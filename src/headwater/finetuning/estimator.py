@@ -42,8 +42,7 @@ from headwater.finetuning.rows.arrays import (
     training_weights,
 )
 from headwater.finetuning.rows.labels import Labels, learn_labels
-from headwater.finetuning.rows.row import Raw, Target, TaskName, class_name
-from headwater.finetuning.rows.seen import Seen, original_base
+from headwater.finetuning.rows.row import Raw, Seen, Target, TaskName, class_name, original_base
 from headwater.model import load_model
 from headwater.reading import compose, read_json
 from headwater.storage import SILENT, PlainProgress, Stage, write_json
@@ -73,7 +72,8 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
 
     base: a model folder, a model that ships, the encoder "minilm", or what `hw.load` returned. recipe:
     "gpt1", the paper's; "probe", logistic regression on the base's features; "lp-ft", which begins with the
-    probe and tunes all weights; or "auto", the best of those that suit the number of rows, see `recipe_`. The
+    probe and tunes all weights; or "auto", the best of those that suit the number of rows, see `recipe_`.
+    features: what a probe of one text reads; "tfidf+base" adds TF-IDF of n-grams to the base's features. The
     other parameters are those of `headwater finetune`, with the recipe's defaults for None. learning_rate:
     None is the recipe's or the base's own; "search" tries a series on the held-out rows, see
     `learning_rates_`; what was used, and why, is in `learning_rate_` and `learning_rate_reason_`.
@@ -91,6 +91,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     base: Any = shipped.DEFAULT
     _: KW_ONLY
     recipe: Recipe = "auto"
+    features: Literal["base", "tfidf+base"] = "base"
     epochs: float | None = None
     learning_rate: float | Literal["search"] | None = None
     batch_size: int = 32
@@ -253,7 +254,13 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             },
             inputs={"base": base} if base is not None and base.is_dir() else {},
             seed=self.seed,
-            defaults={"task_model": "pooling", "compose": False, "warm_start": False, "multi_label": False},
+            defaults={
+                "features": "base",
+                "task_model": "pooling",
+                "compose": False,
+                "warm_start": False,
+                "multi_label": False,
+            },
         )
         if stage.is_complete():
             return

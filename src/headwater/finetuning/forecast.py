@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -100,13 +99,10 @@ def forecast(
         prepared = prepared.for_recipe("gpt1")  # the one that takes longest
     encoded = prepared.encoded
     tokens = {part: len(one.ids) for part, one in encoded.items()}
-    task_model, once, timed = prepared.task_model(), 0.0, encoded["train"]
+    task_model, timed = prepared.task_model(), encoded["train"]
     frozen = isinstance(task_model, FrozenTaskModel)
-    if isinstance(task_model, FrozenTaskModel):
-        timed = timed.take(np.arange(min(_FROZEN_ROWS, len(timed))))
-        started = time.perf_counter()
-        timed = task_model.with_outputs(timed)
-        once = (time.perf_counter() - started) * (tokens["train"] + tokens["validation"]) / len(timed.ids)
+    if isinstance(task_model, FrozenTaskModel):  # the one pass over the base is not counted
+        timed = task_model.with_outputs(timed.take(np.arange(min(_FROZEN_ROWS, len(timed)))))
     trainer, source = build_trainer(prepared.config, task_model, timed, labels)
     per_token, step = _time(trainer, source, progress)
     trainings = len(FACTORS) if config.learning_rate == "search" else len(prepared.recipes)
@@ -126,14 +122,8 @@ def forecast(
         updates=updates,
         tokens=round(tokens["train"] * epochs),
         tokens_per_second=1 / per_token,
-        seconds=once + trainings * each + tests,
+        seconds=trainings * each + tests,
     )
-
-
-def _clock(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def _time(trainer: Any, source: Any, progress: Progress) -> tuple[float, float]:
@@ -141,8 +131,11 @@ def _time(trainer: Any, source: Any, progress: Progress) -> tuple[float, float]:
     spent, tokens, step, number = 0.0, 0, 0.0, 0
     while number <= _MOST and (number == 0 or spent < _BUDGET) and (number <= _FEWEST or spent < _BUDGET / 5):
         batch = source.micro_batches(number)[0].to(trainer.ranks.device)
-        seconds = _clock(lambda batch=batch: trainer.update([batch]))  # type: ignore[misc]
-        step = _clock(lambda: trainer.optimizer.step(0.0))
+        started = time.perf_counter()
+        trainer.update([batch])
+        seconds = time.perf_counter() - started
+        trainer.optimizer.step(0.0)
+        step = time.perf_counter() - started - seconds
         if number or seconds > _BUDGET:  # the first one also chooses kernels
             spent += max(0.0, seconds - step)
             tokens += int((batch.extract + 1).sum())

@@ -22,8 +22,7 @@ from headwater.finetuning.results.predictions import FORMATS, RANKED, Prediction
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
 from headwater.finetuning.rows.read import TaskTable, Unread, read_table
-from headwater.finetuning.rows.row import Raw, class_name, label_set
-from headwater.finetuning.rows.seen import Seen, row_hash
+from headwater.finetuning.rows.row import Raw, Seen, class_name, label_set, row_hash
 from headwater.reading import text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
 

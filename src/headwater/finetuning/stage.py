@@ -27,7 +27,7 @@ from headwater.finetuning.results.page import card, page
 from headwater.finetuning.results.predictions import write_predictions
 from headwater.finetuning.results.summary import METRICS_FILE, SUSPECTS_FILE, add_baselines, find_suspects, measure
 from headwater.finetuning.rows.columns import Columns
-from headwater.finetuning.rows.seen import Seen
+from headwater.finetuning.rows.row import Seen
 from headwater.language import translated_page
 from headwater.model import load_config
 from headwater.reading import read_json

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.rows.split import FOLDS
 from headwater.reading import read_json
 from headwater.storage import save_array, write_json
-from headwater.training import CHECKPOINTS
 
 # Rates that are tried, as factors of the base's own, and how far the series continues while its end is the best.
 FACTORS, LOWEST, HIGHEST = (0.5, 1.0, 2.0, 4.0), 1 / 16, 64.0
@@ -194,7 +192,7 @@ def _search_rate(prepared: Prepared) -> Learned:
 
     Each rate is a whole training. Of equal ones the lower loss wins. If the lowest or the highest rate is the
     best, the series continues in its direction. With files, the search resumes: finished rates are not trained
-    again, and of their checkpoints only those of the best are kept.
+    again.
     """
     own, out = prepared.config.peak_rate(prepared.shape), prepared.out
     journal = None if out is None else out / RATES / "tried.json"
@@ -218,7 +216,6 @@ def _search_rate(prepared: Prepared) -> Learned:
                 best = outcome
             if journal is not None and is_new:
                 write_json(journal, tried)
-                _remove_others(journal.parent, _best(tried))
         left = left or _beyond(tried, own)
     assert best is not None
     _keep_journal(prepared, f"{_best(tried)['learning_rate']:g}")
@@ -238,10 +235,3 @@ def _beyond(tried: list[dict[str, Any]], own: float) -> list[float]:
     if place == len(tried) - 1 and 2 * factor <= HIGHEST:
         return [2 * factor]
     return [factor / 2] if place == 0 and factor / 2 >= LOWEST else []
-
-
-def _remove_others(rates: Path, best: dict[str, Any]) -> None:
-    """Remove the checkpoints of all rates but the best."""
-    for folder in rates.iterdir():
-        if folder.is_dir() and folder.name != f"{best['learning_rate']:g}":
-            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

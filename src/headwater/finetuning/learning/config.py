@@ -70,6 +70,8 @@ class FinetuneConfig(Config):
     """What the labels are; by default inferred from the rows. labels: any number of labels a row."""
     metric: MetricName | None = None
     """Metric that chooses the best state; by default accuracy, micro_f1 for several labels, pearson for scores."""
+    features: Literal["base", "tfidf+base"] = "base"
+    """What a probe of one text reads: the base's features, or TF-IDF of n-grams next to them."""
     columns: Columns = Columns()
     compose: bool = True
     """Bring texts and labels of tables into Unicode's composed form, NFC, here and in predictions."""
@@ -144,6 +146,10 @@ class FinetuneConfig(Config):
     def _fits(self) -> Self:
         if self.target is not None and (self.target == "answer") != (self.task == "choice"):
             raise ValueError(f"target {self.target!r} is not a target of task {self.task!r}")
+        if self.is_lexical and (self.task != "classify" or self.recipe not in ("auto", "probe") or self.freeze):
+            raise ValueError(
+                "features = tfidf+base is for a probe of one text: task classify, recipe auto or probe"
+            )
         if self.recipe in POOLED_RECIPES:
             others = {
                 "freeze": self.freeze,
@@ -162,6 +168,11 @@ class FinetuneConfig(Config):
             raise ValueError(f"a frozen base has no language-model loss: leave out lambda_lm = {self.lambda_lm:g}")
         return self
 
+    @property
+    def is_lexical(self) -> bool:
+        """Whether the head reads n-grams next to the base's features."""
+        return self.features == "tfidf+base"
+
     def candidates(self, examples: int, outputs: int, base: ModelConfig) -> tuple[Recipe, ...]:
         """Return the recipes to compare in place of `auto`, for so many training rows and outputs of the head.
 
@@ -169,6 +180,8 @@ class FinetuneConfig(Config):
         """
         if self.recipe != "auto":
             return (self.recipe,)
+        if self.is_lexical:
+            return ("probe",)
         needs_gpt1 = (
             self.task == "choice"
             or self.freeze
@@ -211,17 +224,19 @@ class FinetuneConfig(Config):
                 few = max(LP_FT_EPOCHS / 2, min(few, LP_FT_UPDATES / updates_per_epoch))
             return self.epochs or max(PAPER_EPOCHS, round(few))
         own = None if base is None else base.transfer_epochs
-        return self.epochs or own or default_epochs(examples, self.training.batch_size)
+        updates = math.ceil(examples / self.training.batch_size)  # an epoch
+        more = max(min(SMALL_EPOCHS, math.ceil(SMALL_UPDATES / updates)), math.ceil(FEWEST_UPDATES / updates))
+        return self.epochs or own or max(PAPER_EPOCHS, more)
 
     def resolve(self, base: ModelConfig, *, examples: int) -> FinetuneConfig:
         """Return this with the updates, warm-up and learning rate for the base and the number of examples."""
         batch = self.training.batch_size
         steps = self.steps or max(1, round(self.epochs_for(examples, base) * math.ceil(examples / batch)))
-        rate = self.peak_rate(base)
+        rate, least = self.peak_rate(base), LP_FT_WARMUP if self.recipe == "lp-ft" else 0.0
         changes: dict[str, Any] = {
             "steps": steps,
             "learning_rate": rate,
-            "warmup_steps": self.training.warmup_steps or max(self.warmup, self._least_warmup) * steps,
+            "warmup_steps": self.training.warmup_steps or max(self.warmup, least) * steps,
         }
         if self.freeze:  # the head is too small to gain from bfloat16
             changes["precision"] = "fp32"
@@ -230,10 +245,6 @@ class FinetuneConfig(Config):
             # A frozen base has no language-model loss, nor has one that reads both ways.
             | ({"lambda_lm": 0.0} if self.freeze or self.recipe in POOLED_RECIPES or not base.is_causal else {})
         )
-
-    @property
-    def _least_warmup(self) -> float:
-        return LP_FT_WARMUP if self.recipe == "lp-ft" else 0.0
 
     def peak_rate(self, base: ModelConfig) -> float:
         """Return the user's learning rate, else the default of the base."""
@@ -278,10 +289,3 @@ class FinetuneConfig(Config):
                 repair="For classes: --set target=class" if labels.target == "score" else "",
             )
         return self.metric or fitting[0]
-
-
-def default_epochs(examples: int, batch_size: int) -> int:
-    """Return the paper's epochs, or more for few examples: better on average in docs/models.md."""
-    updates = math.ceil(examples / batch_size)  # an epoch
-    small = min(SMALL_EPOCHS, math.ceil(SMALL_UPDATES / updates))
-    return max(PAPER_EPOCHS, small, math.ceil(FEWEST_UPDATES / updates))

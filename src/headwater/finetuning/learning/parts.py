@@ -15,8 +15,7 @@ from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.read import Unread, read_table
-from headwater.finetuning.rows.row import Raw, Usable, usable
-from headwater.finetuning.rows.seen import Seen
+from headwater.finetuning.rows.row import Raw, Seen, Usable, usable
 from headwater.finetuning.rows.split import folds, split
 from headwater.storage import SILENT, Progress
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,8 @@ from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model, n
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode, truncation
 from headwater.finetuning.model.pooled import POOLED_RECIPES, PooledModel, sequences_of
-from headwater.finetuning.rows.labels import Labels, listed
-from headwater.finetuning.rows.row import Raw, TaskName, Usable
-from headwater.finetuning.rows.seen import Seen
+from headwater.finetuning.rows.labels import listed
+from headwater.finetuning.rows.row import Seen, Usable
 from headwater.finetuning.rows.split import also_trained_on, describe
 from headwater.model import build_model, load_config, load_model
 from headwater.storage import SILENT, Progress
@@ -78,7 +77,9 @@ class Prepared:
         """Return this for one recipe, with the rows as it reads them."""
         if (recipe in POOLED_RECIPES) == (self.given.recipe in POOLED_RECIPES):
             return self.with_keys(recipe=recipe)
-        encoded = encode_parts(recipe, self.given.task, self.parts, self.tokenizer, self.shape)
+        encoded = encode_parts(
+            self.given.model_copy(update={"recipe": recipe}), self.parts, self.tokenizer, self.shape
+        )
         return replace(self, encoded=encoded).with_keys(recipe=recipe)
 
     def holding_out(self, number: int) -> Prepared:
@@ -101,6 +102,7 @@ class Prepared:
             dropout=config.classifier_dropout,
             frozen=config.task_model if config.freeze else None,
             pooled=config.recipe in POOLED_RECIPES,
+            lexical=config.is_lexical,
             seed=_seeds(config.training.seed)[1],
         )
         if self.start is not None:
@@ -137,8 +139,14 @@ def prepare_folder(
     parts = prepared.parts
     notes = seen.notes(model, parts.train.rows, parts.validation.rows) if seen else []
     if start is not None:
-        classes = prepared.figures.get("classes", {})
-        prepared.continued = continuation(model, start, seen, parts.labels, parts.train.rows, classes)
+        rows, names, classes = parts.train.rows, parts.labels.names, prepared.figures.get("classes", {})
+        prepared.continued = {
+            "from": str(model),
+            "rows": len(rows),
+            "known": len(rows) - int(seen.new_rows(rows).sum()) if seen else None,
+            "added": names[len(start.labels.names) :],
+            "without_rows": [name for name in names if not classes[name]],
+        }
         if added := prepared.continued["added"]:
             notes.append(f"{counted(len(added), 'new label')}, after the others: {listed(added)}")
     prepared.figures["notes"] += notes
@@ -169,7 +177,7 @@ def prepare(
     recipes = (recipe_of(start),) if start is not None else config.candidates(rows, outputs, model.config)
     patience = config.patience or (PATIENCE if config.recipe == "auto" and start is None else None)
     first = config.model_copy(update={"recipe": recipes[0], "patience": patience})
-    encoded = encode_parts(recipes[0], config.task, parts, tokenizer, model.config)
+    encoded = encode_parts(first, parts, tokenizer, model.config)
     validation = Usable([]) if parts.cross_validated else parts.validation
     several = config.columns.label if isinstance(config.columns.label, list) else []
     figures, notes = describe(parts.train, validation, parts.labels, parts.targets["train"], several)
@@ -217,17 +225,17 @@ def prepare(
 
 
 def encode_parts(
-    recipe: Recipe, task: TaskName, parts: Parts, tokenizer: Tokenizer, base: ModelConfig
+    config: FinetuneConfig, parts: Parts, tokenizer: Tokenizer, base: ModelConfig
 ) -> dict[str, Encoded]:
     """Return the rows of each part as a recipe reads them; the tests too: an error comes before the training."""
-    reading = sequences_of(recipe, tokenizer, base)
+    reading = sequences_of(config.recipe, tokenizer, base) | {"ngrams": config.is_lexical}
     encoded: dict[str, Encoded] = {}
     for part, rows in parts.rows.items():
         if part == "validation" and parts.cross_validated:
             encoded[part] = encoded["train"]
             continue
         targets, name = parts.targets[part], parts.names[part]
-        encoded[part] = encode(rows, task, tokenizer, base.context, targets=targets, name=name, **reading)
+        encoded[part] = encode(rows, config.task, tokenizer, base.context, targets=targets, name=name, **reading)
     return encoded
 
 
@@ -313,7 +321,9 @@ def recipe_of(start: FineTuned) -> Recipe:
 def check_start(start: FineTuned, config: FinetuneConfig, name: Path | str) -> None:
     """Raise UsageError, naming the key, if `config` trains another kind of head than that of `start`."""
     if start.templates is not None:
-        raise no_head(name)
+        raise no_head(name, "it is one of transformers")
+    if isinstance(start.model, PooledModel) and start.model.lexical:
+        raise no_head(name, "it reads TF-IDF")
     reader = start.model.reader if isinstance(start.model, FrozenTaskModel) else None
     target = config.target or start.labels.target
     kinds = {
@@ -346,27 +356,3 @@ def rows_seen(model: Path, config: FinetuneConfig, progress: Progress) -> Seen |
             "rows may be among them, and metrics too good; measure on new rows with --validation"
         )
     return seen
-
-
-def continuation(
-    model: Path,
-    start: FineTuned,
-    seen: Seen | None,
-    labels: Labels,
-    rows: Sequence[Raw],
-    classes: Mapping[str, int],
-) -> dict[str, Any]:
-    """Return, for metrics.json, what a training with the head of `start` keeps and adds.
-
-    {"from", "rows": training rows, "known": those that the base's own training had, "added": new labels,
-    "without_rows": those of `classes`, training rows by label, that have none}.
-    """
-    added = labels.names[len(start.labels.names) :]
-    known = len(rows) - int(seen.new_rows(rows).sum()) if seen else None
-    return {
-        "from": str(model),
-        "rows": len(rows),
-        "known": known,
-        "added": added,
-        "without_rows": [name for name in labels.names if not classes[name]],
-    }

@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import hstack, issparse
 
 from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.model.ngrams import NGRAMS, stacked
 from headwater.finetuning.model.pooled import Pooled, PooledModel
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.split import FOLDS
@@ -33,6 +35,8 @@ STRENGTHS, WIDTH = (0.003, 0.03, 0.3, 3.0), 384
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Steps of the regression: it is a start without convergence too, so its work is bounded.
 _STEPS, _FEWEST_STEPS, _WORK = 300, 20, 2e10
+# Of a probe that reads n-grams too: its strengths, and the factor of the base's features of variance 1.
+_LEXICAL_STRENGTHS, _LEXICAL_SHARE = (3.0, 30.0), 0.03
 _ABSENT = -10.0  # logit of an output that no training row has
 _LEAST = 1e-6
 Floats = npt.NDArray[np.float32]
@@ -49,12 +53,14 @@ class Start:
     strength: float
     loss: float
     scale: float = 1.0
+    lexical: bool = False
     kept: bool = False  # whether it is the model, because tuning did not improve on it enough
 
     def named(self, labels: Labels) -> str:
         """Return what the probe is, in words."""
         kind = "regression" if labels.target == "score" else "logistic regression"
         where = "mean over the tokens" if self.pooled == "mean" else "last token"
+        where += " and TF-IDF" * self.lexical
         return f"{kind} on the {where} (C = {self.strength:g} by cross-validation)"
 
 
@@ -67,7 +73,7 @@ class _Linear(NamedTuple):
     def scaled(self, scale: float) -> _Linear:
         return _Linear(self.weight * np.float32(scale), self.bias * np.float32(scale))
 
-    def loss(self, features: Floats, targets: Floats, scale: float = 1.0) -> float:
+    def loss(self, features: Any, targets: Floats, scale: float = 1.0) -> float:
         """Return the mean of −Σ p log P over rows, as `head.class_loss`, of the logits times the scale."""
         logits = torch.from_numpy(features @ self.weight.T + self.bias) * scale
         if targets.shape[1] == 2 * logits.shape[1]:
@@ -91,7 +97,8 @@ def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDAr
     tried: list[tuple[float, str, float, float]] = []
     for pooled, features in train.features.items():
         before = np.inf
-        for strength in (one * WIDTH / features.shape[1] for one in STRENGTHS):
+        strengths = [one * WIDTH / features.shape[1] for one in STRENGTHS]
+        for strength in _LEXICAL_STRENGTHS if issparse(features) else strengths:
             if fold is None:
                 tried.append((0.0, pooled, strength, 1.0))
                 continue
@@ -117,7 +124,8 @@ def fit_probe(
     parts: with features. weights: of all their rows.
     """
     model.pooled, model.reads_cosines = start.pooled, False
-    features = np.concatenate([part.features[start.pooled] for part in parts if part.features is not None])
+    each = [part.features[start.pooled] for part in parts if part.features is not None]
+    features = stacked(each) if issparse(each[0]) else np.concatenate(each)
     targets = np.concatenate([labels.probabilities(part) for part in parts])
     found = _fit(features, targets, weights, start.strength, labels.target == "labels").scaled(start.scale)
     with torch.no_grad():
@@ -144,13 +152,19 @@ def predict_by_probe(
     return losses, (logits.sigmoid() if several else logits.softmax(dim=1)).numpy()
 
 
-def _fit(features: Floats, targets: Floats, weights: Floats, strength: float, several: bool) -> _Linear:
+def _fit(features: Any, targets: Floats, weights: Floats, strength: float, several: bool) -> _Linear:
     """Return logistic regression on features of variance 1, as weights of the features themselves.
 
     Several labels (targets of twice the outputs: present, then absent) are a regression each.
     """
-    mean, deviation = features.mean(axis=0), features.std(axis=0) + _LEAST
-    scaled = (features - mean) / deviation
+    if issparse(features):
+        base, ngrams = features[:, :-NGRAMS].toarray(), features[:, -NGRAMS:]
+        mean, deviation = np.zeros(features.shape[1], np.float32), np.ones(features.shape[1], np.float32)
+        mean[:-NGRAMS], deviation[:-NGRAMS] = base.mean(axis=0), (base.std(axis=0) + _LEAST) / _LEXICAL_SHARE
+        scaled = hstack([(base - mean[:-NGRAMS]) / deviation[:-NGRAMS], ngrams]).tocsr()
+    else:
+        mean, deviation = features.mean(axis=0), features.std(axis=0) + _LEAST
+        scaled = (features - mean) / deviation
     width = targets.shape[1]
     if several:
         each = [_regression(scaled, targets[:, [n + width // 2, n]], weights, strength) for n in range(width // 2)]
@@ -164,7 +178,7 @@ def _fit(features: Floats, targets: Floats, weights: Floats, strength: float, se
     return _Linear(weight.astype(np.float32), (found.bias - weight @ mean).astype(np.float32))
 
 
-def _regression(scaled: Floats, targets: Floats, weights: Floats, strength: float) -> _Linear:
+def _regression(scaled: Any, targets: Floats, weights: Floats, strength: float) -> _Linear:
     """Return softmax regression on targets that are probabilities: a row counts once for each of its outputs."""
     state = random.getstate()  # importing it draws from Python's generator, on some versions
     from sklearn.linear_model import LogisticRegression
@@ -177,7 +191,7 @@ def _regression(scaled: Floats, targets: Floats, weights: Floats, strength: floa
     if len(present) == 1:
         bias[present] = 0
         return _Linear(weight, bias)
-    steps = round(min(_STEPS, max(_FEWEST_STEPS, _WORK / (len(scaled) * weight.size))))
+    steps = round(min(_STEPS, max(_FEWEST_STEPS, _WORK / (scaled.shape[0] * weight.size))))
     model: Any = LogisticRegression(C=strength, max_iter=steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # without convergence it is a start all the same

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.prepare import Prepared
@@ -21,6 +22,7 @@ from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.head import TaskModel, l3
 from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.model.ngrams import inverse_frequencies
 from headwater.finetuning.model.pooled import PooledModel
 from headwater.finetuning.results.metrics import measure_decisions
 from headwater.finetuning.rows.labels import Labels
@@ -158,11 +160,13 @@ def is_better(probe: Mapping[str, Any], tuned: Mapping[str, Any], metric: Metric
 def set_probe(prepared: Prepared, model: PooledModel, probe: Start | None = None) -> tuple[Start, float]:
     """Set the head by a probe of the base's features, chosen unless it is given; return it, and its loss."""
     labels, train = prepared.parts.labels, prepared.encoded["train"]
+    if model.lexical:
+        model.head.get_buffer("idf").copy_(torch.from_numpy(inverse_frequencies(train.ngrams)))
     if train.features is None:
         prepared.progress.note("a regression on the base's features begins the head")
         train = prepared.encoded["train"] = model.with_features(train)
     weights = row_weights(prepared.config, train.targets, labels, prepared.weights)
-    probe = probe or choose_probe(train, labels, weights, prepared.fold)
+    probe = probe or replace(choose_probe(train, labels, weights, prepared.fold), lexical=model.lexical)
     return probe, fit_probe(model, [train], labels, weights, probe)
 
 

@@ -41,7 +41,8 @@ class Batch:
     its example's sequences it is; examples: their number; targets: (examples, outputs) float32, the label's
     probability of each output; weights: (examples,) float32; next_ids: (sequences, time) int64, the next token at
     each position, IGNORE if there is none; token_weights: (sequences, time) float32; outputs: (sequences, time,
-    layers + 1, width) float16, a frozen base's stored outputs (`features`), or None.
+    layers + 1, width) float16, a frozen base's stored outputs (`features`), or None; ngrams: (examples, NGRAMS)
+    float32, see `ngrams.log_counts`, or None.
     """
 
     ids: Tensor
@@ -54,6 +55,7 @@ class Batch:
     next_ids: Tensor
     token_weights: Tensor
     outputs: Tensor | None = None
+    ngrams: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
@@ -101,6 +103,7 @@ def collate(
         next_ids=torch.from_numpy(next_ids),
         token_weights=torch.from_numpy(token_weights.astype(np.float32)),
         outputs=outputs,
+        ngrams=None if encoded.ngrams is None else torch.from_numpy(encoded.ngrams[chosen].toarray()),
     )
 
 

@@ -29,8 +29,7 @@ from headwater.finetuning.model.pooled import Pooled, PooledModel, text_template
 from headwater.finetuning.model.sequence import SequenceModel, class_of, other_head, read_classifier
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels
-from headwater.finetuning.rows.row import Raw, TaskName
-from headwater.finetuning.rows.seen import Seen
+from headwater.finetuning.rows.row import Raw, Seen, TaskName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
 from headwater.storage import has_manifest, open_folder, write_json
@@ -62,6 +61,7 @@ class TaskDescription(Config):
     templates: tuple[Template, Template] | None = None
     padding: int | None = None
     pooled: Pooled | None = None
+    lexical: bool = False
 
     @classmethod
     def read(cls, folder: Path) -> TaskDescription:
@@ -118,18 +118,13 @@ class FineTuned:
 
     def encode(self, rows: Iterable[Raw], labels: Labels | None = None, name: str = "") -> Encoded:
         """Encode rows for this model, with their targets if `labels` are given; see `inputs.encode`."""
-        context, targets = self.model.model.config.context, None
-        rows = self.as_read(rows)
-        if labels is not None:
-            rows = list(rows)
-            targets = labels.targets(rows, name)
-        apart = isinstance(self.model, PooledModel)
-        template = self.templates and self.templates[self.task != "classify"]
-        if isinstance(self.model, PooledModel):
-            template = self.model.template
-        return encode(
-            rows, self.task, self.tokenizer, context, targets=targets, name=name, template=template, apart=apart
-        )
+        model, rows = self.model, list(self.as_read(rows))
+        reading: dict[str, Any] = {"targets": labels and labels.targets(rows, name), "name": name}
+        if isinstance(model, PooledModel):
+            reading |= {"template": model.template, "apart": True, "ngrams": model.lexical}
+        elif self.templates is not None:
+            reading["template"] = self.templates[self.task != "classify"]
+        return encode(rows, self.task, self.tokenizer, model.model.config.context, **reading)
 
     def for_task(self, task: TaskName) -> FineTuned:
         """Return this for one text or for two, whose order counts: a classifier of transformers reads either.
@@ -215,7 +210,7 @@ class FineTuned:
             if isinstance(self.model, FrozenTaskModel)
             else {"templates": self.templates, "padding": self.model.padding}
             if isinstance(self.model, SequenceModel)
-            else {"pooled": self.model.pooled}
+            else {"pooled": self.model.pooled} | ({"lexical": True} if self.model.lexical else {})
             if isinstance(self.model, PooledModel)
             else {}
         )
@@ -238,10 +233,10 @@ class FineTuned:
         """
         if not (folder / TASK_FILE).is_file():
             cls.load(folder)  # says what is wrong
-            raise no_head(folder)
+            raise no_head(folder, "it is one of transformers")
         described = TaskDescription.read(folder)
-        if described.templates is not None:
-            raise no_head(folder)
+        if described.templates is not None or described.lexical:
+            raise no_head(folder, "it reads TF-IDF" if described.lexical else "it is one of transformers")
         keys: dict[str, Any] = {"task": described.task, "target": described.labels.target, "keep_head": True}
         keys |= {"compose": described.compose}
         keys |= {"recipe": "lp-ft"} if described.pooled else {}
@@ -290,6 +285,7 @@ class FineTuned:
                 dropout=dropout,
                 frozen=described.task_model if described.frozen else None,
                 pooled=described.pooled is not None,
+                lexical=described.lexical,
             )
             if isinstance(model, PooledModel):
                 model.pooled = described.pooled or model.pooled
@@ -318,25 +314,27 @@ def build_task_model(
     dropout: float,
     frozen: str | None = None,
     pooled: bool = False,
+    lexical: bool = False,
     seed: int = 0,
 ) -> TaskModel:
     """Return the base with an untrained head.
 
-    frozen: the task model over an unchanged base. pooled: whether the head reads one vector a text.
+    frozen: the task model over an unchanged base. pooled: whether the head reads one vector a text; lexical: and
+    its n-grams.
     """
     if pooled:
         template = text_template(tokenizer, base.config)
-        return PooledModel(base, task, outputs, template, dropout=dropout, seed=seed)
+        return PooledModel(base, task, outputs, template, dropout=dropout, seed=seed, lexical=lexical)
     delimiter = tokenizer.task_tokens.delimiter
     if frozen is None:
         return TaskModel(base, task, outputs, dropout=dropout, seed=seed, delimiter=delimiter)
     return FrozenTaskModel(base, task, outputs, delimiter=delimiter, reader=frozen, dropout=dropout, seed=seed)
 
 
-def no_head(folder: Path | str) -> UsageError:
+def no_head(folder: Path | str, reason: str) -> UsageError:
     """Return the error of a training that would keep a head which it cannot train."""
     return UsageError(
-        f"the head of {folder} cannot be kept: it is one of transformers",
+        f"the head of {folder} cannot be kept: {reason}",
         repair="Start from it with a new head: --model in place of --from",
     )
 

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
+from headwater.finetuning.model.ngrams import log_counts, stacked
 from headwater.finetuning.rows.row import Raw, TaskName
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Encoded:
     (examples, outputs) of several labels, NaN where unknown; cut: (examples,) int32, the tokens that each lost to
     fit the context; outputs: (tokens, layers + 1, width) float16, a frozen base's output for each token
     (`features`); features: (examples, features) by pooling, what the unchanged base says of each example
-    (`pooled`).
+    (`pooled`); ngrams: (examples, NGRAMS) sparse, see `ngrams.log_counts`.
     """
 
     ids: npt.NDArray[np.int32]
@@ -139,7 +140,8 @@ class Encoded:
     targets: npt.NDArray[np.float64]
     cut: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     outputs: npt.NDArray[np.float16] | None = None
-    features: Mapping[str, npt.NDArray[np.float32]] | None = None
+    features: Mapping[str, Any] | None = None
+    ngrams: Any = None
 
     def __len__(self) -> int:
         return len(self.first) - 1
@@ -179,6 +181,7 @@ class Encoded:
             targets=self.targets[rows],
             cut=self.cut[rows],
             features=self.features and {name: values[rows] for name, values in self.features.items()},
+            ngrams=None if self.ngrams is None else self.ngrams[rows],
         )
 
 
@@ -192,10 +195,12 @@ def encode(
     name: str = "",
     template: Template | None = None,
     apart: bool = False,
+    ngrams: bool = False,
 ) -> Encoded:
     """Tokenize and arrange rows for a model with this context; `targets` are theirs, by default unknown.
 
-    template: what stands around the texts in place of the tokenizer's task tokens. apart: as in `arrange`.
+    template: what stands around the texts in place of the tokenizer's task tokens. apart: as in `arrange`. ngrams:
+    count those of each row's first text.
 
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
@@ -203,6 +208,7 @@ def encode(
     parts = [np.zeros(0, dtype=np.int32)]
     lengths, candidates = [0], [0]
     cut: list[int] = []
+    counts: list[Any] = []
     iterator = iter(rows)
     characters = max(_TEXT_CHARACTERS, _TOKEN_CHARACTERS * context)
     while chunk := _chunk(iterator, characters):
@@ -223,12 +229,15 @@ def encode(
                 lengths.append(len(sequence))
             candidates.append(len(arranged.sequences))
         parts.append(np.array(flat, dtype=np.int32))
+        if ngrams:
+            counts.append(log_counts([row.segments[0] for row in chunk]))
     return Encoded(
         ids=np.concatenate(parts),
         starts=np.cumsum(lengths, dtype=np.int64),
         first=np.cumsum(candidates, dtype=np.int64),
         targets=np.full(len(cut), np.nan) if targets is None else targets,
         cut=np.array(cut, dtype=np.int32),
+        ngrams=stacked(counts) if counts else None,
     )
 
 

@@ -18,6 +18,7 @@ from torch.nn import functional
 from headwater.finetuning.model.batches import Batch, inference_batches
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded
+from headwater.finetuning.model.ngrams import NGRAMS, with_ngrams
 from headwater.finetuning.rows.row import TaskName
 from headwater.tokenizer import Template, Tokenizer
 
@@ -48,6 +49,7 @@ class PooledModel(TaskModel):
 
     While classes are tuned, `reads_cosines` is set: the rows of the layer are directions, and a logit is the
     cosine of one and the features, without dropout. It is not saved: the layer is fitted again afterwards.
+    lexical: the layer reads TF-IDF of the text's n-grams too, whose inverse frequencies are a buffer of the head.
     """
 
     def __init__(
@@ -60,11 +62,14 @@ class PooledModel(TaskModel):
         pooled: Pooled = "mean",
         dropout: float = 0.1,
         seed: int = 0,
+        lexical: bool = False,
     ) -> None:
         width = model.config.output_width * {"classify": 1, "similarity": 3}.get(task, 4)
-        head = nn.utils.skip_init(nn.Linear, width, outputs)
+        head = nn.utils.skip_init(nn.Linear, width + NGRAMS * lexical, outputs)
+        if lexical:
+            head.register_buffer("idf", torch.ones(NGRAMS))
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
-        self.template, self.pooled, self.reads_cosines = template, pooled, False
+        self.template, self.pooled, self.reads_cosines, self.lexical = template, pooled, False, lexical
 
     def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the vector of each text: (sequences, time, width) -> (sequences, width)."""
@@ -85,6 +90,10 @@ class PooledModel(TaskModel):
     def classify(self, pooled: Tensor, batch: Batch) -> Tensor:
         """(sequences, width) -> (examples, outputs) float32."""
         features = self.features(pooled)
+        if batch.ngrams is not None:
+            features = torch.cat(
+                [features, functional.normalize(batch.ngrams * self.head.get_buffer("idf"), dim=1)], dim=1
+            )
         if self.reads_cosines:
             directions = functional.normalize(self.head.weight.float(), dim=1)
             return functional.normalize(features, dim=1) @ directions.T / _TEMPERATURE
@@ -115,12 +124,12 @@ class PooledModel(TaskModel):
     def with_features(self, encoded: Encoded) -> Encoded:
         """Return `encoded` with the features of all examples by pooling, from one pass and without dropout.
 
+        They are sparse, with the n-grams last, of a lexical model.
         An encoder has the mean alone, which it was trained for.
         """
         poolings: tuple[Pooled, ...] = ("mean", "last") if self.model.config.is_causal else ("mean",)
-        found: dict[str, Any] = {
-            one: np.empty((len(encoded), self.head.in_features), np.float32) for one in poolings
-        }
+        width = self.head.in_features - NGRAMS * self.lexical
+        found: dict[str, Any] = {one: np.empty((len(encoded), width), np.float32) for one in poolings}
         before, training = self.pooled, self.training
         self.eval()
         for chosen, batch in inference_batches(encoded, np.zeros((len(encoded), 1), np.float32)):
@@ -131,4 +140,7 @@ class PooledModel(TaskModel):
                 found[pooling][chosen] = self.features(self.summary(hidden, moved)).cpu().numpy()
         self.pooled = before
         self.train(training)
+        if self.lexical:
+            idf = self.head.get_buffer("idf").cpu().numpy()
+            found = {pooling: with_ngrams(one, encoded.ngrams, idf) for pooling, one in found.items()}
         return replace(encoded, features=found)

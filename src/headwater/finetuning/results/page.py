@@ -215,8 +215,12 @@ def _baseline_lines(metrics: Mapping[str, Any]) -> list[str]:
         lines.append("Both have every row right: use the baseline, or validate on more rows and harder ones.")
     elif len(recipes) > 1:
         lines.append(f"No start of this base beats TF-IDF: {ADVICE}.")
+    elif metrics.get("features") == "tfidf+base":
+        lines.append(f"The model does not beat it: {ADVICE}.")
     else:
         lines.append(f"The model does not beat it: {ADVICE}, or leave --set recipe out.")
+    if metrics["value"] < 1 and metrics.get("task") == "classify" and metrics.get("features") == "base":
+        lines.append("The base can be read together with TF-IDF: --set features=tfidf+base")
     return lines
 
 

@@ -62,6 +62,7 @@ def measure(learned: Learned) -> dict[str, Any]:
     metrics["learning_rate"]["reason"] = prepared.given.rate_reason(prepared.shape)
     if learned.rates:
         metrics["learning_rate"]["tried"] = learned.rates
+    metrics["features"] = prepared.config.features
     return metrics | {"calibration": calibration, "recipe": learned.recipe, "recipes": learned.recipes}
 
 
@@ -113,7 +114,8 @@ def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progres
     judge = partial(held_out_shares, outputs=parts.labels.outputs, seed=config.training.seed)
     first = None if config.task == "classify" else [row[0] for row in segments]
     shares = judge(Baseline(config.task, parts.labels).fitted_features(segments), targets, first)
-    for features in list((prepared.encoded["train"].features or {}).values())[:1]:  # of the unchanged base
+    unchanged = {} if config.is_lexical else prepared.encoded["train"].features or {}
+    for features in list(unchanged.values())[:1]:
         features = features[::every]
         features = (features - features.mean(axis=0)) / (features.std(axis=0) + _LEAST_DEVIATION)
         count = len(features)  # their lengths are about 1, as those of TF-IDF

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -319,15 +318,6 @@ def _several(row: Raw, where: str) -> DataError:
     )
 
 
-def _number_repair(text: str) -> str:
-    """Return how to write a score that is not a number as it stands."""
-    if re.search(r"\d,\d{3}(?!\d)", text):
-        return "Leave the commas and the unit out, as in 10000"
-    if "," in text:
-        return "Write a decimal point instead of the comma"
-    return "Leave the unit out" if re.match(r"\s*-?\d", text) else ""
-
-
 def _levels(rows: Sequence[Raw], name: str) -> list[float]:
     scores = []
     for row in rows:
@@ -336,7 +326,7 @@ def _levels(rows: Sequence[Raw], name: str) -> list[float]:
             raise DataError(
                 f"{name} row {row.row:,} has the score {str(row.label)[:40]!r}",
                 expected=f"a number of at most {_LARGEST_SCORE:,.0f}",
-                repair=_number_repair(str(row.label)),
+                repair="Write it with a decimal point, without commas and a unit, as in 10000.5",
             )
         scores.append(score)
     if len(set(scores)) == 1:
