@@ -230,7 +230,8 @@ def translated_page(page: str) -> str:
     def in_language(found: re.Match[str]) -> str:
         text = " ".join(html.unescape(found[2]).split())
         translation = text if _QUOTED.match(found[1]) else chosen.translate(text)
-        return found[0] if translation == text else found[1] + escape(translation)
+        before, after = (" " * edge.isspace() for edge in (found[2][0], found[2][-1]))
+        return found[0] if translation == text else found[1] + before + escape(translation) + after
 
     head, body, rest = page.partition("<body>")
     rest = re.sub(r"(<[^<>]+>)([^<>]+)(?=<)", in_language, rest)

@@ -16,7 +16,7 @@ import headwater
 import headwater.errors
 from headwater.cli.main import COMMANDS, app, main
 from headwater.evaluation import TASKS
-from headwater.language import Catalogue, catalogue, language_of_locale, use_language
+from headwater.language import Catalogue, catalogue, language_of_locale, translated_page, use_language
 
 PACKAGE = Path(headwater.__file__).parent
 HANGUL = re.compile("[\uac00-\ud7a3]")
@@ -336,3 +336,8 @@ def test_what_a_build_left_out_is_in_korean(tmp_path: Path, capsys: pytest.Captu
     names = r"duplicates: \w+|in/\S+|a\.jsonl|p\d+|source|JSON|Expecting value|row|<UNK>|MB|NFC|U\+FFFD|\b[AP]\b"
     said = re.sub(names, "", captured.out.replace(str(tmp_path / "corpus"), ""))
     assert re.findall("[A-Za-z]{2,}", said) == []
+
+
+def test_a_page_keeps_the_spaces_around_its_texts() -> None:
+    use_language("ko")
+    assert translated_page("<body><p>Next: <code>a</code></p>") == "<body><p>다음: <code>a</code></p>"
