@@ -139,7 +139,7 @@ def test_predictions_replace_only_what_the_same_command_wrote(tuned: Path, tmp_p
     out.unlink()
     predict_file(tuned, rows, out)
     whole = out.read_bytes()
-    with pytest.raises(FolderError, match="limit = None, where now it is 1"):
+    with pytest.raises(FolderError, match="limit none → 1"):
         predict_file(tuned, rows, out, limit=1)
     predict_file(tuned, rows, out)
     assert out.read_bytes() == whole

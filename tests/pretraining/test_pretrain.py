@@ -522,5 +522,5 @@ def test_a_run_older_than_a_key_resumes_with_its_default(undisturbed: Path, toke
     assert_same_weights(undisturbed, run)
     config["model"]["segments"] = 2
     half_done(run, manifest | {"config": config}, tokens)
-    with pytest.raises(FolderError, match=r"model\.segments = 2, where now it is 0\. Choose another"):
+    with pytest.raises(FolderError, match=r"model\.segments 2 → 0\. Choose another"):
         pretrain(PretrainConfig.build(TINY), tokens, run)

@@ -66,10 +66,13 @@ def test_identity_is_of_the_content(tmp_path: Path) -> None:
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     out = write(tmp_path / "a", rate=1)
     assert Stage(out, kind="corpus", config={"rate": 1}, inputs={}).is_complete()
-    for kind, config, named in (("corpus", {"rate": 2}, "rate = 1"), ("tokens", {"rate": 1}, "a corpus")):
+    for kind, config, named in (
+        ("corpus", {"rate": 2, "size": 3}, "rate 1 → 2, size none → 3"),
+        ("tokens", {"rate": 1}, "a corpus"),
+    ):
         with pytest.raises(FolderError, match=named):
             Stage(out, kind=kind, config=config, inputs={}).find()
-    with pytest.raises(FolderError, match="seed None, where now it is 2"):
+    with pytest.raises(FolderError, match="seed none → 2"):
         Stage(out, kind="corpus", config={"rate": 1}, inputs={}, seed=2).find()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")

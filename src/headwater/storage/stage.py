@@ -52,6 +52,7 @@ from headwater.storage.remote import UPLOADING, list_source
 from headwater.storage.resources import cache_folder
 
 # Stores without folders: asked to make one, they would create a bucket with a mistyped name.
+_MOST_CHANGES = 5  # of settings that an error shows
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 
 
@@ -284,31 +285,36 @@ class Stage:
         for role in here | there:
             if here.get(role) != there.get(role):
                 return f"{self.kind} made from another input ({role})"
-        unlike = _first_difference(other.config, self.config, self.defaults, self.measured)
-        if unlike:
-            key, before, now = unlike
-            return f"{self.kind} made with {key} = {before!r}, where now it is {now!r}"
+        changes = list(_changes(other.config, self.config, self.defaults, self.measured))
         if self.seed != other.seed:
-            return f"{self.kind} made with seed {other.seed}, where now it is {self.seed}"
-        return ""
+            changes.append(("seed", other.seed, self.seed))
+        if not changes:
+            return ""
+        shown = ", ".join(
+            f"{key} {_shown(before)} → {_shown(now)}" for key, before, now in changes[:_MOST_CHANGES]
+        )
+        shown += ", …" if len(changes) > _MOST_CHANGES else ""
+        return f"{self.kind} made with other settings, then and now: {shown}"
 
 
-def _first_difference(
+def _changes(
     before: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any], measured: Collection[str] = ()
-) -> tuple[str, Any, Any] | None:
-    """Return the first key whose value differs, and both values; a key missing in `before` has its default."""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each key whose value differs, and both values; a key missing in `before` has its default."""
     for key in [*now, *(key for key in before if key not in now)]:
         if key in measured:
             continue
         default = defaults.get(key)
         old, new = before.get(key, default), now.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            inner = _first_difference(old, new, default if isinstance(default, Mapping) else {})
-            if inner is not None:
-                return f"{key}.{inner[0]}", *inner[1:]
+            for inner, *values in _changes(old, new, default if isinstance(default, Mapping) else {}):
+                yield f"{key}.{inner}", *values
         elif old != new:
-            return key, old, new
-    return None
+            yield key, old, new
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else repr(value)
 
 
 def _command() -> str:

@@ -147,7 +147,8 @@ def _missing_column(table: Any, path: AnyFile, column: str, named: str | None) -
             expected="names of the columns, or the number of the column",
             repair=repair if named else 'Write a first line that names the column of the text "text"',
         )
-    repair = f"Name the column of the text, as --text-field {shlex.quote((table.texts or ['FIELD'])[0])}"
+    likely = "text" if "text" in table.columns else (table.texts or ["FIELD"])[0]
+    repair = f"Name the column of the text, as --text-field {shlex.quote(likely)}"
     shown = ", ".join(name[:40] for name in table.columns[:20]) + (", …" if len(table.columns) > 20 else "")
     return DataError(
         f'{path} has no text column "{column}", only {shown}',
