@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.cli.console import AsJson, emit
+from headwater.display import printable
 from headwater.language import translated
 from headwater.shipped import hub_name, origin_of
 
@@ -24,7 +25,7 @@ def lineage(
     from headwater.storage import lineage as chain
 
     tree = chain(folder if is_remote(folder) else _folder(folder), remote=remote)
-    emit(tree, as_json=as_json, text="\n".join(tree_lines(tree, "", "")), exact=True)
+    emit(tree, as_json=as_json, text=printable("\n".join(tree_lines(tree, "", "")), keep="\n\t"), exact=True)
 
 
 def _folder(name: str) -> Path:
