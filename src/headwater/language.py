@@ -230,10 +230,9 @@ def translated_page(page: str) -> str:
     def in_language(found: re.Match[str]) -> str:
         text = " ".join(html.unescape(found[2]).split())
         translation = text if _QUOTED.match(found[1]) else chosen.translate(text)
-        before, after = (" " * edge.isspace() for edge in (found[2][0], found[2][-1]))
-        return found[0] if translation == text else found[1] + before + escape(translation) + after
+        return found[0] if translation == text else found[1] + escape(translation)
 
     head, body, rest = page.partition("<body>")
-    rest = re.sub(r"(<[^<>]+>)([^<>]+)(?=<)", in_language, rest)
+    rest = re.sub(r"(<[^<>]+>\s*)([^<>\s][^<>]*?)(?=\s*<)", in_language, rest)
     rest = re.sub(r'(aria-label=")([^"]+)', in_language, rest)
     return head.replace('lang="en"', 'lang="ko"') + body + rest

@@ -89,7 +89,7 @@ def test_several_labels_are_not_advised_a_threshold(base: Path, tmp_path: Path, 
     out, shown = tmp_path / "model", capsys.readouterr()
     assert "(67%), b: 72 (67%)" in shown.err, "shares of the rows"
     for text in (shown.out, (out / "report.html").read_text(), (out / "README.md").read_text()):
-        assert "The surest 80 % of these labels" in text
+        assert "Of the surest 80 % of these labels" in text
         assert "--threshold" not in text
         assert "regress" not in text
     assert "Fine-tuning: classify, several labels" in (out / "report.html").read_text()

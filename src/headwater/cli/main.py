@@ -308,7 +308,7 @@ def _in_words(error: HeadwaterError) -> str:
     if parts == [error.seen, error.expected, error.repair]:
         return str(error)
     seen, expected, repair = parts
-    needed = f" ({translated('expected')}: {expected.rstrip('.')})" if expected else ""
+    needed = f". {translated('expected')}: {expected.rstrip('.')}" if expected else ""
     return f"{seen.rstrip('.')}{needed}. {repair}".rstrip()
 
 

@@ -147,7 +147,7 @@ def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Ite
         try:
             value = parse_json(line)
         except json.JSONDecodeError as failure:
-            seen = f"{path} line {number:,} is not JSON: {failure.msg}"
+            seen = f"{path} line {number:,} is not JSON: {failure.msg} (column {failure.colno})"
             repair = "Correct or remove that line"
             on_broken(DataError(seen, expected="one JSON object a line", repair=repair))
         else:
@@ -180,7 +180,8 @@ def _json_items(
             yield from _json_lines(path, encoding, on_broken)
             return
         raise DataError(
-            f"{path} is not JSON: {error.msg} in line {error.lineno}", repair="Correct that line"
+            f"{path} is not JSON: {error.msg} (line {error.lineno:,}, column {error.colno:,})",
+            repair="Correct that line",
         ) from None
     for number, item in enumerate(_rows(content), 1):
         yield number, f"item {number:,}", {column: item} if isinstance(item, str) else item

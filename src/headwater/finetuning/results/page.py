@@ -190,8 +190,8 @@ def _probability_lines(metrics: Mapping[str, Any]) -> list[str]:
     return [
         f"Probabilities: off by {measured['ece']:.3f} on average (ECE, {where}) with the temperature "
         f"{fitted['temperature']:.3g}; by {fitted['ece_before']:.3f} on validation rows without it.",
-        f"The surest 80 % of these {'labels' if several else 'rows'}, from a probability of "
-        f"{sure['threshold']:.2f}, are right at {sure['accuracy']:.3f}{advice}.",
+        f"Of the surest 80 % of these {'labels' if several else 'rows'}, from a probability of "
+        f"{sure['threshold']:.2f}, {100 * sure['accuracy']:.1f} % are right{advice}.",
     ]
 
 
