@@ -144,7 +144,13 @@ def quoting_pages() -> dict[Path, str]:
             table.append(f"| [{one['claim']}]({link}) | {here} | {one['sentence']} |")
     law = _LAW.findall((RESULTS / "scaling" / "README.md").read_text("utf-8"))
     pages = quoted_results.pages()
-    for name, mark, lines in (("README.md", "claims", table), ("docs/models.md", "law", law)):
+    korean = [
+        f"주장 {len(published)}개 가운데 {verdicts['holds']}개는 성립하고 "
+        f"{verdicts['does not hold']}개는 성립하지 않습니다. "
+        "나머지는 기대한 효과보다 약하거나, 어느 쪽인지 판정할 수 없습니다."
+    ]
+    quoted = (("README.md", "claims", table), ("README.ko.md", "claims", korean), ("docs/models.md", "law", law))
+    for name, mark, lines in quoted:
         start, _, rest = (ROOT / name).read_text("utf-8").partition(f"<!-- {mark} -->")
         content = "\n".join([f"<!-- {mark} -->", *lines, f"<!-- /{mark} -->"])
         pages[ROOT / name] = start + content + rest.partition(f"<!-- /{mark} -->")[2]

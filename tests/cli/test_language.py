@@ -333,7 +333,7 @@ def test_what_a_build_left_out_is_in_korean(tmp_path: Path, capsys: pytest.Captu
     assert main(["--lang", "ko", "corpus", "stats", str(tmp_path / "corpus")]) == 0
     captured = capsys.readouterr()
     assert "뺀 것: 읽을 수 없는 행 1개(처음 것: a.jsonl의 2번째 줄이 JSON이 아닙니다" in captured.out
-    names = r"duplicates: \w+|in/\S+|a\.jsonl|p\d+|source|JSON|Expecting value|row|<UNK>|MB|NFC|U\+FFFD|\b[AP]\b"
+    names = r"duplicates: \w+|in/\S+|a\.jsonl|p\d+|source|JSON|row|<UNK>|MB|NFC|U\+FFFD|\b[AP]\b"
     said = re.sub(names, "", captured.out.replace(str(tmp_path / "corpus"), ""))
     assert re.findall("[A-Za-z]{2,}", said) == []
 
@@ -341,3 +341,43 @@ def test_what_a_build_left_out_is_in_korean(tmp_path: Path, capsys: pytest.Captu
 def test_a_page_keeps_the_spaces_around_its_texts() -> None:
     use_language("ko")
     assert translated_page("<body><p>Next: <code>a</code></p>") == "<body><p>다음: <code>a</code></p>"
+
+
+def test_no_line_of_a_command_is_english(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines that were composed of parts were English, or half of them. Names and paths stay."""
+    (tmp_path / "a.txt").write_text("The river runs down to the sea. A boat is on it.\n" * 200)
+    (tmp_path / "short.txt").write_text("The river runs.")
+    (tmp_path / "rows.csv").write_text('text,label\ngood,pos\n"bad,neg\n')
+    (tmp_path / "rows.json").write_text('[{"text": "good", "label": "p"},\n{"text": "bad')
+    (tmp_path / "few.jsonl").write_text('{"text": "good", "label": "p"}\n{"text": "bad"}\n')
+    commands = [
+        "corpus build a.txt --out corpus",
+        "corpus build short.txt --out short",
+        "corpus stats corpus",
+        "tokenizer train a.txt --vocab-size 300 --out bpe-1",
+        "tokenizer compare bpe-1 gpt2-mini a.txt",
+        "pack short --tokenizer bpe-1 --out little",
+        "pack corpus --tokenizer bpe-1 --out tokens",
+        "lineage gpt2-mini",
+        "convert gpt2-mini model.gguf",
+        "generate river --model gpt2-mini --seed 1 --max-tokens x",
+        "finetune --task classify --train rows.csv --model gpt2-mini --out a",
+        "finetune --task classify --train rows.json --model gpt2-mini --out a",
+        "finetune --task classify --train few.jsonl --model gpt2-mini --out a",
+        "predict few.jsonl --model corpus --out p.csv",
+        "evaluate --tokens x",
+        "prune corpus",
+        "report corpus --out report.html",
+        "fill A_[MASK] --model gpt2-mini",
+    ]
+    names = r"\S*[/_=\d'\"-]\S*|\S+\.\w+|\[\w+|^\s*\w+$"  # options, paths, kinds in brackets; a word alone
+    english = {}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tmp_path)
+        for command in commands:
+            main(["--lang", "ko", *command.split()])
+            for line in "\n".join(capsys.readouterr()).splitlines():
+                is_english = not HANGUL.search(line) and re.search("[a-z]{3,}", re.sub(names, "", line))
+                if is_english or re.search(r"(?<!\S)(?:[a-z]+ ){3}[a-z]", line):
+                    english[command] = line
+    assert english == {}

@@ -86,7 +86,7 @@ class Forecast:
             others = f"other programs use {self.cores_in_use:.1f} of {available_cores()} cores"
             rows.append(("warning", f"the machine is busy: {others}. The run is faster without them"))
         rows.append(("advice", self.advice))
-        return "\n".join(f"{name:14}{value}" for name, value in rows)
+        return "\n".join(f"{name:15}{value}" for name, value in rows)
 
 
 def forecast(config: PretrainConfig, tokens: str | Path, out: Path, progress: Progress = SILENT) -> Forecast:
