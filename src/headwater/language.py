@@ -132,15 +132,15 @@ def final_consonant(word: str) -> str | None:
     if "가" <= word[-1:] <= "힣":
         jongseong = (ord(word[-1]) - ord("가")) % 28
         return "ㄹ" if jongseong == 8 else "other" if jongseong else ""
-    return next((final for pattern, final in _ENDS if pattern.search(word)), None)
+    return next((final for pattern, final in _ENDS if re.search(pattern, word)), None)
 
 
 # How a word that is not in Hangul ends, and the final consonant that it is read with; the first that fits.
 _ENDS = (
-    (re.compile(r"[178lL]$|le$|R$|(?<![A-Za-z])r$"), "ㄹ"),
-    (re.compile(r"[036mnMN]$|[a-z]ng$|[a-z][mn]e$|[a-z]ck$|[aeiou]c$|(?<![aeiou])[aeiou]p$"), "other"),
-    (re.compile(r"[aeiou][bkpt]$|[aeiouy][pk]e$"), None),  # 웹 but 튜브, 셋 but 루트
-    (re.compile(r"[2459A-Za-z%]$"), ""),
+    (r"[178lL]$|le$|R$|(?<![A-Za-z])r$", "ㄹ"),
+    (r"[036mnMN]$|[a-z](ng|[mn]e|ck)$|[aeiou]c$|(?<![aeiou])[aeiou]p$|(out|put|set|mat|get)$", "other"),
+    (r"[aeiou][bkpt]$|[aeiouy][pk]e$", None),  # 웹 but 튜브, 셋 but 루트
+    (r"[2459A-Za-z%]$", ""),
 )
 _PARTICLES = {  # after a final consonant, and without one
     "이(가)": ("이", "가"),

@@ -68,7 +68,7 @@ def test_help_drops_no_letter(language: str, capsys: Any, monkeypatch: pytest.Mo
 
 WORDS = {
     "ㄹ": "글 1 1,207 0.8 model table LR L runs/first.jsonl r (a)글 int8 '서울'",
-    "other": "말뭉치들은 bf16 token LSTM N json 10 stories/pack step fine-tune metric 토큰(둘) size-3 training",
+    "other": "말뭉치들은 bf16 token LSTM N json 10 stories/pack step fine-tune metric 토큰(둘) size-3 --out input",
     "": "말뭉치 분류기 2 fp32 gpt2 steps probe A.csv folder report 95% head 데이터 size 'x' /tmp/a",
 }
 
@@ -81,7 +81,7 @@ def test_the_particle_is_that_of_the_words_end(final: str, word: str) -> None:
     assert korean.translate(f"e {word} f") == f'"{word}"' + ("과" if final else "와")
 
 
-@pytest.mark.parametrize("word", ["dataset", "web", "type", "out/", "日本", "→"])
+@pytest.mark.parametrize("word", ["parquet", "web", "type", "日本", "→"])
 def test_an_unknown_end_keeps_both_particles(word: str) -> None:
     assert Catalogue({"a {} b": "{}이(가)"}).translate(f"a {word} b") == f"{word}이(가)"
 
