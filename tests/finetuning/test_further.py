@@ -169,3 +169,46 @@ def test_a_loaded_estimator_explains(week: tuple[Path, Path]) -> None:
     ((first, nothing),) = [loaded.explain(["a lovely film", " "])]
     assert [piece["text"] for piece in first] == ["a", " lovely", " film"]
     assert nothing is None
+
+
+def test_no_row_that_the_base_was_trained_on_is_measured(
+    base: Path, tmp_path: Path, sentences: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write(tmp_path / "first.csv", *sentences(34, seed=1))
+    assert command(tmp_path / "clf", "--model", base, "--task", "classify", "--train", table) == 0
+    capsys.readouterr()
+    assert command(tmp_path / "again", "--from", tmp_path / "clf", "--train", table, "--epochs", "1") == 0
+    said, metrics = capsys.readouterr(), json.loads((tmp_path / "again" / "metrics.json").read_text())
+    assert f"all 34 training rows are known to {tmp_path / 'clf'}\n" in said.err
+    assert "no row is new to" in said.err
+    assert "No validation figure" in said.out
+    assert (metrics["counts"], metrics["count"]) == ({"train": 34, "validation": 0}, 0)
+    assert not {"value", "accuracy", "baseline", "classes"} & metrics.keys()
+    assert "before" not in metrics["continued"]
+    assert "No validation figure" in (tmp_path / "again" / "report.html").read_text()
+    assert not (tmp_path / "again" / "predictions-validation.jsonl").exists()
+    report([tmp_path / "clf", tmp_path / "again"], tmp_path / "both.html")
+    with pytest.raises(UsageError, match="no row to measure on"):
+        search = FinetuneConfig(learning_rate="search")
+        finetune(search, tmp_path / "search", model=tmp_path / "clf", train=table)
+    one_head = finetune(FinetuneConfig(epochs=1), tmp_path / "head", model=tmp_path / "clf", train=table)
+    assert one_head["count"] == 0
+
+
+def test_two_models_are_compared_on_rows_that_neither_was_trained_on(
+    week: tuple[Path, Path], tmp_path: Path, sentences: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, labels = sentences(30, seed=7)
+    new = write(tmp_path / "new.csv", [f"{text} today" for text in texts], labels)
+    both = tmp_path / "both.csv"
+    both.write_text(new.read_text() + week[1].read_text().partition("\n")[2])
+    known = ["--from", week[0], "--train", week[1], "--epochs", "1", "--validation"]
+    assert command(tmp_path / "a", *known, both) == 0
+    continued = json.loads((tmp_path / "a" / "metrics.json").read_text())["continued"]
+    before = hw.Classifier.load(week[0]).score([f"{text} today" for text in texts], labels)
+    assert (continued["rows_new_to_both"], continued["before"]["value"]) == (30, pytest.approx(before))
+    assert (
+        f"On the 30 rows that neither was trained on: {continued['after']['value']:.3f}" in capsys.readouterr().out
+    )
+    assert command(tmp_path / "b", *known, week[1]) == 0
+    assert f"not compared with {week[0]}: each row to measure on was trained on" in capsys.readouterr().out

@@ -178,9 +178,9 @@ def test_figures_of_few_rows_or_below_chance_are_warnings(base: Path, tmp_path: 
     assert tuned(base, file, "--task", "classify") == 0
     capsys.readouterr()
     few = rated(tmp_path / "few.jsonl", ["bad", "good"] * 2)
-    given = ["finetune", "--from", str(tmp_path / "model"), "--train", str(few), "--out", str(tmp_path / "second")]
-    assert main([*given, "--set", "steps=1"]) == 0
-    said = "Warning: 1 row cannot tell a good model from a bad one: give --validation FILE, or more rows"
+    given = ["finetune", "--from", str(tmp_path / "model"), "--train", str(file), "--out", str(tmp_path / "second")]
+    assert main([*given, "--validation", str(few), "--set", "steps=1"]) == 0
+    said = "Warning: 4 rows cannot tell a good model from a bad one: give --validation FILE, or more rows"
     assert said in capsys.readouterr().out
     assert said in (tmp_path / "second" / "report.html").read_text()
     opposite = rated(tmp_path / "opposite.jsonl", ["good", "bad"] * 20)

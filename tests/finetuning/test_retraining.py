@@ -73,3 +73,5 @@ def test_an_estimator_keeps_the_split_too(base: Path, tmp_path: Path, sentences:
     kept = FineTuned.load(tmp_path / "first").seen
     again = hw.Classifier(tmp_path / "first", epochs=0.5, seed=7).fit(texts, labels).fine_tuned_.seen
     assert again == kept
+    held_out = hw.Classifier(base, epochs=0.5, validation_share=0.2).fit(texts, labels).fine_tuned_.seen
+    assert (held_out.train, held_out.validation) == (kept.train, frozenset())  # its head learned from all rows

@@ -156,7 +156,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.classes_ = classes
         self.fine_tuned_ = outcome.fine_tuned
         self.fine_tuned_.compose = self.compose
-        self.fine_tuned_.seen = (seen or Seen()).extended(parts.train.rows, parts.validation.rows)
+        self.fine_tuned_.seen = learned.seen
         self.learning_rate_ = outcome.learning_rate
         self.recipe_, used = learned.recipe, config.model_copy(update={"recipe": prepared.config.recipe})
         self.learning_rate_reason_ = used.rate_reason(prepared.shape)

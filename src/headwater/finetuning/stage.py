@@ -27,7 +27,6 @@ from headwater.finetuning.results.page import card, page
 from headwater.finetuning.results.predictions import write_predictions
 from headwater.finetuning.results.summary import METRICS_FILE, SUSPECTS_FILE, add_baselines, find_suspects, measure
 from headwater.finetuning.rows.columns import Columns
-from headwater.finetuning.rows.row import Seen
 from headwater.language import translated_page
 from headwater.model import load_config
 from headwater.reading import read_json
@@ -138,9 +137,8 @@ def _with_precision(config: FinetuneConfig, stage: Stage, device: torch.device) 
 
 def _record_rows(learned: Learned, columns: Columns, compose: bool) -> None:
     """Give the model what `predict` and a further training need of the training rows."""
-    prepared, tuned = learned.prepared, learned.outcome.fine_tuned
-    tuned.columns, tuned.compose = columns, compose
-    tuned.seen = (prepared.seen or Seen()).extended(prepared.parts.train.rows, prepared.parts.validation.rows)
+    tuned = learned.outcome.fine_tuned
+    tuned.columns, tuned.compose, tuned.seen = columns, compose, learned.seen
 
 
 def _finished(stage: Stage, progress: Progress) -> dict[str, Any] | None:
@@ -183,7 +181,8 @@ def _write_model(stage: Stage, learned: Learned, metrics: dict[str, Any]) -> Non
     tuned = outcome.fine_tuned
     with _written(stage) as work:
         tuned.save(work)
-        write_predictions(tuned, "validation", prepared.parts.validation.rows, outcome.probabilities, work)
+        if held := prepared.parts.validation.rows:
+            write_predictions(tuned, "validation", held, outcome.probabilities, work)
         for name, rows in prepared.parts.tests.items():
             write_predictions(tuned, name, rows, tuned.probabilities(prepared.encoded[name]), work)
         write_json(work / METRICS_FILE, metrics)

@@ -155,6 +155,8 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
     titles: dict[tuple[str, ...], str] = {}
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
+        if "value" not in metrics:  # all its rows were trained on
+            continue
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
         # A regression has the task classify, whose input it shares; an earlier version does not name the target.
         target = metrics.get("target") or ("" if {"majority", "accuracy"} & metrics.keys() else "score")

@@ -29,6 +29,7 @@ from headwater.finetuning.learning.train import (
 )
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.pooled import PooledModel
+from headwater.finetuning.rows.row import Seen
 from headwater.finetuning.rows.split import FOLDS
 from headwater.reading import read_json
 from headwater.storage import save_array, write_json
@@ -46,12 +47,21 @@ class Learned:
 
     prepared: for the recipe that was chosen. rates: what a search of the rate tried. recipes: the value, interval
     and loss of each recipe that was compared; the probe is a regression on the unchanged base's features.
+    fitted_on_all: whether the head has learned from the validation rows too, at the end.
     """
 
     prepared: Prepared
     outcome: TrainingOutcome
     rates: list[dict[str, Any]] = field(default_factory=list)
     recipes: dict[Recipe, dict[str, Any]] = field(default_factory=dict)
+    fitted_on_all: bool = False
+
+    @property
+    def seen(self) -> Seen:
+        """The rows that the model and its base were trained on, and those that only measured them."""
+        train, held = self.prepared.parts.train.rows, self.prepared.parts.validation.rows
+        trained = [*train, *held] if self.fitted_on_all else train
+        return (self.prepared.seen or Seen()).extended(trained, held)
 
     @property
     def recipe(self) -> Recipe:
@@ -64,11 +74,13 @@ def learn(prepared: Prepared) -> Learned:
     """Train, and return the best of what the configuration compares."""
     if prepared.given.learning_rate == "search":
         return _search_rate(prepared)
-    if prepared.parts.cross_validated:
+    if not prepared.parts.validation.rows:
+        learned = Learned(prepared, train_task(prepared, keep_last=True))
+    elif prepared.parts.cross_validated:
         learned = _by_cross_validation(prepared)
     else:
         learned = _by_validation(prepared)
-        fit_all_rows(learned.prepared, learned.outcome)
+        learned.fitted_on_all = fit_all_rows(learned.prepared, learned.outcome)
     if len(learned.recipes) > 1:
         metric, where = learned.outcome.metric, "the validation rows"
         if prepared.parts.cross_validated:

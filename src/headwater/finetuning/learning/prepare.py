@@ -138,6 +138,9 @@ def prepare_folder(
     prepared = prepare(config, tables, base, start=start, seen=seen, progress=progress)
     parts = prepared.parts
     notes = seen.notes(model, parts.train.rows, parts.validation.rows) if seen else []
+    if seen and not parts.rows["validation"] and not parts.tests:
+        few = "too few rows are new" if seen.new_rows(parts.train.rows).any() else "no row is new"
+        notes.append(f"{few} to {model}: nothing is left to measure it on; give --validation or a --test table")
     if start is not None:
         rows, names, classes = parts.train.rows, parts.labels.names, prepared.figures.get("classes", {})
         prepared.continued = {
@@ -176,6 +179,13 @@ def prepare(
     rows, outputs = len(parts.train.rows), parts.labels.outputs
     recipes = (recipe_of(start),) if start is not None else config.candidates(rows, outputs, model.config)
     patience = config.patience or (PATIENCE if config.recipe == "auto" and start is None else None)
+    if not parts.validation.rows:  # to compare recipes or rates on
+        recipes = recipes[:1]
+        if config.learning_rate == "search":
+            raise UsageError(
+                "the search of a learning rate has no row to measure on that the base was not trained on",
+                repair="Give rows with --validation FILE, or a rate with --learning-rate",
+            )
     first = config.model_copy(update={"recipe": recipes[0], "patience": patience})
     encoded = encode_parts(first, parts, tokenizer, model.config)
     validation = Usable([]) if parts.cross_validated else parts.validation

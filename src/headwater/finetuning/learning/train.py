@@ -170,28 +170,34 @@ def set_probe(prepared: Prepared, model: PooledModel, probe: Start | None = None
     return probe, fit_probe(model, [train], labels, weights, probe)
 
 
-def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome) -> None:
-    """Fit a head that is a regression on the validation rows too, if they were split off the training rows.
+def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome) -> bool:
+    """Fit a head that is a regression on the validation rows too, if they were split off; return whether it was.
 
     The validation figures remain those of the head before. Without effect if the training rows have weights of
     their own, since those of the validation rows are not known.
     """
     model, start, labels = outcome.fine_tuned.model, outcome.start, prepared.parts.labels
     if start is None or not (start.kept or labels.target == "class"):
-        return
+        return False
     if not prepared.parts.split_off or prepared.weights is not None:
-        return
+        return False
     assert isinstance(model, PooledModel)
     parts = [model.with_features(prepared.encoded[part]) for part in ("train", "validation")]
     targets = np.concatenate([part.targets for part in parts])
     fit_probe(model, parts, labels, row_weights(prepared.config, targets, labels, None), start)
     prepared.progress.note(f"the head is fitted again on all {len(targets):,} rows, validation rows included")
+    return True
 
 
 def _measure(
     tuned: FineTuned, rows: Encoded, *, intervals: bool = True
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
-    """Return the loss and the metrics of the present state on labelled rows, and (rows, outputs) probabilities."""
+    """Return the loss and the metrics of the present state on labelled rows, and (rows, outputs) probabilities.
+
+    Without a row there is neither loss nor metric.
+    """
+    if not len(rows):
+        return {}, np.empty((0, tuned.labels.outputs), np.float32)
     shares, loss = tuned.model.predict(rows, tuned.labels)
     figures = measure_probabilities(tuned, rows.targets, shares, intervals=intervals)
     return {"validation_loss": loss, **figures}, shares

@@ -45,15 +45,18 @@ def page(
     same = [p for p in curve if p.get("head") == "cosines"] or curve  # losses of one head
     losses = [
         Series("training loss", [(p["step"], p["training_loss"]) for p in same], marked=True),
-        Series("validation loss", [(p["step"], p["validation_loss"]) for p in same], marked=True),
     ]
-    measured = [Series(f"validation {name}", [(p["step"], p[name]["value"]) for p in curve], marked=True)]
+    measured: list[Series] = []
+    if rows:
+        losses.append(Series("validation loss", [(p["step"], p["validation_loss"]) for p in same], marked=True))
+        shown = [(p["step"], p[name]["value"]) for p in curve]
+        measured.append(Series(f"validation {name}", shown, marked=True))
     confusion: list[tuple[str, list[int]]] = []
-    if labels.target == "class" and labels.outputs <= _MOST_CLASSES:
+    if rows and labels.target == "class" and labels.outputs <= _MOST_CLASSES:
         truth, chosen = encoded.targets.astype(np.int64), probabilities.argmax(axis=1).astype(np.int64)
         counts = confusion_matrix(truth, chosen, labels.outputs).astype(int).tolist()
         confusion = list(zip(labels.names, counts, strict=True))
-    wrong = _mistakes(fine_tuned, encoded, probabilities)
+    wrong = _mistakes(fine_tuned, encoded, probabilities) if rows else np.zeros(0, np.intp)
     cases = [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
     written: str = template(Path(__file__).with_name("report.html.j2")).render(
         task=_task(metrics),
@@ -63,7 +66,7 @@ def page(
         losses=losses,
         loss_chart=Markup(line_chart(losses, "updates", "loss")),
         measured_metric=measured,
-        metric_chart=Markup(line_chart(measured, "updates", name)),
+        metric_chart=Markup(line_chart(measured, "updates", name)) if measured else "",
         confusion=confusion,
         is_score=labels.target == "score",
         wrong=cases,
@@ -128,6 +131,8 @@ def _test_lines(metrics: Mapping[str, Any]) -> list[str]:
 
 def _validation_lines(metrics: Mapping[str, Any]) -> list[str]:
     """Return sentences on the rows that the training itself measured."""
+    if not metrics["count"]:
+        return ["No validation figure: the base was trained on every row that could give one."]
     kind = "Cross-validated" if metrics["cross_validated"] else "Validation"
     chosen = ", which chose the state that is kept" if metrics["selected_on_validation"] else ""
     lines = [f"{kind} {metrics['metric']} {_with_interval(metrics)} on {metrics['count']:,} rows{chosen}"]
@@ -139,8 +144,13 @@ def _validation_lines(metrics: Mapping[str, Any]) -> list[str]:
         lines.append(f"Fewest training rows: {rare}")
     if "value" in (new := metrics.get("new_rows", {})):
         lines.append(f"On the {new['count']:,} new rows of them: {_with_interval(new)}")
-    if before := metrics.get("continued", {}).get("before"):
-        lines.append(f"The model that it continues has {_with_interval(before)} on the same rows")
+    continued = metrics.get("continued", {})
+    if "after" in continued:
+        new = f"{continued['rows_new_to_both']:,} rows that neither was trained on"
+        lines.append(f"On the {new}: {_with_interval(continued['after'])}")
+        lines.append(f"The model that it continues has {_with_interval(continued['before'])} on them")
+    elif "before" in continued:
+        lines.append(f"The model that it continues has {_with_interval(continued['before'])} on the same rows")
     return lines
 
 

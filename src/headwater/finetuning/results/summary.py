@@ -28,7 +28,7 @@ from headwater.finetuning.results.baseline import BASELINE_ROWS, MOST_COMPARED, 
 from headwater.finetuning.results.calibration import calibrate, reliability
 from headwater.finetuning.results.metrics import by_class, confused_pairs
 from headwater.finetuning.rows.labels import Labels
-from headwater.finetuning.rows.row import Raw
+from headwater.finetuning.rows.row import Raw, Seen, row_hash
 from headwater.storage import Progress
 
 _LEAST_DEVIATION = 1e-6
@@ -45,13 +45,15 @@ def measure(learned: Learned) -> dict[str, Any]:
     parts, encoded, tuned = prepared.parts, prepared.encoded, outcome.fine_tuned
     calibration = calibrate(outcome, encoded["validation"])
     classes = prepared.figures.get("classes", {})
-    metrics = _summary(prepared, outcome) | _by_class(outcome, encoded["validation"], classes)
-    metrics["warnings"] += _weak_figure_warnings(metrics)
+    metrics: dict[str, Any] = _summary(prepared, outcome) | {"warnings": []}
+    if parts.validation.rows:
+        metrics |= _by_class(outcome, encoded["validation"], classes)
+        metrics["warnings"] += _weak_figure_warnings(metrics)
     metrics["tests"] = {
         name: _on_test(tuned, encoded[name], tuned.probabilities(encoded[name])) for name in parts.tests
     }
     if prepared.continued is not None:
-        metrics["continued"] = prepared.continued | {"before": _before(prepared, outcome)}
+        metrics["continued"] = prepared.continued | _compared(prepared, outcome)
         metrics["warnings"] += _continuation_warnings(prepared, metrics)
     if prepared.seen is not None:
         new = prepared.seen.new_rows(parts.validation.rows)
@@ -74,6 +76,8 @@ def add_baselines(
     progress: Progress,
 ) -> None:
     """Measure the baseline on validation and the tests, unless it is `known`, and add it to the metrics."""
+    if known is None and not prepared.parts.validation.rows and not prepared.parts.tests:
+        return
     if known is None:
         progress.start("baseline")
         config, parts = prepared.config, prepared.parts
@@ -88,8 +92,9 @@ def add_baselines(
             class_weight=config.class_weight,
             fold=parts.fold if parts.cross_validated else None,
         )
-        progress.finish(str(known["validation"]["name"]))
-    metrics["baseline"] = known["validation"]
+        progress.finish(*[one["name"] for one in known.values()][:1])
+    if "validation" in known:
+        metrics["baseline"] = known["validation"]
     for name, test in metrics["tests"].items():
         if name in known:
             test["baseline"] = known[name]
@@ -189,16 +194,28 @@ def _on_test(fine_tuned: FineTuned, encoded: Encoded, probabilities: npt.NDArray
     return figures
 
 
-def _before(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
-    """Return the metric of the model that was continued, on the same validation rows."""
-    start, validation = prepared.start, prepared.encoded["validation"]
+def _compared(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
+    """Return the metric of the model that was continued, `before`, on validation rows that neither was trained on.
+
+    If these are not all, also that of the new model on them, `after`, and how many they are, `rows_new_to_both`.
+    """
+    start, validation, parts = prepared.start, prepared.encoded["validation"], prepared.parts
     assert start is not None
+    trained = (prepared.seen or Seen()).extended(parts.train.rows, ()).train
+    new = np.array([row_hash(row) not in trained for row in parts.validation.rows], dtype=np.bool_)
+    found: dict[str, Any] = {}
+    if not new.all():
+        found["rows_new_to_both"] = int(new.sum())
+    if not new.any():
+        return found
     unknown = replace(validation, targets=np.full_like(validation.targets, np.nan))  # it may not have their labels
     shares = start.probabilities(unknown)
     padded = np.zeros_like(outcome.probabilities)
     padded[:, : shares.shape[1]] = shares
-    figures: dict[str, Any] = measure_probabilities(outcome.fine_tuned, validation.targets, padded)[outcome.metric]
-    return figures
+    for name, predicted in (("before", padded), ("after", outcome.probabilities))[: 1 if new.all() else 2]:
+        figures = measure_probabilities(outcome.fine_tuned, validation.targets[new], predicted[new])
+        found[name] = figures[outcome.metric]
+    return found
 
 
 def _weak_figure_warnings(metrics: dict[str, Any]) -> list[str]:
@@ -217,13 +234,16 @@ def _weak_figure_warnings(metrics: dict[str, Any]) -> list[str]:
 
 def _continuation_warnings(prepared: Prepared, metrics: dict[str, Any]) -> list[str]:
     """Return warnings if the model that was continued is better, or if rows of its training are missing."""
-    parts, seen, before = prepared.parts, prepared.seen, metrics["continued"]["before"]
-    base, warnings = metrics["continued"]["from"], []
-    if before["value"] > metrics["value"]:
+    parts, seen, continued = prepared.parts, prepared.seen, metrics["continued"]
+    base, warnings = continued["from"], []
+    before, after = continued.get("before"), continued.get("after", metrics)
+    if before and before["value"] > after["value"]:
         warnings.append(
             f"{base} is better on the same rows: {metrics['metric']} {before['value']:.3f}, now "
-            f"{metrics['value']:.3f}"
+            f"{after['value']:.3f}"
         )
+    if not before and parts.validation.rows:
+        warnings.append(f"not compared with {base}: each row to measure on was trained on")
     if seen is not None and (missing := seen.missing([*parts.train.rows, *parts.validation.rows])):
         total = len(seen.train | seen.validation)
         warnings.append(
@@ -262,26 +282,14 @@ def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
         "task": outcome.fine_tuned.task,
         "target": labels.target,
         "metric": outcome.metric,
-        **best[outcome.metric],
+        **best.get(outcome.metric, {}),
         "count": len(validation),
         "selected_on_validation": len(outcome.curve) > 1,
     }
     if outcome.start is not None:
         summary["start"] = asdict(outcome.start)
-    if labels.target in ("labels", "class", "answer"):
-        summary["accuracy"] = best["accuracy"]["value"]
-        summary["accuracy_interval"] = best["accuracy"]["interval"]
-    if labels.target in ("labels", "class"):
-        summary["macro_f1"] = best["macro_f1"]["value"]
-    if labels.target in ("class", "answer"):
-        majority = Counter(train.targets.astype(np.int64).tolist()).most_common(1)[0][0]
-        summary["majority"] = float((validation.targets == majority).mean())
-        if labels.target == "class":
-            summary["chance"] = 1 / labels.outputs
-            summary["majority_class"] = labels.names[majority]
-        else:
-            summary["chance"] = float(np.mean(1 / np.diff(validation.first)))
-            summary["majority_class"] = str(labels.first_answer + majority)
+    if len(validation):
+        summary |= _further_figures(best, labels, train, validation)
     return summary | {
         "best_step": outcome.best_step,
         "steps": outcome.steps,
@@ -296,3 +304,23 @@ def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
         "curve": outcome.curve,
         "learning_rate": {"value": outcome.learning_rate},
     }
+
+
+def _further_figures(best: dict[str, Any], labels: Labels, train: Encoded, validation: Encoded) -> dict[str, Any]:
+    """Return what metrics.json has of the validation rows next to the metric, and of guesses at them."""
+    summary: dict[str, Any] = {}
+    if labels.target in ("labels", "class", "answer"):
+        summary["accuracy"] = best["accuracy"]["value"]
+        summary["accuracy_interval"] = best["accuracy"]["interval"]
+    if labels.target in ("labels", "class"):
+        summary["macro_f1"] = best["macro_f1"]["value"]
+    if labels.target in ("class", "answer"):
+        majority = Counter(train.targets.astype(np.int64).tolist()).most_common(1)[0][0]
+        summary["majority"] = float((validation.targets == majority).mean())
+        if labels.target == "class":
+            summary["chance"] = 1 / labels.outputs
+            summary["majority_class"] = labels.names[majority]
+        else:
+            summary["chance"] = float(np.mean(1 / np.diff(validation.first)))
+            summary["majority_class"] = str(labels.first_answer + majority)
+    return summary

@@ -176,10 +176,13 @@ class Seen(NamedTuple):
 
     def notes(self, base: Path, train: Sequence[Raw], validation: Sequence[Raw]) -> list[str]:
         """Return what to say before a training that starts from the model in `base`."""
-        old = len(train) - int(self.new_rows(train).sum())
+        new = int(self.new_rows(train).sum())
+        old = len(train) - new
         again = sum(row_hash(row) in self.train for row in validation)
         notes = []
-        if old:
+        if old and not new:
+            notes.append(f"all {old:,} training rows are known to {base}")
+        elif old:
             notes.append(
                 f"{old:,} of {counted(len(train), 'training row')} are known to {base}; the others are new"
             )

@@ -50,11 +50,10 @@ def split(
 
     Classes whose share is less than half a row are divided together, so that they keep most of their rows. Equal
     texts stay together; a class with a single text is in training only. `kept`: the places of rows that an
-    earlier training had, and whether in validation; the others are divided. Raises DataError if a side is empty.
+    earlier training had, and whether in validation; the others are divided, and if they are too few there are no
+    validation rows. Raises DataError if a side is empty without an earlier training.
     """
     kept = kept or {}
-    if len(kept) == len(rows) and not any(kept.values()):
-        kept = {}  # all were trained on: those that are held out now are named by `Seen.notes`
     groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         groups[row.segments].append(index)
@@ -87,7 +86,7 @@ def split(
     if not validation and (spare := [group for members in strata.values() for group in members[1:]]):
         validation = sorted(spare, key=len)[0]  # of texts that are all repeated
         train = sorted({*train} - {*validation})
-    if not train or not validation:
+    if not train or not (validation or kept):
         raise DataError(
             f"{name} has {len(rows):,} usable rows, too few to split off a validation part",
             expected="at least two rows of each class, with different texts",
