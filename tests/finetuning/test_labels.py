@@ -41,6 +41,10 @@ def test_labels_come_back_as_written(names: tuple[str, str], base: Path, sentenc
     other = table(tmp_path / "other.csv", texts, [name.lower().removesuffix(".0") for name in written])
     finetune(FinetuneConfig(steps=1), tmp_path / "both", model=base, train=rows, validation=other)
     assert FineTuned.load(tmp_path / "both").labels.names == sorted(names)
+    mixed = table(tmp_path / "mixed.csv", texts, [names[0].lower().removesuffix(".0"), *written[1:]])
+    noted = finetune(FinetuneConfig(steps=1), tmp_path / "mixed", model=base, train=mixed, validation=rows)
+    notes = noted["data"]["notes"]
+    assert any(note.startswith(f"read as one class, {names[0]!r}: ") for note in notes)
 
 
 def test_lists_of_labels_are_read_as_json_or_python(tmp_path: Path) -> None:

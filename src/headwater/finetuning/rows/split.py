@@ -194,7 +194,7 @@ def _described_labels(
     merged = merged_spellings(rows) if labels.target == "class" else {}
     for name, spellings in list(merged.items())[:6]:
         each = ", ".join(f"{spelling} ({count:,})" for spelling, count in spellings.most_common(6))
-        notes.append(f"read as one class, {name!r}: {each}")
+        notes.append(f"read as one class, {labels.as_named(name)!r}: {each}")
     if lists := [name for name in classes if name.startswith("[") and name.endswith("]")]:
         notes.append(f"a class written as a list: {listed(lists)} (for several labels a row: --set target=labels)")
     if single := [name for name, count in classes.items() if count == 1]:
