@@ -11,7 +11,6 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeGuard, get_args
 
@@ -104,7 +103,7 @@ class Config(BaseModel):
             first = errors[0]["loc"][:1]
             location = max((one["loc"] for one in errors if one["loc"][:1] == first), key=len)
             sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, location)]
-            raise _usage_error(cls, errors, [source, *sources][-1]) from None
+            raise _usage_error(cls, merged, errors, [source, *sources][-1]) from None
 
     @classmethod
     def load(cls, path: Path, *overrides: Mapping[str, Any]) -> Self:
@@ -284,7 +283,22 @@ def _suggest_key(cls: type[Config], location: tuple[str, ...]) -> dict[str, str]
     return {"repair": f"Did you mean {full_names[near[0]]!r}?"}
 
 
-def _usage_error(cls: type[Config], errors: Sequence[Mapping[str, Any]], source: str) -> UsageError:
+def _written_key(keys: Mapping[str, Any], location: Iterable[int | str]) -> Iterator[int | str]:
+    """Yield the parts of an error's location that the keys have.
+
+    The rest are types of a union that pydantic tried: `learning_rate.float`, `compiled.literal['auto']`.
+    """
+    value: Any = keys
+    for part in location:
+        if not (part in value if isinstance(value, Mapping) else isinstance(part, int)):
+            return
+        yield part
+        value = value[part]
+
+
+def _usage_error(
+    cls: type[Config], keys: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], source: str
+) -> UsageError:
     first = errors[0]
     location = tuple(str(part) for part in first["loc"])
     key = ".".join(location)
@@ -295,10 +309,9 @@ def _usage_error(cls: type[Config], errors: Sequence[Mapping[str, Any]], source:
     reason = first["msg"].removeprefix("Value error, ")
     if not location:  # keys that exclude each other: the reason names them
         return UsageError(f"{source}: {reason}", repair="Correct one of them")
-    # For a union, pydantic reports each type that it tried: `compiled.literal['auto']`.
-    keys = list(takewhile(lambda part: "[" not in part, location))
-    key = ".".join(keys)
-    tried = [e for e in errors if e["loc"][: len(keys)] == first["loc"][: len(keys)]]
+    written = (*_written_key(keys, first["loc"]),)
+    key = ".".join(map(str, written))
+    tried = [e for e in errors if e["loc"][: len(written)] == written]
     reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
     reason = reason.replace("a valid tuple", "a list")  # TOML has no tuples
     value = repr(first["input"])

@@ -58,6 +58,11 @@ def test_every_key_is_listed_with_a_meaning(command: str, capsys: pytest.Capture
             ["finetune", "--model=m", "--task=classify", "--train=t", "--learning-rate=-1"],
             "--learning-rate is -1.0: Input should be greater than 0. Correct --learning-rate.",
         ),
+        (  # pydantic names the types that it tried
+            ["finetune", "--model=m", "--task=classify", "--train=t", "--set", "learning_rate=x"],
+            "--set has learning_rate = 'x': Input should be a valid number, unable to parse string as a number, or: "
+            "Input should be 'search'. Correct learning_rate.",
+        ),
     ],
 )
 def test_an_error_names_where_the_key_was_given(
