@@ -75,7 +75,7 @@ def split_csv(lines: Iterable[str], separator: str, path: AnyFile) -> Iterator[l
                     what = "a carriage return without a line feed outside quotes"
                     repair = "Convert line ends, as with: " + filtered(path, r"tr '\r' '\n'")
                     raise _csv_error(path, begun, what, repair)
-                _check_field(len(value), path, begun)
+                _check_field(len(value), path, begun, "Shorten or split this text, or store it as JSON Lines")
             fields.append(value)
             place += 1
         yield fields
@@ -92,7 +92,7 @@ def _quoted(
         assert match is not None  # it matches an empty text, too
         parts.append(match[1].replace('""', '"'))
         size += len(match[1])
-        _check_field(size, path, begun)
+        _check_field(size, path, begun, _CLOSE)
         if match[2]:
             return "".join(parts), line, match.end()
         following = next(rest, None)
@@ -106,9 +106,9 @@ def _quoted(
 _CLOSE = "Close the double quote, write a quote inside quotes twice, or store such texts as JSON Lines"
 
 
-def _check_field(size: int, path: AnyFile, begun: int) -> None:
+def _check_field(size: int, path: AnyFile, begun: int, repair: str) -> None:
     if size > FileLimits.FIELD_CHARACTERS:
-        raise _csv_error(path, begun, f"a field of more than {FileLimits.FIELD_CHARACTERS:,} characters", _CLOSE)
+        raise _csv_error(path, begun, f"a field of more than {FileLimits.FIELD_CHARACTERS:,} characters", repair)
 
 
 def _csv_error(path: AnyFile, line: int, what: str, repair: str) -> DataError:

@@ -234,6 +234,9 @@ def test_an_unclosed_quote_takes_at_most_one_long_field(tmp_path: Path, monkeypa
     assert csv.field_size_limit() == limit, "the process's limit is as before"
     path.write_text(f"text\n{'a' * 1000}\n")
     assert texts_of(path) == ["a" * 1000]
+    path.write_text(f"text\n{'a' * 1001}\n")
+    with pytest.raises(DataError, match=r"in the row of line 2\. Shorten or split this text"):  # no quote is open
+        texts_of(path)
 
 
 @pytest.mark.parametrize("kind", ["large_string", "string_view", "dictionary"])
