@@ -73,9 +73,8 @@ def predict(
     for key in ("accuracy", "mean_absolute_error"):
         if key in summary:
             named = key.replace("_", " ")
-            lines.append(
-                f"{named} {summary[key]:.6g} on the {summary['labelled']:,} rows with prediction and label"
-            )
+            value = f"{summary[key]:{'.3f' if key == 'accuracy' else '.6g'}}"
+            lines.append(f"{named} {value} on the {summary['labelled']:,} rows with prediction and label")
     text = "\n".join(lines)
     if str(out) == "-":  # standard output has the rows
         typer.echo(json.dumps(summary) if as_json else translated(text), err=True)
