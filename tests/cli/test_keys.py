@@ -60,8 +60,8 @@ def test_every_key_is_listed_with_a_meaning(command: str, capsys: pytest.Capture
         ),
         (  # pydantic names the types that it tried
             ["finetune", "--model=m", "--task=classify", "--train=t", "--set", "learning_rate=x"],
-            "--set has learning_rate = 'x': Input should be a valid number, unable to parse string as a number, or: "
-            "Input should be 'search'. Correct learning_rate.",
+            "--set has learning_rate = 'x': Input should be a valid number, unable to parse string as a number, "
+            "or: Input should be 'search'. Correct learning_rate.",
         ),
     ],
 )

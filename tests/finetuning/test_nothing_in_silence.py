@@ -178,7 +178,15 @@ def test_figures_of_few_rows_or_below_chance_are_warnings(base: Path, tmp_path: 
     assert tuned(base, file, "--task", "classify") == 0
     capsys.readouterr()
     few = rated(tmp_path / "few.jsonl", ["bad", "good"] * 2)
-    given = ["finetune", "--from", str(tmp_path / "model"), "--train", str(file), "--out", str(tmp_path / "second")]
+    given = [
+        "finetune",
+        "--from",
+        str(tmp_path / "model"),
+        "--train",
+        str(file),
+        "--out",
+        str(tmp_path / "second"),
+    ]
     assert main([*given, "--validation", str(few), "--set", "steps=1"]) == 0
     said = "Warning: 4 rows cannot tell a good model from a bad one: give --validation FILE, or more rows"
     assert said in capsys.readouterr().out
