@@ -195,7 +195,7 @@ def test_no_row_that_the_base_was_trained_on_is_measured(
     assert one_head["count"] == 0
 
 
-def test_two_models_are_compared_on_rows_that_neither_was_trained_on(
+def test_models_are_compared_on_rows_new_to_both(
     week: tuple[Path, Path], tmp_path: Path, sentences: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts, labels = sentences(30, seed=7)
