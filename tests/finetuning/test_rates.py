@@ -88,8 +88,9 @@ class StopAfter(Progress):
             raise RuntimeError("stopped")
 
 
+@pytest.mark.parametrize("after", [3, -1])  # of the first rates, and of those beyond them the one that was too high
 def test_a_stopped_search_trains_no_rate_twice(
-    foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: int, foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(
@@ -97,13 +98,14 @@ def test_a_stopped_search_trains_no_rate_twice(
     )
     config = FinetuneConfig.build({"learning_rate": "search", "steps": 2, "device": "cpu"})
     whole = finetune(config, tmp_path / "whole", model=foreign, train=rows)
+    after %= len(whole["learning_rate"]["tried"]) + 1
     with pytest.raises(RuntimeError, match="stopped"):
-        finetune(config, tmp_path / "out", model=foreign, train=rows, progress=StopAfter(3))
+        finetune(config, tmp_path / "out", model=foreign, train=rows, progress=StopAfter(after))
     updates: list[Any] = []
     update = Trainer.update
     monkeypatch.setattr(Trainer, "update", lambda *args: [updates.append(1), update(*args)][1])
     resumed = finetune(config, tmp_path / "out", model=foreign, train=rows)
-    assert len(updates) == 2 * (len(whole["learning_rate"]["tried"]) - 3)
+    assert len(updates) == 2 * (len(whole["learning_rate"]["tried"]) - after)
     assert resumed == whole
     one, other = (tmp_path / name / "head.safetensors" for name in ("whole", "out"))
     assert one.read_bytes() == other.read_bytes()

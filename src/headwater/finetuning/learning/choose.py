@@ -210,9 +210,12 @@ def _search_rate(prepared: Prepared) -> Learned:
     journal = None if out is None else out / RATES / "tried.json"
     tried: list[dict[str, Any]] = read_json(journal) if journal is not None and journal.is_file() else []
     best: TrainingOutcome | None = None
-    left = list(FACTORS)
+    # The best of those that an earlier process tried is trained again, which its checkpoint makes short.
+    left = list(
+        dict.fromkeys([*(_rounded(own * one) for one in FACTORS), *(one["learning_rate"] for one in tried)])
+    )
     while left:
-        rate = float(f"{left.pop(0) * own:.3g}")
+        rate = left.pop(0)
         known = next((entry for entry in tried if entry["learning_rate"] == rate), None)
         if known is None or known is _best(tried):
             outcome = train_task(_within(prepared.with_keys(learning_rate=rate), f"{rate:g}"))
@@ -228,10 +231,14 @@ def _search_rate(prepared: Prepared) -> Learned:
                 best = outcome
             if journal is not None and is_new:
                 write_json(journal, tried)
-        left = left or _beyond(tried, own)
+        left = left or [_rounded(own * one) for one in _beyond(tried, own)]
     assert best is not None
     _keep_journal(prepared, f"{_best(tried)['learning_rate']:g}")
     return Learned(prepared, best, rates=tried)
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.3g}")
 
 
 def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
