@@ -88,7 +88,9 @@ class StopAfter(Progress):
             raise RuntimeError("stopped")
 
 
-@pytest.mark.parametrize("after", [3, -1])  # of the first rates, and of those beyond them the one that was too high
+@pytest.mark.parametrize(
+    "after", [3, -1]
+)  # of the first rates, and of those beyond them the one that was too high
 def test_a_stopped_search_trains_no_rate_twice(
     after: int, foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,7 @@ def test_a_run_with_other_settings_gives_the_command_to_continue(
     undisturbed: Path, tokens: Path, tmp_path: Path
 ) -> None:
     slower = {"learning_rate": 1e-5}
-    with pytest.raises(FolderError, match=r"learning_rate = .*--from \S*undisturbed --out NEW$"):
+    with pytest.raises(FolderError, match=r"learning_rate .* → .*--from \S*undisturbed --out NEW$"):
         pretrain(PretrainConfig.build(TINY, slower), tokens, undisturbed)
     model = {"width": 48, "heads": 3}
     with pytest.raises(FolderError, match=r"or remove that folder first\.$"):  # not true of another shape

@@ -118,9 +118,12 @@ def lines_note(path: Path) -> str:
     """Return a note about a `.txt` file of many short lines, which is one document; "" for any other file."""
     if path.suffix.lower() != ".txt" or not path.is_file():
         return ""
-    with path.open("rb") as handle:
-        beginning = handle.read(_NOTED_BYTES)
-    lines = beginning.splitlines()[:-1]
+    try:
+        with path.open("rb") as handle:
+            beginning = handle.read(_NOTED_BYTES)
+    except OSError:  # the reader of the file says so
+        return ""
+    lines = beginning.splitlines()[:-1] if b"\0" not in beginning else []
     whole = len(lines) < _NOTED_LINES or not all(map(bytes.strip, lines)) or SEPARATOR.encode() in beginning
     if whole or len(beginning) > _SHORT_LINE * len(lines):
         return ""
