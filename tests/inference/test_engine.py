@@ -428,7 +428,7 @@ def test_texts_are_equal_at_full_width_and_on_two_threads(precision: Precision, 
 def test_cores_that_other_programs_use_are_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ticks are hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal."""
     used = tmp_path / "stat"
-    monkeypatch.setattr(compiled, "_USED", used)
+    monkeypatch.setattr(compiled, "_STAT", used)
     monkeypatch.setattr(compiled.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     now = {"monotonic": 100.0, "process_time": 7.0}
     for name in now:
@@ -439,17 +439,20 @@ def test_cores_that_other_programs_use_are_not_free(tmp_path: Path, monkeypatch:
     def show(*cpus: str) -> None:
         used.write_text("".join(f"cpu{n} {ticks}\n" for n, ticks in enumerate(cpus)))
 
-    def turn(seconds: float, own: float, *cpus: str) -> int:
+    def turn(seconds: float, own: float, *cpus: str) -> int | None:
         show(*cpus)
         now["monotonic"] += seconds
         now["process_time"] += own
-        return free.count()
+        return cores.count()
 
     show("0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0")
-    free = compiled._FreeCores()
+    cores = compiled._FreeCores()
+    assert cores.count() == 2
     assert turn(0.1, 0, "10 0 0 0 0 0 0 0", "10 0 0 0 0 0 0 0") == 2  # too early to tell
     assert turn(0.9, 1.3, "70 0 30 0 0 0 0 0", "100 0 0 0 0 0 0 0") == 1  # 0.7 of 2.0 were not this process's
     assert turn(1.0, 1.0, "70 0 30 100 0 0 0 0", "200 0 0 0 0 0 0 0") == 2  # all of 1.0 was its own
     assert turn(1.0, 1.0, "70 100 30 100 0 0 0 0", "300 0 0 0 0 0 0 0") == 2  # the other has low priority
-    assert turn(9.0, 0.0, "970 100 30 100 0 0 0 0", "400 0 0 0 0 0 0 0") == 2  # it was not asked for a while
-    assert turn(0.6, 0.0, "1030 100 30 100 0 0 0 0", "460 0 0 0 0 0 0 0") == 1  # at least one
+    assert turn(3.0, 3.0, "370 100 30 100 0 0 0 0", "600 0 0 0 0 0 0 0") == 1  # a long step
+    assert turn(19.0, 0.0, "370 100 30 100 0 0 0 0", "900 0 0 0 0 0 0 0") == 1  # not asked for a while
+    assert turn(1.0, 0.0, "370 100 30 200 0 0 0 0", "900 0 0 100 0 0 0 0") == 2
+    assert turn(1.0, 0.0, "470 100 30 200 0 0 0 0", "1000 0 0 100 0 0 0 0") == 1  # at least half

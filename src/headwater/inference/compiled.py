@@ -39,8 +39,8 @@ from headwater.native import PAGE, Affine, Forward, Shape, TransformerWeights
 
 # Positions of a prompt that one call computes while no request decodes.
 _LONE_BLOCK = 256
-_USED = Path("/proc/stat")
-_WINDOW = 0.5  # seconds over which free cores are measured
+_STAT = Path("/proc/stat")
+_WINDOW, _PAUSE = 0.5, 10.0  # seconds, of _FreeCores
 
 
 def supported(model: Transformer) -> bool:
@@ -168,7 +168,7 @@ class NativeRunner:
         config = network.config
         self.slots, self.context, self.vocabulary = slots, config.context, config.vocabulary
         # Threads that wait for each other in every layer lose more to a busy core than they gain by it.
-        self._free = _FreeCores()
+        self._cores = _FreeCores()
         self.name = (
             f"native kernels ({network.weights.kernels.variant}), {counted(torch.get_num_threads(), 'thread')}"
         )
@@ -190,7 +190,7 @@ class NativeRunner:
             tokens += block.ids
             slots += [block.slot] * len(block.ids)
             positions += range(block.start, block.start + len(block.ids))
-        threads = self._free.count()
+        threads = self._cores.count()
         self._forward(tokens, slots, positions, self._tables, len(steps), self._logits, threads)
         return self._logits[: len(steps), : self.vocabulary]
 
@@ -202,37 +202,41 @@ class NativeRunner:
 
 
 class _FreeCores:
-    """How many of this process's processors other programs leave free, measured again and again while it is asked.
+    """Number of this process's processors that other programs leave free, at least half of them.
 
-    Programs of low priority are not counted, nor any on other systems than Linux.
+    It is measured over windows of half a second or more while it is asked for, on Linux; programs of low priority
+    do not count. Half of the processors, rounded up, is what the system would give next to another program that
+    uses all: two processes that both generate do not starve each other.
     """
 
     def __init__(self) -> None:
-        self._all = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._free = self._all
-        self._begin()
+        self._processors = os.sched_getaffinity(0) if _STAT.exists() else frozenset[int]()
+        self._count = len(self._processors)
+        self._asked = -math.inf
 
-    def count(self) -> int:
-        """Return how many were free in the last second or so, at least one."""
-        seconds = time.monotonic() - self._since
-        if seconds > 2 * _WINDOW:  # it was not asked for a while: this window tells little of now
-            self._begin()
-        elif seconds >= _WINDOW:
-            busy = (self._seconds_of_others() - self._used) / seconds
-            self._free = max(1, min(self._all, math.floor(self._all - busy + 0.5)))
-            self._begin()
-        return self._free
+    def count(self) -> int | None:
+        """Return the number in the last window; None where the system does not tell."""
+        if not self._processors:
+            return None
+        now = time.monotonic()
+        if now - self._asked > _PAUSE:  # what others did meanwhile tells little of now
+            self._begin(now)
+        elif now - self._since >= _WINDOW:
+            busy = (self._seconds_of_others() - self._used) / (now - self._since)
+            every = len(self._processors)
+            self._count = max((every + 1) // 2, min(every, math.floor(every - busy + 0.5)))
+            self._begin(now)
+        self._asked = now
+        return self._count
 
-    def _begin(self) -> None:
-        self._since, self._used = time.monotonic(), self._seconds_of_others()
+    def _begin(self, now: float) -> None:
+        self._since, self._used = now, self._seconds_of_others()
 
     def _seconds_of_others(self) -> float:
-        """Return how long other programs used this process's processors, 0 where the system does not tell."""
-        if not _USED.exists():
-            return 0.0
-        names = [f"cpu{cpu}" for cpu in os.sched_getaffinity(0)]
-        lines = [line.split() for line in _USED.read_text().splitlines()]
+        """Return for how long other programs used the processors, since the system was started."""
+        names = {f"cpu{processor}" for processor in self._processors}
+        lines = [line.split() for line in _STAT.read_text().splitlines()]
         # user, nice, system, idle, iowait, irq, softirq, steal, in ticks
-        counted = [1, 3, 6, 7, 8] if os.nice(0) <= 0 else [1, 2, 3, 6, 7, 8]
-        ticks = [int(line[column]) for line in lines if line and line[0] in names for column in counted]
-        return sum(ticks) / os.sysconf("SC_CLK_TCK") - time.process_time() if ticks else 0.0
+        columns = [1, 3, 6, 7, 8] if os.nice(0) <= 0 else [1, 2, 3, 6, 7, 8]
+        ticks = sum(int(line[column]) for line in lines if line and line[0] in names for column in columns)
+        return ticks / os.sysconf("SC_CLK_TCK") - time.process_time()

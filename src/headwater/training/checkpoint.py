@@ -71,15 +71,18 @@ class Checkpoints:
             writer.shutdown(wait=False)
 
     def require_space(self, state: Mapping[str, Tensor], ranks: Ranks) -> None:
-        """Raise StorageError on every rank if the disk of one has no room for what it writes of a checkpoint."""
+        """Raise StorageError on every rank if a disk that is written to has no room for a whole checkpoint."""
         needed = sum(tensor.nbytes for tensor in state.values())
-        run = self.folder.parent
-        free = shutil.disk_usage(run).free
-        if ranks.any(free < needed and (self.sharded or ranks.is_first)):
-            raise StorageError(
-                f"{run} has {byte_size(free)} of free space, and a checkpoint takes {byte_size(needed)}",
-                repair="Free some space, or choose another output folder",
-            )
+        run, free = self.folder.parent, needed
+        if self.sharded or ranks.is_first:
+            free = shutil.disk_usage(run).free
+        if not ranks.any(free < needed):
+            return
+        space = byte_size(free) if free < needed else "too little"
+        raise StorageError(
+            f"{run} has {space} of free space, and a checkpoint takes {byte_size(needed)}",
+            repair="Free some space, or choose another output folder",
+        )
 
     def wait(self) -> None:
         """Wait until the current checkpoint is written; raise the error of a rank that is gone."""
