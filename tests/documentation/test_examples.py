@@ -403,14 +403,20 @@ def test_commands_exist_with_their_options(path: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= known, call
 
 
+SEPARATOR = "\n<|endoftext|>\n"
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, sample_text: str) -> Path:
     """What the pages take as given: a text, a quickstart of it, tables, and pages of the web."""
     folder = tmp_path_factory.mktemp("home")
     texts = folder / "my_texts"
     texts.mkdir()
-    for number in range(2):
-        (texts / f"{number}.txt").write_text((sample_text[number::2] if number else sample_text) * 3, "utf-8")
+    sentences = sample_text.replace(SEPARATOR, " ").split(". ")
+    for name, letters in (("0", "aeiou"), ("1", "eioua")):  # two sources, of many documents each
+        said = [one.translate(str.maketrans("aeiou", letters)) for one in (*sentences, *sentences[::-1])]
+        documents = [". ".join(said[start : start + 10]) for start in range(0, len(said), 10)]
+        (texts / f"{name}.txt").write_text(SEPARATOR.join(documents), "utf-8")
     out = folder / "quickstart"
     assert main(["quickstart", "--minutes", "0.03", "--text", str(texts), "--out", str(out)]) == 0
     rows = [
