@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import pytest
 pytest.importorskip("fsspec")
 
 import fsspec
+import numpy as np
 
 from headwater.cli.main import main
-from headwater.errors import FolderError, ResourceError, StorageError
+from headwater.errors import DataError, FolderError, ResourceError, StorageError
 from headwater.pretraining import PretrainConfig, TokenStream, pretrain
 from headwater.pretraining.tokens import shards
 from headwater.storage import cache_folder, lineage, read_manifest
@@ -40,7 +43,7 @@ def full(path: Path, **given: Any) -> Any:
 
 
 def blocks() -> list[Path]:
-    return list(cache_folder().glob("tokens/*/*.npy.*"))
+    return list(cache_folder().glob("tokens/*/*.npy/*/*[0-9]"))
 
 
 def test_tokens_at_a_url_train_the_same_model(
@@ -84,9 +87,54 @@ def test_windows_equal_and_the_cache_is_bounded(tokens: Path, monkeypatch: pytes
         patched.setattr(shards, "atomic_path", full)
         windows = [there.window(index)[0].tolist() for index in range(0, here.windows, 9)]
     assert windows == [here.window(index)[0].tolist() for index in range(0, here.windows, 9)]
-    damaged = max(blocks(), key=lambda path: path.stat().st_mtime_ns)
-    damaged.write_bytes(b"cut")
-    assert there.window(here.windows - 1)[0].tolist() == here.window(here.windows - 1)[0].tolist()
+
+
+def test_the_bound_holds_over_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "CACHED_BYTES", 8_000)
+    monkeypatch.setattr(shards, "BLOCK_BYTES", 30)
+    folder = shards.local_tokens(URL)
+    manifest = read_manifest(folder)
+    most = 0
+    for number in range(600):  # each as in a process of its own
+        shards.files_of(folder, manifest).read("train-00000.npy", 1, number * 30)
+        most = max(most, *Counter(block.parent for block in blocks()).values())
+    assert 5_000 < sum(block.stat().st_size for block in blocks()) <= 8_000
+    assert most <= 256  # in one folder, whose entries a new block is compared with
+
+
+@pytest.mark.parametrize("left", [b"cut", None])
+def test_a_damaged_block_is_read_again(tokens: Path, left: bytes | None) -> None:
+    here, folder = TokenStream(tokens, "train", 64), shards.local_tokens(URL)
+    TokenStream(folder, "train", 64).batch(np.arange(here.windows))
+    for block in blocks():  # as a power cut leaves them
+        block.write_bytes(bytes(block.stat().st_size) if left is None else left)
+    there = TokenStream(folder, "train", 64)
+    assert there.batch(np.arange(here.windows))[0].equal(here.batch(np.arange(here.windows))[0])
+
+
+def test_a_window_reads_its_bytes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "BLOCK_BYTES", 1 << 20)
+    folder = shards.local_tokens(URL)
+    files = shards.files_of(folder, read_manifest(folder))
+    assert files.size("train-00000.npy") > 20_000
+    whole = files.read("train-00000.npy", 1 << 20, 0)
+    tracemalloc.start()
+    try:
+        assert files.read("train-00000.npy", 130, 9_000) == whole[9_000:9_130]
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_same_tokens_at_two_urls_are_read_from_each(stored: Any) -> None:
+    first = shards.local_tokens(URL)
+    stored.copy("/bucket/tokens", "/other/tokens", recursive=True)
+    stored.rm("/bucket/tokens/train-00000.npy")
+    with pytest.raises(DataError, match=rf"^{URL}/train-00000.npy does not exist"):
+        TokenStream(first, "train", 64)
+    second = shards.local_tokens("memory://other/tokens")
+    TokenStream(second, "train", 64).window(0)
+    assert shards.origin_of(second) == "memory://other/tokens"
 
 
 @pytest.mark.parametrize("failures", [2, 99])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import threading
 import time
 import weakref
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,17 +33,19 @@ from headwater.storage import (
 T = TypeVar("T")
 MOST_OPEN = 64  # files; the usual limit of a process is 1,024
 BLOCK_BYTES = 1 << 20  # of a request to a store
+FOLDER_BLOCKS = 256  # in one folder: to write a file costs time by the number of the others
 CACHED_BYTES = 64 << 30  # of blocks of all tokens folders on this machine
 ATTEMPTS, WAIT_SECONDS = 4, 2.0  # at a store that fails; the wait doubles
 ORIGIN = "origin.url"  # in the folder here of tokens at a URL
 _RESUME = "Pack the corpus again; the same command then resumes from the last checkpoint"
 _HEADER_BYTES = 4096  # at most
+_CHECKSUM_BYTES = 4  # CRC-32, after a block
 _CHECKED_IDS = 1 << 24  # ids that `check_ids` reads at a time
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 
 
 class OpenFiles:
-    """Read ranges of a folder's files; those that were read last stay open, at most `most`. Thread-safe."""
+    """Read ranges of a folder's files; those that were read last stay open, at most MOST_OPEN. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, threading.Lock()
@@ -80,12 +84,15 @@ class OpenFiles:
 class StoredFiles:
     """Read ranges of the files of a tokens folder at a URL, in blocks that are kept on this machine. Thread-safe.
 
-    When the blocks of all such folders exceed CACHED_BYTES, those that were read longest ago are removed.
+    The blocks of all such folders have at most CACHED_BYTES: those that were read longest ago are removed. The
+    checksum of a block is verified when this process first reads it.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         """folder: what `local_tokens` returned."""
-        self._folder, self._files, self._written = folder, manifest.files, 0
+        self._folder, self._files = folder, manifest.files
+        self._written = CACHED_BYTES  # by this process since it removed old blocks: the first block removes some
+        self._checked: set[Path] = set()
         self._url = (folder / ORIGIN).read_text(encoding="utf-8")
 
     def path(self, name: str) -> str:
@@ -99,43 +106,66 @@ class StoredFiles:
     def read(self, name: str, size: int, offset: int) -> bytes:
         """Return up to `size` bytes of a file, fewer at its end; raises StorageError if the store fails."""
         end = min(offset + size, self.size(name))
-        first = offset // BLOCK_BYTES
-        blocks = [self._block(name, number) for number in range(first, -(-end // BLOCK_BYTES))]
-        return b"".join(blocks)[offset - first * BLOCK_BYTES :][: end - offset]
+        blocks = range(offset // BLOCK_BYTES, -(-end // BLOCK_BYTES))
+        return b"".join(self._read_block(name, number, offset, end) for number in blocks)
 
-    def _block(self, name: str, number: int) -> bytes:
-        path, start = self._folder / f"{name}.{number}", number * BLOCK_BYTES
-        end = min(start + BLOCK_BYTES, self.size(name))
-        try:
-            content = path.read_bytes()
-            os.utime(path)
-        except FileNotFoundError:
-            content = b""
-        if len(content) != end - start:  # also of a block that a power cut damaged
-            content = read_stored(self.path(name), start, end)
-            if len(content) != end - start:
-                raise FolderError(f"{self.path(name)} was cut short while it was read", repair=_RESUME)
-            with suppress(StorageError), atomic_path(path, flushed=False) as made:  # a full disk keeps nothing
-                made.write_bytes(content)
-            self._written += len(content)
-            if self._written > CACHED_BYTES // 64:
-                self._written = 0
-                _remove_old_blocks()
-        return content
+    def _read_block(self, name: str, number: int, start: int, end: int) -> bytes:
+        """Return the bytes of [start, end) in a file that are in one of its blocks."""
+        path = self._folder / name / str(number // FOLDER_BLOCKS) / str(number)
+        first = number * BLOCK_BYTES
+        size = min(BLOCK_BYTES, self.size(name) - first)
+        start, end = max(start - first, 0), min(end - first, size)
+        is_checked = path in self._checked  # asked first: a thread may replace a damaged file that is open here
+        with suppress(OSError), path.open("rb", buffering=0) as file:  # not kept yet, or its disk fails
+            if is_checked:
+                file.seek(start)
+                content = file.read(end - start)
+                is_intact = len(content) == end - start
+            else:
+                block, checksum = file.read(size), file.read()
+                is_intact = checksum == _checksum(block)
+                content = block[start:end]
+            if is_intact:
+                self._checked.add(path)
+                with suppress(OSError):  # another user's
+                    os.utime(path)
+                return content
+        block = read_stored(self.path(name), first, first + size)
+        if len(block) != size:
+            raise FolderError(f"{self.path(name)} was cut short while it was read", repair=_RESUME)
+        self._keep(path, block)
+        return block[start:end]
+
+    def _keep(self, path: Path, block: bytes) -> None:
+        with suppress(OSError, StorageError):  # a full disk keeps nothing
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_path(path, flushed=False) as made:  # its checksum shows what a power cut damaged
+                made.write_bytes(block + _checksum(block))
+            self._checked.add(path)
+        self._written += len(block)
+        if self._written > CACHED_BYTES // 64:
+            self._written = 0
+            _remove_old_blocks()
+
+
+def _checksum(block: bytes) -> bytes:
+    return zlib.crc32(block).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _remove_old_blocks() -> None:
     blocks = []
-    for path in _tokens_cache().glob("*/*.npy.*[0-9]"):
-        with suppress(FileNotFoundError):  # another process removed it
+    for path in _tokens_cache().glob("*/*.npy/*/*[0-9]"):
+        with suppress(OSError):  # another process removed it
             found = path.stat()
             blocks.append((found.st_mtime_ns, found.st_size, path))
-    excess = sum(size for _, size, _ in blocks) - CACHED_BYTES
+    # An eighth stays free for what eight processes write until they do this again.
+    excess = sum(size for _, size, _ in blocks) - CACHED_BYTES * 7 // 8
     for _, size, path in sorted(blocks):
         if excess <= 0:
             return
         excess -= size
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # also one that another process reads, on Windows
+            path.unlink()
 
 
 def _tokens_cache() -> Path:
@@ -149,27 +179,32 @@ def read_stored(url: str, start: int | None = None, end: int | None = None) -> b
         with open_store(url) as (store, path):
             return bytes(store.cat_file(path, start=start, end=end))
 
-    return _patiently(read)
+    return _with_retries(read)
 
 
-def _patiently(ask: Callable[[], T]) -> T:
-    """Return the answer of a store; ask again one that fails, as with the status 503."""
+def _with_retries(request: Callable[[], T]) -> T:
+    """Return what a request to a store returns; repeat one that fails, as with the status 503."""
     for attempt in range(ATTEMPTS - 1):
         with suppress(StorageError):
-            return ask()
+            return request()
         time.sleep(WAIT_SECONDS * 2**attempt)
-    return ask()
+    return request()
 
 
 def local_tokens(tokens: str | Path) -> Path:
-    """Return a tokens folder; for a URL the folder here with its manifest, tokenizer and blocks of its files."""
+    """Return a tokens folder; for a URL the folder here with its manifest, tokenizer and blocks of its files.
+
+    Raises DataError if nothing is at the URL, FolderError if that is not a complete tokens folder, StorageError if
+    the store fails.
+    """
     if not is_remote(tokens):
         return Path(tokens)
     url = tokens.rstrip("/")
-    listing = _patiently(lambda: list_source(url))
+    listing = _with_retries(lambda: list_source(url))
     if listing.manifest is None or listing.manifest.kind != "tokens":
         raise FolderError(f"{url} is a {listing.input.kind}", expected="a tokens folder", repair="Check the URL")
-    folder = _tokens_cache() / listing.manifest.identity[:16]
+    key = hashlib.sha256(f"{url}\n{listing.manifest.identity}".encode()).hexdigest()
+    folder = _tokens_cache() / key[:16]
     if folder.exists():
         return folder
     try:
@@ -211,7 +246,10 @@ class Shard:
     """
 
     def __init__(self, name: str, files: OpenFiles | StoredFiles) -> None:
-        """Read the header; raises FolderError if the file is not one row of uint16 or uint32."""
+        """Read the header.
+
+        Raises FolderError if the file is not one row of uint16 or uint32, DataError if a store does not have it.
+        """
         self._name, self._files, self.path = name, files, files.path(name)
         try:
             header, size = io.BytesIO(files.read(name, _HEADER_BYTES, 0)), files.size(name)
@@ -222,6 +260,8 @@ class Shard:
             shape, _, self._dtype = read_header(header)
         except OSError as error:
             raise FolderError(f"{self.path} cannot be read: {error.strerror}") from None
+        except DataError:  # a store does not have the file
+            raise
         except ValueError as error:
             raise FolderError(f"{self.path} is damaged: {error}", repair="Pack the corpus again") from None
         if len(shape) != 1 or self._dtype not in (np.uint16, np.uint32):
