@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +24,9 @@ from headwater.cli.main import main
 from headwater.corpus import Document, folder, split, write_documents
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.pretraining.tokens import pack as pack_module
+from headwater.pretraining.tokens import part_writer
 from headwater.pretraining.tokens.pack import PackRunner, StreamPiece, pack, shard_count, write_shard
-from headwater.storage import Stage, lineage, open_folder
+from headwater.storage import PlainProgress, Stage, folder_lock, lineage, open_folder
 from headwater.tokenizer import Tokenizer, token_dtype, train_tokenizer
 from headwater.tokenizer.folder import Roles
 
@@ -75,7 +79,7 @@ def test_tokens_decode_to_the_documents(
 ) -> None:
     monkeypatch.setattr(pack_module, "SHARD_TOKENS", shard_tokens)
     monkeypatch.setattr(pack_module, "LAST_SHARD_TOKENS", 90)
-    monkeypatch.setattr(pack_module, "_BATCH_BYTES", 3000)
+    monkeypatch.setattr(part_writer, "_BATCH_BYTES", 3000)
     counts = pack(corpus, tokenizer, tmp_path / "tokens", 0.1)
     manifest = open_folder(tmp_path / "tokens", "tokens")
     assert manifest.config["counts"] == counts
@@ -160,12 +164,19 @@ def test_ids_past_two_bytes_take_four() -> None:
     [(1, 3, 0.05, "training part"), (1, 400, 0.01, "held-out part"), (4, 96, 0.26, "held-out part")],
 )
 def test_a_text_too_short_is_refused_with_its_count(
-    tmp_path: Path, tokenizer: Path, count: int, words: int, fraction: float, said: str
+    tmp_path: Path,
+    tokenizer: Path,
+    count: int,
+    words: int,
+    fraction: float,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    short = make_corpus(tmp_path / "corpus", count, words)
-    with pytest.raises(DataError, match=rf"{said} has \d+ tokens") as caught:
+    monkeypatch.chdir(tmp_path)
+    short = make_corpus(Path("corpus"), count, words)
+    with pytest.raises(DataError, match=rf"^corpus is too short: its {said} has \d+ tokens") as caught:
         pack(short, tokenizer, tmp_path / "tokens", fraction)
-    assert not (tmp_path / "tokens").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
     if said == "held-out part":
         fraction = float(caught.value.repair.rpartition(" ")[2])
         pack(short, tokenizer, tmp_path / "tokens", fraction)  # the repair that was named repairs it
@@ -239,8 +250,14 @@ if __name__ == "__main__":
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("engine", ["here", pytest.param("cluster", marks=pytest.mark.slow)])
 def test_packing_killed_five_times_gives_the_same_bytes(
-    tmp_path: Path, files: Path, tokenizer: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    files: Path,
+    tokenizer: Path,
+    engine: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(PlainProgress, "interval_seconds", 0.0)
     monkeypatch.setattr(pack_module, "SHARD_TOKENS", 2000)
     monkeypatch.setattr(pack_module, "LAST_SHARD_TOKENS", 90)
     counts = pack(files, tokenizer, tmp_path / "whole", 0.1)
@@ -263,11 +280,66 @@ def test_packing_killed_five_times_gives_the_same_bytes(
     monkeypatch.setattr(
         PackRunner, "run", lambda self, *task: encoded.append(self.plan.output(*task).name) or run(self, *task)
     )
-    assert pack(files, tokenizer, out, 0.1) == counts
+    capsys.readouterr()
+    assert pack(files, tokenizer, out, 0.1, progress=PlainProgress()) == counts
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "pack …"
+    tokens = [int(found[1].replace(",", "")) for line in shown if (found := re.search(r"tokens ([\d,]+)", line))]
+    total = sum(count["tokens"] for count in counts.values())
+    assert total * 0.8 < tokens[0] <= tokens[-1] == total  # those of the earlier runs count
     assert "ids-000001" in encoded
     assert not {"ids-000000", "sizes-000002", "division-000000"} & set(encoded)
     assert open_folder(out, "tokens").files == open_folder(tmp_path / "whole", "tokens").files
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.py", "tokens", "whole"]
+
+
+def test_ray_has_the_number_of_tasks_of_each_phase(
+    tmp_path: Path,
+    files: Path,
+    tokenizer: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = []
+
+    class Executor:
+        def __init__(self, steps: Any, tasks: int, **named: Any) -> None:
+            self.step, self.tasks = steps[0], tasks
+            numbers.append(tasks)
+
+        def run(self) -> None:
+            for rank in range(self.tasks):
+                list(self.step.run(None, rank, self.tasks))
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "datatrove.executor.ray", SimpleNamespace(RayPipelineExecutor=Executor))
+    counts = pack(files, tokenizer, tmp_path / "tokens", 0.1, engine="ray", progress=PlainProgress())
+    assert numbers == [15, 1, 15, 1, 2]
+    tokens = sum(count["tokens"] for count in counts.values())
+    assert f"pack: {tokens:,} tokens" in capsys.readouterr().err
+
+
+def test_unfinished_work_is_kept_after_an_error_and_goes_with_the_last(
+    tmp_path: Path, files: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(runner: PackRunner, phase: str, number: int) -> None:
+        if phase == "bounds":
+            raise DataError("a file is damaged")
+        run(runner, phase, number)
+
+    run = PackRunner.run
+    monkeypatch.setattr(PackRunner, "run", failing)
+    for fraction in (0.1, 0.2):
+        with pytest.raises(DataError, match="is damaged"):
+            pack(files, tokenizer, tmp_path / "tokens", fraction)
+    parts = [path for path in tmp_path.iterdir() if (path / "ids-000014").is_dir()]
+    assert len(parts) == 2
+    monkeypatch.setattr(PackRunner, "run", run)
+    with folder_lock(parts[0]):  # as a process that packs holds it
+        pack(files, tokenizer, tmp_path / "tokens", 0.3)
+    assert sorted(tmp_path.iterdir()) == sorted([parts[0], tmp_path / "tokens"])
+    pack(files, tokenizer, tmp_path / "tokens", 0.3)
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "tokens"]
 
 
 def test_workers_write_the_same_bytes(tmp_path: Path, files: Path, tokenizer: Path) -> None:

@@ -18,13 +18,15 @@ Text is read in batches of a few megabytes; memory does not grow with the corpus
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,7 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headwater.corpus import Division, Part, Phase, TaskRunner, read_documents
-from headwater.errors import DataError, MismatchError
+from headwater.errors import DataError, FolderError, StorageError
+from headwater.pretraining.tokens.part_writer import PartWriter
 from headwater.reading import read_json
 from headwater.storage import (
     SILENT,
@@ -54,7 +57,6 @@ SHARD_TOKENS = 100_000_000
 LAST_SHARD_TOKENS = 65_536
 # A part needs a few windows of the shortest reasonable context.
 MINIMUM_TOKENS = 4 * 64 + 1
-_BATCH_BYTES = 2 * 1024**2
 _PLAN, _COUNTS, _DIVISION = "plan.json", "counts.json", "division.json"
 Counts = dict[str, dict[str, int]]  # {part: {"tokens", "documents", "bytes"}}
 
@@ -82,7 +84,8 @@ def pack(
     Division(validation)  # raises UsageError
     loaded = Tokenizer.load(tokenizer)
     stage = tokens_stage(out, tokenizer, loaded, {"corpus": corpus}, {"validation": validation})
-    key = json.dumps([stage.config, [(entry.role, entry.identity) for entry in stage.inputs]], sort_keys=True)
+    inputs = [(entry.role, entry.identity) for entry in stage.inputs]
+    key = json.dumps([version("headwater"), stage.config, inputs], sort_keys=True)
     folder = out.with_name(f".{out.name}.{hashlib.sha256(key.encode()).hexdigest()[:12]}.parts")
     if not stage.is_complete(progress):
         # The stage has compared the hashes of the corpus.
@@ -90,14 +93,14 @@ def pack(
         files = tuple(name for name in names if name.endswith(".parquet"))
         named = Tokenizer.inputs_of(tokenizer).get("tokenizer")
         known = str(tokenizer if named is None else named.absolute())
-        plan = PackPlan(folder, str(corpus.absolute()), files, known, validation, minimum)
+        plan = PackPlan(folder, str(corpus), str(corpus.absolute()), files, known, validation, minimum)
         with storage_errors(out):
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / _PLAN, asdict(plan) | {"folder": ""})
             with folder_lock(folder):
                 try:
                     counts = _do_tasks(plan, workers, engine, address, progress)
-                except (DataError, MismatchError):  # there are no such tokens
+                except PartTooShortError:  # the same command would fail again
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
                 with stage.write() as work:
@@ -105,8 +108,17 @@ def pack(
                         for path in plan.output("shard", number).glob("*.npy"):
                             shutil.move(path, work / path.name)
                     finish_tokens(stage, work, loaded, counts)
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove_parts(out)
     return dict(stage.config["counts"])
+
+
+def _remove_parts(out: Path) -> None:
+    """Remove what unfinished packs into `out` left, also with other settings, unless a process uses it."""
+    for folder in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.parts"):
+        with suppress(FolderError, StorageError):
+            with folder_lock(folder):
+                pass
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def tokens_stage(
@@ -144,15 +156,29 @@ def _do_tasks(
         size = done + sum(count["bytes"] for count in counts.values())
         progress.advance(size / 1e6, tokens=tokens)
 
-    def add(phase: str, number: int) -> None:
+    def count_ids(number: int) -> None:
         nonlocal done, total
+        for count in read_json(plan.output("ids", number) / _COUNTS).values():
+            done, total = done + count["bytes"], total + count["tokens"]
+
+    def start() -> None:
+        """Begin with the size, which the division tells, and with what earlier runs encoded."""
+        progress.start("pack", total=plan.division.bytes / 1e6, unit="MB")
+        for number in set(range(len(plan.files))).difference(runner.missing("ids")):
+            count_ids(number)
+        show({})
+
+    def add(phase: str, number: int) -> None:
         if phase == "division":
-            progress.start("pack", total=plan.division.bytes / 1e6, unit="MB")
-        if phase == "ids":
-            for count in read_json(plan.output(phase, number) / _COUNTS).values():
-                done, total = done + count["bytes"], total + count["tokens"]
+            start()
+        elif phase == "ids":
+            count_ids(number)
             show({})
 
+    if runner.missing("division"):
+        progress.start("pack")
+    else:
+        start()
     runner.report = show
     runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
     counts: Counts = read_json(plan.output("bounds", 0) / _COUNTS)
@@ -163,9 +189,13 @@ def _do_tasks(
 
 @dataclass(frozen=True)
 class PackPlan:
-    """What is packed: files of a corpus, with a tokenizer as `Tokenizer.load` takes it."""
+    """What is packed: files of a corpus, with a tokenizer as `Tokenizer.load` takes it.
+
+    name: the corpus as the user named it, for messages.
+    """
 
     folder: Path
+    name: str
     corpus: str
     files: tuple[str, ...]
     tokenizer: str
@@ -199,7 +229,7 @@ class PackRunner(TaskRunner):
         phases = (
             Phase("sizes", lambda plan: len(plan.files), _measure),
             Phase("division", lambda plan: 1, _divide),
-            Phase("ids", lambda plan: len(plan.files), self._encode),
+            Phase("ids", lambda plan: len(plan.files), self._encode, flushed=True),
             Phase("bounds", lambda plan: 1, _bound),
             Phase("shard", _shards, _shard),
         )
@@ -213,7 +243,7 @@ class PackRunner(TaskRunner):
 
     def _encode(self, plan: PackPlan, number: int, work: Path) -> None:
         with ExitStack() as opened:
-            writers = {part: _PartWriter(work, part, plan.encoder, opened) for part in PARTS}
+            writers = {part: PartWriter(work, part, plan.encoder, opened) for part in PARTS}
             counts = {part: writer.counts for part, writer in writers.items()}
             for document in read_documents(Path(plan.corpus, plan.files[number])):
                 for part, piece in plan.division.parts(document):
@@ -248,7 +278,7 @@ def _divide(plan: PackPlan, number: int, work: Path) -> None:
 
 
 def _bound(plan: PackPlan, number: int, work: Path) -> None:
-    """Write where the ids of each file begin in each part; raise DataError for a part that is too short."""
+    """Write where the ids of each file begin in each part; raise PartTooShortError."""
     counts = [read_json(plan.output("ids", file) / _COUNTS) for file in range(len(plan.files))]
     totals: Counts = {}
     for part in PARTS:
@@ -257,6 +287,10 @@ def _bound(plan: PackPlan, number: int, work: Path) -> None:
         totals[part] = {key: sum(count[part][key] for count in counts) for key in keys}
     _check_lengths(plan, totals)
     write_json(work / _COUNTS, totals)
+
+
+class PartTooShortError(DataError):
+    """A part has too few tokens to train or to validate on."""
 
 
 def _check_lengths(plan: PackPlan, counts: Counts) -> None:
@@ -269,8 +303,8 @@ def _check_lengths(plan: PackPlan, counts: Counts) -> None:
         if part == "validation" and total * 0.5 > 2 * plan.minimum:
             needed = min(0.5, max(2 * plan.minimum / total, 2 * plan.validation))  # more is not allowed
             repair += f", or hold out more: --validation {needed:.2g}"
-        raise DataError(
-            f"{plan.corpus} is too short: its {name} part has {tokens:,} tokens",
+        raise PartTooShortError(
+            f"{plan.name} is too short: its {name} part has {tokens:,} tokens",
             expected=f"at least {plan.minimum}",
             repair=repair,
         )
@@ -291,53 +325,6 @@ def _shard(plan: PackPlan, number: int, work: Path) -> None:
     write_shard(work, part, index, bounds, piece, plan.dtype)
 
 
-class _PartWriter:
-    """Encoder of one part's documents in a file, in batches."""
-
-    def __init__(self, work: Path, part: Part, tokenizer: Tokenizer, opened: ExitStack) -> None:
-        self.counts = {"tokens": 0, "documents": 0, "bytes": 0}
-        self._ids = opened.enter_context((work / f"{part}.ids").open("wb"))
-        self._starts_file, self._starts = work / f"{part}.starts.npy", [np.empty(0, np.int64)]
-        self._tokenizer, self._dtype = tokenizer, token_dtype(tokenizer.vocabulary_size)
-        self._texts: list[str] = []
-        self._batch_bytes = 0
-
-    def add(self, text: str) -> bool:
-        """Add a document; return whether the batch is full."""
-        size = len(text.encode("utf-8"))
-        self._texts.append(text)
-        self._batch_bytes += size
-        self.counts["bytes"] += size
-        self.counts["documents"] += 1
-        return self._batch_bytes >= _BATCH_BYTES
-
-    def encode(self) -> None:
-        """Encode the batch."""
-        if not self._texts:
-            return
-        encoded, offsets = self._tokenizer.encode_array(self._texts, None)
-        ids: np.ndarray = encoded
-        if len(ids) and int(ids.max()) >= self._tokenizer.vocabulary_size:
-            raise MismatchError(
-                f"the tokenizer gave id {int(ids.max()):,}",
-                expected=f"ids below its vocabulary size, {self._tokenizer.vocabulary_size:,}",
-                repair="Check the tokenizer's files",
-            )
-        end = self._tokenizer.end_of_text
-        if end is not None:
-            ids = np.insert(ids, offsets[1:], end)
-            offsets = offsets + np.arange(len(offsets))
-        self._ids.write(np.ascontiguousarray(ids, dtype=self._dtype).data)
-        self._starts.append(offsets[:-1] + self.counts["tokens"])
-        self.counts["tokens"] += len(ids)
-        self._texts, self._batch_bytes = [], 0
-
-    def close(self) -> None:
-        """Encode the last batch."""
-        self.encode()
-        save_array(self._starts_file, np.concatenate(self._starts))
-
-
 class StreamPiece(NamedTuple):
     """Consecutive ids of a stream, (tokens,), and the starts of the documents in them, (documents,) int64."""
 
@@ -347,10 +334,7 @@ class StreamPiece(NamedTuple):
 
 def shard_count(tokens: int) -> int:
     """Return the number of shards of a stream."""
-    count = 1
-    while tokens - count * SHARD_TOKENS >= LAST_SHARD_TOKENS:
-        count += 1
-    return count
+    return max(1, (tokens - LAST_SHARD_TOKENS) // SHARD_TOKENS + 1)
 
 
 def write_shard(
