@@ -222,11 +222,15 @@ def _serve(handler: str, *arguments: str) -> None:
 
 
 class Phase(NamedTuple):
-    """Tasks of one kind: their number, and what fills a task's folder and returns more for its account."""
+    """Tasks of one kind: their number, and what fills a task's folder and returns more for its account.
+
+    A power cut may damage outputs that are not `flushed`: their hashes show it, and they are made again.
+    """
 
     name: str
     count: Callable[[Any], int]
     fill: Callable[[Any, int, Path], Mapping[str, Any] | None]
+    flushed: bool = False
 
 
 class TaskRunner:
@@ -261,10 +265,8 @@ class TaskRunner:
         output = self.plan.output(phase, number)
         if output.is_dir():
             return
-        # Of the others, what a power cut damages is found by its hash, and takes minutes to make again.
-        is_first = phase == next(iter(self.phases))
         try:
-            with atomic_path(output, folder=True, flushed=is_first) as work:
+            with atomic_path(output, folder=True, flushed=self.phases[phase].flushed) as work:
                 account = self.phases[phase].fill(self.plan, number, work) or {}
                 files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
                 (work / ACCOUNT).write_bytes(sealed({**account, "files": files}))

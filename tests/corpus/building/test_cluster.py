@@ -41,8 +41,10 @@ def _small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 SBATCH = """#!/bin/bash
 # Does what sbatch would, at once: the script for each index of its array, in the reverse order.
 echo "$@" >> "$SBATCH_LOG"
-while [[ $1 == --* ]]; do shift; done
-last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
+while [[ $1 == --* ]]; do
+    [[ $1 == --array=0-* ]] && last=${1#*-*-*-} && last=${last%%%*}
+    shift
+done
 for index in $(seq "${last:-0}" -1 0); do
     SLURM_ARRAY_TASK_ID=$index bash "$@" >&2 || exit 1
 done
@@ -79,9 +81,11 @@ def test_slurm_jobs_do_the_build(
     (tools / "sbatch").chmod(0o755)
     environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "SBATCH_LOG": str(tmp_path / "log")}
     subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True, cwd=tmp_path)
-    first, second, *_, last = (tmp_path / "log").read_text().splitlines()
-    assert first == "--parsable --partition=cpu tasks.slurm parts"
-    assert second == "--parsable --dependency=afterany:4711 --partition=cpu tasks.slurm rows"
+    first, second, third, *_, last = (tmp_path / "log").read_text().splitlines()
+    tasks = "--partition=cpu tasks.slurm"
+    assert first == f"--parsable --array=0-5%3 {tasks} parts 6"
+    assert second == f"--parsable --dependency=afterany:4711 --array=0-0%1 {tasks} rows 1"
+    assert third == f"--parsable --dependency=afterany:4711 --array=0-5%3 {tasks} copies 6"  # not known yet
     assert last == "--dependency=afterany:4711 --partition=cpu finish.slurm"
     build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files

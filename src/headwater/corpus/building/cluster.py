@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.workers import TaskRunner, load_runner
+from headwater.corpus.workers import Phase, TaskRunner, load_runner
 from headwater.errors import HeadwaterError, ResourceError, require_extra
 from headwater.storage import write_text
 
@@ -75,18 +75,19 @@ def run_on_ray(runner: TaskRunner, workers: int, address: str) -> None:
         from datatrove.executor.ray import RayPipelineExecutor
     if not ray.is_initialized():
         _join_ray(ray, address)
-    folder, first = runner.plan.folder, next(iter(runner.phases.values()))
-    for phase in runner.phases:
+    folder = runner.plan.folder
+    for name, phase in runner.phases.items():
         try:
-            if not runner.missing(phase):
+            if not runner.missing(name):
                 continue
+            tasks = phase.count(runner.plan)
         except (OSError, HeadwaterError):  # a phase before it has failed
             return
         RayPipelineExecutor(
-            [DoTask(runner.opener, str(folder), phase)],
-            tasks=first.count(runner.plan),
+            [DoTask(runner.opener, str(folder), name)],
+            tasks=tasks,
             workers=workers,
-            logging_dir=str(folder / ".ray" / phase),
+            logging_dir=str(folder / ".ray" / name),
             skip_completed=False,  # the folder shows what is done
             log_first=True,
         ).run()
@@ -114,17 +115,28 @@ def write_slurm_jobs(runner: TaskRunner, folder: Path, workers: int, finish: lis
     `finish` is the command that needs the tasks, run in the current folder. The user adds partition, time and
     account as arguments of `submit.sh`, which passes them to sbatch.
     """
-    jobs = min(next(iter(runner.phases.values())).count(runner.plan), SLURM_JOBS)
+    first = next(iter(runner.phases.values())).count(runner.plan)
+
+    def submission(name: str, phase: Phase) -> str:
+        try:
+            jobs = min(phase.count(runner.plan), SLURM_JOBS)
+        except (OSError, HeadwaterError):  # the phases before it decide the number of its tasks
+            jobs = min(first, SLURM_JOBS)
+        array = f"--array=0-{jobs - 1}%{min(workers, jobs)}"
+        return (
+            f'job=$(sbatch --parsable $after {array} "$@" tasks.slurm {name} {jobs})\n'
+            'after=--dependency=afterany:"${job%%;*}"\n'
+        )
+
     python, where = shlex.quote(sys.executable), shlex.quote(str(runner.plan.folder.absolute()))
     folder.mkdir(parents=True, exist_ok=True)
     logs, here = shlex.quote(str(folder.absolute())), shlex.quote(str(Path.cwd()))
-    array = f"0-{jobs - 1}%{min(workers, jobs)}"
     write_text(
         folder / "tasks.slurm",
-        f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --array={array}\n#SBATCH --cpus-per-task=2\n"
+        f"#!/bin/bash\n#SBATCH --job-name=headwater-corpus\n#SBATCH --cpus-per-task=2\n"
         f"#SBATCH --mem-per-cpu=4G\n#SBATCH --requeue\n#SBATCH --output={logs}/%A_%a.out\n"
         f"exec {python} -m headwater.corpus.building.cluster {runner.opener} {where} "
-        f'"$1" $SLURM_ARRAY_TASK_ID {jobs}\n',
+        f'"$1" $SLURM_ARRAY_TASK_ID "$2"\n',
     )
     write_text(
         folder / "finish.slurm",
@@ -135,9 +147,8 @@ def write_slurm_jobs(runner: TaskRunner, folder: Path, workers: int, finish: lis
     write_text(
         submit,
         "#!/bin/sh\n# Arguments are passed to sbatch, as: sh submit.sh --partition=cpu --time=12:00:00\nset -e\n"
-        f"cd {logs}\nafter=\nfor phase in {' '.join(runner.phases)}; do\n"
-        '    job=$(sbatch --parsable $after "$@" tasks.slurm $phase)\n'
-        '    after=--dependency=afterany:"${job%%;*}"\ndone\nsbatch $after "$@" finish.slurm\n',
+        f"cd {logs}\nafter=\n{''.join(submission(*phase) for phase in runner.phases.items())}"
+        'sbatch $after "$@" finish.slurm\n',
     )
     return submit
 

@@ -220,7 +220,7 @@ class PhaseRunner(TaskRunner):
     """Does tasks of a build's plan. Use as a context manager."""
 
     def __init__(self, plan: BuildPlan) -> None:
-        super().__init__(plan, (Phase(PARTS, _parts, self._fill_part), *joining_phases(plan)))
+        super().__init__(plan, (Phase(PARTS, _parts, self._fill_part, flushed=True), *joining_phases(plan)))
         self._opened = ExitStack()
         self._maker: PartMaker | None = None
 
