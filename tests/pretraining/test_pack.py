@@ -319,7 +319,7 @@ def test_ray_has_the_number_of_tasks_of_each_phase(
     assert f"pack: {tokens:,} tokens" in capsys.readouterr().err
 
 
-def test_unfinished_work_is_kept_after_an_error_and_goes_with_the_last(
+def test_unfinished_work_stays_until_tokens_are_written(
     tmp_path: Path, files: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(runner: PackRunner, phase: str, number: int) -> None:
