@@ -53,6 +53,28 @@ def test_every_command_has_a_manual_and_imports_no_torch_for_it(name: str) -> No
     assert "<bool>" not in result.stdout  # a flag takes no value
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "predict --model clf nope.csv --out x.csv",
+        "predict --model clf rows.csv --out x.xlsx",
+        "finetune --task classify --train nope.csv --out m",
+        "generate --model nope",
+        "generate --precision fp8",
+    ],
+)
+def test_an_error_that_needs_no_model_imports_no_torch(arguments: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\na,b\n")
+    code = (
+        "import sys; from headwater.cli.main import main; status = main(sys.argv[1:]); "
+        "sys.exit(3 if 'torch' in sys.modules else status)"
+    )
+    command = [sys.executable, "-c", code, *arguments.split()]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert result.returncode in {1, 2}, result.stderr
+    assert result.stderr.startswith("Error: ")
+
+
 def test_the_help_of_an_inner_command_shows_no_type_of_a_flag(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["corpus", "build", "--help"]) == 0
     shown = capfd.readouterr().out

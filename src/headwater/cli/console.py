@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,7 +35,7 @@ DEVICE = typer.Option("--device", help="auto (a GPU if available), cpu, cuda, cu
 # The option `--device`.
 Device = Annotated[str, DEVICE]
 ComputePrecision = Annotated[
-    str,
+    Literal["auto", "fp32", "bf16", "int8"],
     typer.Option("--precision", help="fp32, bf16, int8 or auto (bf16 if it is faster for this model)."),
 ]
 # The option `--seed`.
@@ -105,6 +105,16 @@ def named_columns(given: list[str] | None) -> dict[str, str | list[str]]:
             raise UsageError(f"--column {one!r} has no '='", expected="for example --column text=review")
         columns[role] = [name.strip() for name in column.split(",")] if role == "answers" else column
     return columns
+
+
+def require_file(path: Path) -> None:
+    """Raise DataError if a file that a command will read is missing, before the seconds that torch takes."""
+    from headwater.reading import file_error
+
+    try:
+        path.stat()
+    except OSError as error:
+        raise file_error(path, error) from None
 
 
 def refuse_unused(context: typer.Context, what: str, *parameters: str) -> None:

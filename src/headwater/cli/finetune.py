@@ -24,6 +24,7 @@ from headwater.cli.console import (
     fetch_tokenizer,
     local_model,
     named_columns,
+    require_file,
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
@@ -147,10 +148,14 @@ def finetune(
         raise not_installed("--task-set")
     if find_lr and learning_rate is not None:
         raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
-    further = None if init_from is None else local_model(init_from, download)
-    from headwater.finetuning import FineTuned
+    for path in filter(None, files.values()):
+        require_file(path)
+    further, kept = None, {}
+    if init_from is not None:
+        further = local_model(init_from, download)
+        from headwater.finetuning import FineTuned
 
-    kept = FineTuned.keys_of(resolve(further)) if further else {}
+        kept = FineTuned.keys_of(resolve(further))
     config = _configuration(task, seed, columns, kept, keys, settings, "gpt1" if task_set else "auto")
     model = further or local_model(model or DEFAULT, download)
     fetch_tokenizer(tokenizer, download)

@@ -15,8 +15,8 @@ from headwater.cli.console import (
     Download,
     ModelTokenizer,
     emit,
+    local_model,
     read_stdin,
-    warn_if_shadowed,
 )
 from headwater.display import counted, printable
 from headwater.errors import UsageError
@@ -76,7 +76,7 @@ def generate(
     if None not in (words, prompt):
         raise UsageError("the prompt was given twice, as an argument and with --prompt", repair="Give only one")
     prompt = _prompt(words if prompt is None else prompt)
-    warn_if_shadowed(model)
+    folder = local_model(model, download)
     import headwater
     from headwater.config import option_layers
     from headwater.inference import DEFAULT_TOKENS, Request, fresh_seed
@@ -87,7 +87,7 @@ def generate(
         wrong = f"--min-tokens {min_tokens:,} is more than --max-tokens {max_tokens or DEFAULT_TOKENS:,}"
         raise UsageError(wrong, repair="Give a lower --min-tokens or a higher --max-tokens")
     lm = headwater.load(
-        model, tokenizer=tokenizer, precision=precision, device=device, download=download, compose=compose
+        folder, tokenizer=tokenizer, precision=precision, device=device, download=download, compose=compose
     )
     prompt = lm.as_read(prompt)
     _warn_of_language(lm, model, prompt)

@@ -16,6 +16,7 @@ from headwater.cli.console import (
     NamedColumns,
     emit,
     named_columns,
+    require_file,
     terminal_progress,
     warn_if_shadowed,
 )
@@ -48,6 +49,8 @@ def predict(
     headwater predict --model sentiment new.csv --out predictions.jsonl
     """
     warn_if_shadowed(model)
+    if str(file) != "-":
+        require_file(file)
     from headwater.display import counted
     from headwater.finetuning import predict_file
     from headwater.language import translated

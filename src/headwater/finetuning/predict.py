@@ -12,12 +12,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from headwater.device import choose_device
 from headwater.display import counted
 from headwater.errors import UsageError
-from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.results.predictions import FORMATS, RANKED, PredictionTable
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
@@ -25,6 +24,9 @@ from headwater.finetuning.rows.read import TaskTable, Unread, read_table
 from headwater.finetuning.rows.row import Raw, Seen, class_name, label_set, row_hash
 from headwater.reading import text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
+
+if TYPE_CHECKING:
+    from headwater.finetuning.model.fine_tuned import Prediction
 
 # The name of standard input and output.
 STREAM = Path("-")
@@ -79,6 +81,8 @@ def predict_file(
         form = out.suffix.lower() if out != STREAM else ".csv" if unpacked_suffix(file) == ".csv" else ".jsonl"
         if bom and form not in {".csv", ".tsv"}:
             raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
+        from headwater.finetuning.model.fine_tuned import FineTuned  # and torch
+
         fine_tuned = FineTuned.load(model, device=choose_device(device, training=False))
         labels = fine_tuned.labels
         if labels.target not in RANKED and (threshold or top):

@@ -18,13 +18,12 @@ from pydantic_core import PydanticCustomError
 
 from headwater.config import MOST_ROWS, Config
 from headwater.errors import UsageError
-from headwater.finetuning.model.features import POOLING, reader_class
-from headwater.finetuning.model.pooled import POOLED_RECIPES
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed
-from headwater.finetuning.rows.row import MetricName, Target, TaskName, class_name
+from headwater.finetuning.rows.row import POOLED_RECIPES, POOLING, MetricName, Target, TaskName, class_name
 from headwater.finetuning.rows.split import FOLDED
 from headwater.model import Faithful, ModelConfig
+from headwater.plugins import task_model_class
 from headwater.reading import text_encoding
 from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
 
@@ -139,7 +138,8 @@ class FinetuneConfig(Config):
     @field_validator("task_model")
     @classmethod
     def _is_a_task_model(cls, value: str) -> str:
-        reader_class(value)
+        if value != POOLING:
+            task_model_class(value)
         return value
 
     @model_validator(mode="after")

@@ -22,9 +22,9 @@ from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.fine_tuned import FineTuned, build_task_model, no_head
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode, truncation
-from headwater.finetuning.model.pooled import POOLED_RECIPES, PooledModel, sequences_of
+from headwater.finetuning.model.pooled import PooledModel, sequences_of
 from headwater.finetuning.rows.labels import listed
-from headwater.finetuning.rows.row import Seen, Usable
+from headwater.finetuning.rows.row import POOLED_RECIPES, Seen, Usable
 from headwater.finetuning.rows.split import also_trained_on, describe
 from headwater.model import build_model, load_config, load_model
 from headwater.storage import SILENT, Progress

@@ -28,15 +28,12 @@ from headwater.errors import StorageError
 from headwater.finetuning.model.batches import Batch, inference_batches
 from headwater.finetuning.model.head import TaskModel, TaskOutput
 from headwater.finetuning.model.inputs import Encoded
-from headwater.finetuning.rows.row import TaskName
+from headwater.finetuning.rows.row import POOLING, TaskName
 from headwater.plugins import task_model_class
 from headwater.storage import storage_errors
 
 if TYPE_CHECKING:
     from headwater.model import Model
-
-
-POOLING = "pooling"
 
 
 class Pooling(nn.Module):
@@ -56,11 +53,6 @@ class Pooling(nn.Module):
             return torch.cat([*pooled, extract], dim=1)
         u, v = pooled
         return torch.cat([u, v, (u - v).abs(), u * v, extract], dim=1)
-
-
-def reader_class(name: str) -> Any:
-    """Return the class of the task model `name`; raises what `task_model_class` raises."""
-    return Pooling if name == POOLING else task_model_class(name)
 
 
 class FeatureHead(nn.Linear):
@@ -100,7 +92,7 @@ class FrozenTaskModel(TaskModel):
     ) -> None:
         width, texts = model.config.output_width, 1 if task == "classify" else 2
         generator = torch.Generator().manual_seed(seed + 1)  # the linear layer has the seed itself
-        read = reader_class(reader)(width, texts, generator)
+        read = (Pooling if reader == POOLING else task_model_class(reader))(width, texts, generator)
         head = FeatureHead(model.config.layer_outputs, read, outputs)
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head, delimiter=delimiter)
         self.reader = reader

@@ -22,14 +22,14 @@ from pydantic import ConfigDict
 from headwater import shipped
 from headwater.config import Config
 from headwater.errors import FolderError, UsageError
-from headwater.finetuning.model.features import POOLING, FrozenTaskModel
+from headwater.finetuning.model.features import FrozenTaskModel
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded, encode
 from headwater.finetuning.model.pooled import Pooled, PooledModel, text_template
 from headwater.finetuning.model.sequence import SequenceModel, class_of, other_head, read_classifier
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels
-from headwater.finetuning.rows.row import Raw, Seen, TaskName
+from headwater.finetuning.rows.row import POOLING, Raw, Seen, TaskName
 from headwater.model import load_model, read_tensors, save_model
 from headwater.reading import read_json
 from headwater.storage import has_manifest, open_folder, write_json

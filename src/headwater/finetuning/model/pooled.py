@@ -19,7 +19,7 @@ from headwater.finetuning.model.batches import Batch, inference_batches
 from headwater.finetuning.model.head import TaskModel
 from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.model.ngrams import NGRAMS, with_ngrams
-from headwater.finetuning.rows.row import TaskName
+from headwater.finetuning.rows.row import POOLED_RECIPES, TaskName
 from headwater.tokenizer import Template, Tokenizer
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Pooled = Literal["mean", "last"]
 # Cosines are divided by this to be logits, during tuning only.
 _TEMPERATURE = 0.1
-POOLED_RECIPES = ("probe", "lp-ft")  # whose head reads one vector of each text
 
 
 def text_template(tokenizer: Tokenizer, config: ModelConfig) -> Template:

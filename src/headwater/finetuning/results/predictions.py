@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headwater.errors import DataError
-from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 from headwater.finetuning.rows.row import Raw, Target
 from headwater.storage import to_json, write_json_lines
+
+if TYPE_CHECKING:
+    from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 
 # The separator of each format with one.
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -201,15 +203,14 @@ def write_predictions(
         for row, share in zip(rows, probabilities, strict=True):
             answers = len(row.segments) - 2 if fine_tuned.task == "choice" else len(share)
             prediction = fine_tuned.prediction(row.row, share[:answers])
-            if row.is_empty(fine_tuned.task):
-                prediction = Prediction(row.row, None, {})
+            empty = row.is_empty(fine_tuned.task)
             line = {
                 "row": row.row,
                 "texts": list(row.segments),
                 "label": row.label,
-                "prediction": prediction.label,
+                "prediction": None if empty else prediction.label,
             }
             is_score = fine_tuned.labels.target == "score"
-            yield line if is_score else line | {"probabilities": prediction.probabilities}
+            yield line if is_score else line | {"probabilities": {} if empty else prediction.probabilities}
 
     write_json_lines(work / f"predictions-{part}.jsonl", lines())

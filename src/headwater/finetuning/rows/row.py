@@ -31,6 +31,8 @@ Target = Literal["class", "labels", "score", "answer"]
 # A label as a table has it; a tuple has the names of several.
 Label: TypeAlias = str | int | float | tuple[str, ...] | None
 MetricName = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
+POOLED_RECIPES = ("probe", "lp-ft")  # whose head reads one vector of each text
+POOLING = "pooling"  # the task model of a frozen base that has no weights
 _WHOLE = re.compile(r"^(-?(?:0|[1-9][0-9]*))\.0+$")
 
 
