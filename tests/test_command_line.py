@@ -59,6 +59,7 @@ def test_every_command_has_a_manual_and_imports_no_torch_for_it(name: str) -> No
         "predict --model clf nope.csv --out x.csv",
         "predict --model clf rows.csv --out x.xlsx",
         "finetune --task classify --train nope.csv --out m",
+        "finetune --task classify --train rows.csv --epochs 0 --out m",
         "generate --model nope",
         "generate --precision fp8",
     ],

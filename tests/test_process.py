@@ -40,7 +40,7 @@ from headwater.inference.language_model import LanguageModel
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.serve import serve
-from headwater.training.loop import TrainConfig, Trainer
+from headwater.training import TrainConfig, Trainer
 
 tokenizer = hw.Tokenizer.train(["the river runs "] * 9, vocab_size=270, special_tokens=["<|endoftext|>"])
 config = preset("gpt1-nano", vocabulary=tokenizer.vocabulary_size, context=32)

@@ -17,7 +17,7 @@ from headwater.model import build_model, preset
 from headwater.pretraining.objectives import l1
 from headwater.pretraining.tokens.sampler import TokenBatch
 from headwater.training import compile
-from headwater.training.loop import TrainConfig, Trainer
+from headwater.training import TrainConfig, Trainer
 from headwater.training.parallel import process_group
 
 compile._COMPILER = "aot_eager"

@@ -1,17 +1,9 @@
 from .checkpoint import prune_checkpoints
 from .compile import compile_checked
+from .config import CHANGEABLE, AdamForm, TrainConfig, TrainingPrecision
 from .journal import read_journal
-from .loop import (
-    CHANGEABLE,
-    Objective,
-    TrainConfig,
-    Trainer,
-    TrainingPrecision,
-    choose_precision,
-    resolve_precision,
-)
+from .loop import Objective, Trainer, choose_precision, resolve_precision
 from .machine import matmul_rate
-from .optimizer import AdamForm
 from .parallel import Ranks, process_group
 from .run import CHECKPOINTS, OnUpdate, Run
 from .schedule import DECAY_SHARE, Schedule, transfer_rate

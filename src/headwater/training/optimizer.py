@@ -21,14 +21,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headwater.native import AdamStep, Kernels
-
-AdamForm = Literal["standard", "original"]
+from headwater.training.config import AdamForm
 
 
 class Weight(NamedTuple):

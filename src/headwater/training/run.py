@@ -25,8 +25,9 @@ from headwater.errors import StorageError, TrainingError
 from headwater.storage import SILENT, Progress
 from headwater.training.checkpoint import Checkpoints
 from headwater.training.compile import arithmetic, compile_checked
+from headwater.training.config import TrainConfig
 from headwater.training.journal import Journal, open_tracker, read_journal
-from headwater.training.loop import SUSPECTS, TrainConfig, Trainer, UpdateResult
+from headwater.training.loop import SUSPECTS, Trainer, UpdateResult
 from headwater.training.machine import matmul_rate
 from headwater.training.parallel import is_out_of_memory, out_of_memory
 from headwater.training.state import BatchSource, Measurement, ReadAhead, TrainingState
