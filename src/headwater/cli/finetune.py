@@ -148,8 +148,6 @@ def finetune(
         raise not_installed("--task-set")
     if find_lr and learning_rate is not None:
         raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
-    for path in filter(None, files.values()):
-        require_file(path)
     further, kept = None, {}
     if init_from is not None:
         further = local_model(init_from, download)
@@ -157,6 +155,8 @@ def finetune(
 
         kept = FineTuned.keys_of(resolve(further))
     config = _configuration(task, seed, columns, kept, keys, settings, "gpt1" if task_set else "auto")
+    for path in filter(None, files.values()):
+        require_file(path)
     model = further or local_model(model or DEFAULT, download)
     fetch_tokenizer(tokenizer, download)
     if show is not None:
