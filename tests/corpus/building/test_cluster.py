@@ -68,7 +68,7 @@ def test_slurm_jobs_do_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)  # what is named from here on is found by the jobs too
-    files = write_files(tmp_path / "plain", 6)  # called as a recipe is
+    files = write_files(tmp_path / "plain", 2)  # called as a recipe is
     (tmp_path / "set.txt").write_text("Nothing of what stands in these few words is in any of the files.")
     command = ["corpus", "build", "plain", "--recipe", "plain", "--out", "corpus"]
     command += ["--set", "near_duplicates=true", "--set", 'evaluation_sets=["set.txt"]']
@@ -83,9 +83,9 @@ def test_slurm_jobs_do_the_build(
     subprocess.run(["sh", script, "--partition=cpu"], env=environment, check=True, cwd=tmp_path)
     first, second, third, *_, last = (tmp_path / "log").read_text().splitlines()
     tasks = "--partition=cpu tasks.slurm"
-    assert first == f"--parsable --array=0-5%3 {tasks} parts 6"
+    assert first == f"--parsable --array=0-1%2 {tasks} parts 2"
     assert second == f"--parsable --dependency=afterany:4711 --array=0-0%1 {tasks} rows 1"
-    assert third == f"--parsable --dependency=afterany:4711 --array=0-5%3 {tasks} copies 6"  # not known yet
+    assert third == f"--parsable --dependency=afterany:4711 --array=0-1%2 {tasks} copies 2"  # not known yet
     assert last == "--dependency=afterany:4711 --partition=cpu finish.slurm"
     build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
