@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,8 @@ def test_published_results_are_whole_and_name_no_local_folder() -> None:
         assert command == read_json(folder / "made.json")["command"]
         assert "--data" not in command
         assert "--out" not in command
+    page = (Path(__file__).parents[2] / "papers/results/report.html").read_text(encoding="utf-8")
+    assert re.findall(r"<strong>/[^<]*|(?:from |, )/[\w./-]+", page) == []  # names of folders in the lineage
 
 
 def test_only_results_of_a_scale_that_ships_are_published(

@@ -173,7 +173,13 @@ def _add_steps(entry: Mapping[str, Any], base: Path, steps: dict[str, dict[str, 
     """Add the folders of a lineage to `steps` by name, each once and after its inputs; return its root's name."""
     sources = [_add_steps(inner, base, steps) for inner in entry["inputs"]]
     origin = entry["path"] if "://" in entry["path"] else str(Path(entry["path"]).resolve())
-    name = Path(origin).relative_to(base).as_posix() if Path(origin).is_relative_to(base) else origin
+    # A folder elsewhere is named by the last parts of its path that no other has: a report may be published.
+    path, names = Path(origin), [origin]
+    if path.is_relative_to(base):
+        names.insert(0, path.relative_to(base).as_posix())
+    elif "://" not in origin:
+        names = ["/".join(path.parts[-count:]) for count in range(1, len(path.parts))] + names
+    name = next(one for one in names if one not in steps or steps[one]["place"] == origin)
     step = {"commands": [], "seed": None, **entry, "name": name, "place": origin, "sources": sources}
     step["commands"] = [made] if (made := shipped.origin_of(origin)) else step["commands"]
     steps.setdefault(name, step)
