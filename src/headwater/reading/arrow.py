@@ -1,8 +1,7 @@
 """Read Parquet and Arrow files: batches of bounded memory, and what their columns mean.
 
 A page of Parquet may repeat one long value, or extend the value before it (the encoding DELTA_BYTE_ARRAY): a few
-bytes stand for gigabytes. The sizes in the metadata bound what a batch needs before it is made; the values of a
-file that was written otherwise are counted.
+bytes stand for gigabytes. The sizes in the metadata decide how many rows a batch has, and what is refused.
 
 A DECIMAL is a number; a BINARY column without an annotation, as Spark and Impala write text, is a text where it is
 UTF-8; the integers of a `ClassLabel` of the library `datasets` are the names that the file's own metadata has.
@@ -24,10 +23,6 @@ from headwater.reading.table import check_columns
 _TEXTS = {"string", "large_string", "string_view"}
 _BYTES = {"binary", "large_binary", "binary_view"}
 _STATE, _SPLITS = "state.json", "dataset_dict.json"  # of `datasets.save_to_disk`
-# How the header of a page begins: its type, then its unpacked size, as integers in Thrift's compact form.
-_DICTIONARY_PAGE = b"\x15\x04\x15"
-_DATA_PAGES = (b"\x15\x00\x15", b"\x15\x06\x15")
-_VARINT_BYTES = 5
 
 
 class ParquetTable:
@@ -42,8 +37,8 @@ class ParquetTable:
 
         self.path, self._rows = path, 0
         try:
-            self._source = path.open("rb") if isinstance(path, RemoteFile) else path
-            self._file = pyarrow.parquet.ParquetFile(self._source)
+            source = path.open("rb") if isinstance(path, RemoteFile) else path
+            self._file = pyarrow.parquet.ParquetFile(source)
             self._bytes = path.stat().st_size
         except FileNotFoundError as error:
             raise file_error(path, error) from None
@@ -64,22 +59,14 @@ class ParquetTable:
 
         Raises DataError for what cannot be read, and for a file that unpacks to far more than its size.
         """
-        import pyarrow.parquet
+        import pyarrow
 
         total = 0
         try:
             for group in range(self._metadata.num_row_groups):
-                most_rows, dictionary_columns = self._bounds(group, columns)
                 missing = self._metadata.row_group(group).num_rows
-                file = self._file
-                if dictionary_columns:
-                    file = pyarrow.parquet.ParquetFile(self._source, read_dictionary=dictionary_columns)
-                for batch in file.iter_batches(min(rows, most_rows), [group], columns):
-                    size = sum(map(_value_bytes, batch.columns))
-                    if dictionary_columns:
-                        what = "bytes in the lists of a few rows"
-                        self._limit(what, size, FileLimits.REPEATED_BYTES, self._bytes)
-                    total += size
+                for batch in self._file.iter_batches(min(rows, self._most_rows(group, columns)), [group], columns):
+                    total += batch.nbytes
                     self._limit("bytes", total, FileLimits.TABLE_BYTES, self._bytes)
                     batch.validate(full=True)  # a text that is not UTF-8 fails here, not at the reader
                     self._rows += batch.num_rows
@@ -90,52 +77,23 @@ class ParquetTable:
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
 
-    def _bounds(self, group: int, columns: Sequence[str] | None) -> tuple[int, list[str]]:
-        """Return the most rows of a batch, and the lists of texts whose places in a dictionary are read first."""
-        most_rows, dictionary_columns = FileLimits.BATCH_BYTES, []
+    def _most_rows(self, group: int, columns: Sequence[str] | None) -> int:
+        """Return the most rows of a batch; raise DataError for a column that unpacks to far more than its size."""
+        most_rows = FileLimits.BATCH_BYTES
         metadata = self._metadata.row_group(group)
         for number in range(self._metadata.num_columns):
             chunk, column = metadata.column(number), self._metadata.schema.column(number)
             if columns is not None and not any(f"{column.path}.".startswith(f"{read}.") for read in columns):
                 continue
-            name = repr(column.path[:40])
             packed, unpacked = chunk.total_compressed_size, int(chunk.total_uncompressed_size)
+            name = repr(column.path[:40])
             self._limit(f"bytes in the column {name}", unpacked, FileLimits.COLUMN_BYTES, packed)
-            longest = self._longest(chunk, unpacked) if "BYTE_ARRAY" in column.physical_type else 0
-            if longest * chunk.num_values > FileLimits.REPEATED_BYTES:
-                what = f"bytes that repeat in the column {name}"
-                self._limit(what, longest, FileLimits.DICTIONARY_BYTES, packed)
-            value = max(longest, unpacked // max(1, chunk.num_values))  # of plain values the average counts
-            if column.max_repetition_level:
-                what = f"values in the lists of {name}"
-                self._limit(what, chunk.num_values, FileLimits.NESTED_VALUES, packed)
-                if longest * chunk.num_values > FileLimits.BATCH_BYTES:
-                    dictionary_columns.append(column.path)
-            elif value:
-                most_rows = max(1, min(most_rows, FileLimits.BATCH_BYTES // value))
-        return most_rows, dictionary_columns
-
-    def _longest(self, chunk: Any, unpacked: int) -> int:
-        """Return a limit on the bytes of a value that takes less than its bytes in the file; 0 if none does."""
-        if "DELTA_BYTE_ARRAY" in chunk.encodings:  # each value may extend the one before it
-            return unpacked
-        # In a row group without rows, an offset is 0 where there is no page.
-        first = min(filter(None, (chunk.dictionary_page_offset, chunk.data_page_offset)), default=0)
-        handle = self.path.open("rb") if isinstance(self._source, Path) else self._source
-        try:
-            handle.seek(first)
-            header = handle.read(len(_DICTIONARY_PAGE) + _VARINT_BYTES)
-        finally:
-            if handle is not self._source:
-                handle.close()
-        if not header.startswith(_DICTIONARY_PAGE):
-            return 0 if header.startswith(_DATA_PAGES) else unpacked
-        size = 0
-        for shift, byte in enumerate(header[len(_DICTIONARY_PAGE) :]):
-            size |= (byte & 0x7F) << 7 * shift
-            if byte < 0x80:
-                return size >> 1  # zigzag: twice the value
-        return unpacked
+            repeated = _repeated_bytes(chunk) if "BYTE_ARRAY" in column.physical_type else 0
+            if repeated * chunk.num_values > FileLimits.TABLE_BYTES:
+                self._limit(f"bytes that repeat in the column {name}", repeated, FileLimits.REPEATED_BYTES, packed)
+            longest = max(1, repeated, unpacked // max(1, chunk.num_values))
+            most_rows = min(most_rows, FileLimits.BATCH_BYTES // longest)
+        return max(1, most_rows)
 
     def _limit(self, what: str, seen: int, most: int, packed: int) -> None:
         most = max(most, FileLimits.ARROW_RATIO * packed)
@@ -152,24 +110,12 @@ class ParquetTable:
         return DataError(f"{self.path} cannot be read as Parquet{where}: {reason}", repair="Make the file again")
 
 
-def _value_bytes(array: Any) -> int:
-    """Return the bytes of an array's values, where a dictionary is used once for each value."""
-    import pyarrow
-    import pyarrow.compute
-
-    if isinstance(array, pyarrow.DictionaryArray):
-        try:
-            lengths = pyarrow.compute.binary_length(array.dictionary)
-        except pyarrow.ArrowNotImplementedError:  # its values have one size
-            return int(array.nbytes)
-        return int(pyarrow.compute.sum(lengths.take(array.indices)).as_py() or 0)
-    if isinstance(array, pyarrow.MapArray):
-        return _value_bytes(array.keys) + _value_bytes(array.items)
-    if isinstance(array, pyarrow.ListArray | pyarrow.LargeListArray | pyarrow.FixedSizeListArray):
-        return _value_bytes(array.flatten())
-    if isinstance(array, pyarrow.StructArray):
-        return sum(map(_value_bytes, array.flatten()))
-    return int(array.nbytes)
+def _repeated_bytes(chunk: Any) -> int:
+    """Return a limit on the bytes of a value that the column may repeat at little cost, by the metadata."""
+    if "DELTA_BYTE_ARRAY" in chunk.encodings:  # each value may extend the one before it
+        return int(chunk.total_uncompressed_size)
+    dictionary = chunk.data_page_offset - (chunk.dictionary_page_offset or chunk.data_page_offset)
+    return int(chunk.total_uncompressed_size * dictionary / max(1, chunk.total_compressed_size))
 
 
 def text_columns(schema: Any) -> list[str]:

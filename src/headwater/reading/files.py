@@ -53,13 +53,10 @@ class FileLimits:
     """Bytes of a batch, which decides how many rows it has."""
     COLUMN_BYTES = 1 << 30
     """Bytes of one column in one row group."""
-    DICTIONARY_BYTES = 1 << 24
-    """Bytes of a value that repeats, if the column may come to more than REPEATED_BYTES."""
-    REPEATED_BYTES = 1 << 28
+    REPEATED_BYTES = 1 << 24
+    """Bytes of a value that repeats, if the column may come to more than TABLE_BYTES."""
     TABLE_BYTES = 1 << 30
     """Bytes of all values."""
-    NESTED_VALUES = 1 << 27
-    """Values in the lists of one row group."""
 
 
 def is_remote(source: object) -> TypeGuard[str]:

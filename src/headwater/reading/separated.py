@@ -20,7 +20,6 @@ _SEP_LINE = re.compile(r'^"?sep=([^"\r])"?\r?$', re.IGNORECASE)  # how Excel is 
 _QUOTED = re.compile(r'((?:[^"]+|"")*)(")?')  # the rest of a field after its opening quote, in one line
 # Lines that decide the separator of a header with several, and rows that a first row is compared with.
 _JUDGED_LINES, _JUDGED_ROWS = 50, 100
-BEGINNING = 10  # records in which the names of the columns are looked for if the first does not have them
 # A name of a column is shorter than this, in characters and words.
 _NAME_CHARACTERS, _NAME_WORDS = 40, 5
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
@@ -176,10 +175,6 @@ class SeparatedTable(OpenTable):
         """Return the first row if it is a row like the others, so that the table has no header; else None."""
         left = self._texts()
         return values if (values := next(left, [])) and _is_row(values, left) else None
-
-    def beginning(self) -> list[list[str]]:
-        """Return the first records, the names among them."""
-        return list(islice(self._texts(), BEGINNING))
 
     def _texts(self) -> Iterator[list[str]]:
         return (["" if value is None else str(value) for value in record] for record in self._read() if record)

@@ -44,10 +44,6 @@ class OpenTable:
         """Return the first row if it is a row like the others, so that the table has no header; else None."""
         return None
 
-    def beginning(self) -> list[list[str]]:
-        """Return the first records, the names among them, of a table whose first record has the names."""
-        return []
-
     def add_named(self, named: Iterable[str], path: object) -> None:
         """Add columns that are named by a path (`data.text`), with their sheet, or as several (`title,body`)."""
         own = {*self.columns}
