@@ -6,9 +6,7 @@ import errno
 import gzip
 import json
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -16,18 +14,15 @@ import pytest
 from headwater.cli.main import main
 from headwater.corpus import (
     Document,
-    Page,
     build_corpus,
     load_recipe,
     read_documents,
     read_funnel,
-    read_pages,
     write_documents,
 )
 from headwater.corpus.building import parts, pipeline, plan
 from headwater.corpus.building.pipeline import PACKAGES
 from headwater.corpus.sources import python_docs
-from headwater.corpus.sources.text import read_text_file
 from headwater.corpus.steps import Funnel
 from headwater.errors import DataError, FolderError
 from headwater.storage import Stage, open_folder, read_manifest
@@ -253,41 +248,6 @@ def test_text_files_have_encodings(tmp_path: Path, capsys: pytest.CaptureFixture
     assert [document.text for document in read_documents(tmp_path / "french")] == texts[2:]
     assert main([*command[:3], "--out", str(tmp_path / "none"), "--encoding", "latin-99"]) == 2
     assert "there is no encoding 'latin-99'. Did you mean 'latin-1'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.html"])
-def test_a_file_that_changes_while_it_is_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    content = {
-        "a.txt": "The river.",
-        "a.jsonl": '{"text": "The river."}\n',
-        "a.html": "<p>The river." + " It ran." * 9,
-    }
-    (folder / name).write_text(content[name])
-    (folder / "b.txt").write_text("Another text.")
-
-    def text_documents(path: Path, *rest: object) -> Iterator[Document]:
-        for document in read_text_file(path, *rest):
-            if path.name == name:
-                path.write_text("cut")
-            yield document
-        if path.name == "a.txt":
-            path.unlink()
-        if path.name == "a.jsonl":
-            raise DataError("the row is broken")
-
-    def pages(path: Path, *rest: Any) -> Iterator[Page]:
-        yield from read_pages(path, *rest)
-        path.unlink()
-
-    monkeypatch.setattr(parts, "read_text_file", text_documents)
-    monkeypatch.setattr(parts, "read_pages", pages)
-    build_corpus([folder], tmp_path / "corpus")
-    assert f"in/{name} changed while it was read" in " ".join(read_funnel(tmp_path / "corpus")["notes"])
-    assert len(list(read_documents(tmp_path / "corpus"))) == 2
 
 
 def test_a_file_that_is_removed_before_it_is_read_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import platform
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
@@ -102,7 +102,7 @@ class DocumentReader:
         return holds_pages(path) or (detect and unpacked_suffix(path) in TEXT_SUFFIXES)
 
     def _text_documents(self, path: AnyFile, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
-        config, documents, before = self._config, 0, _state(path)
+        config, documents = self._config, 0
         try:
             if not task.alone:
                 check_encoding(path, config.encoding)
@@ -110,16 +110,14 @@ class DocumentReader:
                 documents += 1
                 yield document
         except DataError as error:
-            if task.alone and (not documents or _state(path) == before):
+            if task.alone:
                 raise
-            if not documents or _state(path) == before:
-                funnel.set_aside(name, error, documents)
+            funnel.set_aside(name, error, documents)
         else:
             if not documents and not task.alone:
                 funnel.aside.append({"source": name, "page": "", "reason": EMPTY})
             if not config.encoding and (other := other_encoding(path)):
                 merge(funnel.encodings, {f"{other} (text file)": 1})
-        _note_change(path, before, funnel)
 
     def _extracted(
         self, files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel
@@ -207,7 +205,7 @@ def _existing(task: BuildTask, funnel: Funnel) -> list[tuple[str, AnyFile]]:
 def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel) -> Iterator[tuple[str, Page]]:
     """Yield (file, page) of each page; set aside files without one."""
     for name, path in files:
-        count, noted, before = 0, len(funnel.notes), _state(path)
+        count, noted = 0, len(funnel.notes)
         try:
             read = read_pages(path, funnel.notes, funnel.left_out) if holds_pages(path) else _text_page(path)
             for page in read:
@@ -221,7 +219,6 @@ def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel
         else:
             if not count and len(funnel.notes) == noted:  # a note has the reason
                 funnel.aside.append({"source": name, "page": "", "reason": "it has no usable page"})
-        _note_change(path, before, funnel)
 
 
 def _text_page(path: AnyFile) -> Iterator[Page]:
@@ -237,21 +234,6 @@ def _text_page(path: AnyFile) -> Iterator[Page]:
     except OSError as error:
         raise file_error(path, error) from None
     yield Page(name=path.name, data=bytes(data), kind="text")
-
-
-def _state(path: AnyFile) -> tuple[int, int] | None:
-    """Return the size and time of a local file; None if it does not exist or is remote."""
-    if not isinstance(path, Path):
-        return None
-    with suppress(OSError):
-        status = path.stat()
-        return status.st_size, status.st_mtime_ns
-    return None
-
-
-def _note_change(path: AnyFile, before: tuple[int, int] | None, funnel: Funnel) -> None:
-    if _state(path) != before:
-        funnel.notes.append(f"{path} changed while it was read: the corpus has what was read of it")
 
 
 def is_part_of(part: Path, task: BuildTask) -> bool:
