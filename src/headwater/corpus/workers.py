@@ -20,14 +20,15 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-from headwater.errors import FolderError, HeadwaterError, StorageError
+from headwater.errors import FolderError, HeadwaterError, ResourceError, StorageError
 from headwater.reading import parse_json, sha256_of
 from headwater.storage import atomic_path
 
@@ -134,28 +135,24 @@ class WorkerPool:
     def replies(self, requests: Sequence[Any], input_of: Callable[[Any], str]) -> Iterator[Any]:
         """Yield the replies in the order of completion; raise what a request raised.
 
-        A request whose worker dies ATTEMPTS times raises StorageError, which names what `input_of` returns for it.
+        A request whose worker dies ATTEMPTS times raises ResourceError with what `input_of` returns for it.
         The other requests are answered first, unless storage or the program failed.
         """
-        failed: HeadwaterError | None = None
+
+        def reply(future: Future[Any]) -> Any:
+            try:
+                return future.result()
+            except WorkerDied as died:
+                raise ResourceError(
+                    f"the worker that read {input_of(died.request)} died {ATTEMPTS} times",
+                    repair="See whether memory ran out: with fewer --workers each has more; "
+                    "what is complete is kept",
+                ) from None
+
         with ThreadPoolExecutor(max(1, min(self.count, len(requests)))) as threads:
             futures = [threads.submit(self._ask, request) for request in requests]
             try:
-                for future in as_completed(futures):
-                    try:
-                        reply = future.result()
-                    except StorageError:
-                        raise
-                    except HeadwaterError as error:
-                        failed = failed or error
-                    except WorkerDied as died:
-                        failed = failed or StorageError(
-                            f"the worker that read {input_of(died.request)} died {ATTEMPTS} times",
-                            repair="See whether memory ran out: with fewer --workers each has more; "
-                            "what is complete is kept",
-                        )
-                    else:
-                        yield reply
+                yield from _results(partial(reply, future) for future in as_completed(futures))
             except BaseException as error:
                 threads.shutdown(wait=False, cancel_futures=True)
                 if not isinstance(error, Exception):  # after Ctrl-C do not wait for the running requests
@@ -163,8 +160,6 @@ class WorkerPool:
                     for worker in list(self._busy):
                         worker.kill()
                 raise
-        if failed is not None:
-            raise failed
 
     def _ask(self, request: Any) -> Any:
         for _ in range(ATTEMPTS):
@@ -193,6 +188,22 @@ class WorkerPool:
 
     def _start(self) -> WorkerProcess:
         return WorkerProcess(*self._command)
+
+
+def _results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+    """Yield what calls return; raise the first error after all others, but a failure of storage at once."""
+    failed: HeadwaterError | None = None
+    for call in calls:
+        try:
+            result = call()
+        except StorageError:
+            raise
+        except HeadwaterError as error:
+            failed = failed or error
+        else:
+            yield result
+    if failed is not None:
+        raise failed
 
 
 def _serve(handler: str, *arguments: str) -> None:
@@ -274,14 +285,21 @@ class TaskRunner:
             if not output.is_dir():  # else a worker that was thought dead did it
                 raise
 
-    def remove_altered(self, stale: bool = False) -> None:
-        """Remove the outputs that are not as their tasks wrote them, and all of later phases; if `stale`, all."""
+    def remove_altered(self) -> int:
+        """Remove the outputs that are not as their tasks wrote them, and all of later phases; return the number.
+
+        Those of later phases do not count.
+        """
+        altered: list[Path] = []
         for phase in self.phases:
-            outputs = sorted(self.plan.folder.glob(f"{phase}-[0-9]*"))
-            altered = [output for output in outputs if stale or not is_intact(output)]
-            for output in altered:
+            outputs = [*self.plan.folder.glob(f"{phase}-[0-9]*")]
+            if altered:
+                removed = outputs
+            else:
+                removed = altered = [output for output in outputs if not is_intact(output)]
+            for output in removed:
                 shutil.rmtree(output)
-            stale = stale or bool(altered)
+        return len(altered)
 
     def described(self, phase: str, number: int) -> str:
         """Return what a task reads, for messages."""
@@ -312,26 +330,12 @@ class TaskRunner:
             for phase in self.phases:
                 missing = self.missing(phase)
                 if processes is None or len(missing) <= 1:
-                    done = self._done_here(phase, missing)
+                    done = _results(partial(_do, self, (phase, number)) for number in missing)
                 else:
                     requests = [(phase, number) for number in missing]
                     done = processes.replies(requests, lambda request: self.described(*request))
                 for number in done:
                     on_done(phase, number)
-
-    def _done_here(self, phase: str, missing: Sequence[int]) -> Iterator[int]:
-        failed: HeadwaterError | None = None
-        for number in missing:
-            try:
-                self.run(phase, number)
-            except StorageError:
-                raise
-            except HeadwaterError as error:
-                failed = failed or error
-            else:
-                yield number
-        if failed is not None:
-            raise failed
 
 
 def load_runner(opener: str, folder: Path) -> TaskRunner:
@@ -343,13 +347,12 @@ def load_runner(opener: str, folder: Path) -> TaskRunner:
 
 def _task_handler(opener: str, folder: str) -> Callable[[tuple[str, int]], int]:
     """Return what a worker process does with a request (phase, number of a task): it returns the number."""
-    runner = load_runner(opener, Path(folder))
+    return partial(_do, load_runner(opener, Path(folder)))
 
-    def handle(request: tuple[str, int]) -> int:
-        runner.run(*request)
-        return request[1]
 
-    return handle
+def _do(runner: TaskRunner, request: tuple[str, int]) -> int:
+    runner.run(*request)
+    return request[1]
 
 
 def read_account(output: Path) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def test_a_missing_ray_cluster_gives_one_message_and_no_loss(
         assert words in error
         assert "Traceback" not in error
     [parts] = tmp_path.glob(".corpus.*.parts")
-    assert (parts / "000000").is_dir(), "the task that was done stays done"
+    assert (parts / "parts-000000").is_dir(), "the task that was done stays done"
 
 
 @pytest.mark.slow
@@ -196,7 +196,7 @@ def test_ray_with_a_node_that_goes_away(tmp_path: Path) -> None:
 
     def end_one() -> None:
         while not parts:
-            parts.extend(1 for _ in tmp_path.glob(".corpus.*.parts/0*"))
+            parts.extend(1 for _ in tmp_path.glob(".corpus.*.parts/parts-*"))
             time.sleep(0.1)
         cluster.remove_node(second, allow_graceful=False)
 

@@ -23,7 +23,7 @@ from headwater.corpus.building.parts import PartMaker
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.building.plan import PARTS, BuildPlan, open_source
 from headwater.corpus.dedup.keys import ArrayFile
-from headwater.errors import DataError, StorageError, UsageError
+from headwater.errors import DataError, ResourceError, StorageError, UsageError
 from headwater.storage import open_folder
 
 WORDS = ["river", "stone", "water", "light", "over", "the", "and", "of", "ran", "to", "have", "that", "hills"]
@@ -135,9 +135,9 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     assert ended.returncode == -signal.SIGKILL
     [parts] = tmp_path.glob(".corpus.*.parts")
     assert not (tmp_path / "corpus").exists()
-    ready = {path: path.stat().st_mtime_ns for path in parts.glob("0*")}
+    ready = {path: path.stat().st_mtime_ns for path in parts.glob("parts-*")}
     assert len(ready) == 3
-    altered = next((parts / "000001").rglob("*.arrow"))
+    altered = next((parts / "parts-000001").rglob("*.arrow"))
     altered.write_bytes(altered.read_bytes()[:-1])
     touched = []
     original = PartMaker.fill
@@ -189,7 +189,7 @@ def test_a_task_that_kills_workers_ends_the_build_with_its_name(
     plan.folder.mkdir()
     plan.save()
     begun = time.monotonic()
-    with pytest.raises(StorageError, match=r"files/0\d\.jsonl.* died 3 times"):
+    with pytest.raises(ResourceError, match=r"files/0\d\.jsonl.* died 3 times"):
         PhaseRunner(plan).run_all(workers=2)
     assert time.monotonic() - begun < 60
 

@@ -14,7 +14,7 @@ import platform
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
@@ -35,8 +35,8 @@ from headwater.corpus.sources.text import (
     read_text_file,
 )
 from headwater.corpus.steps import Funnel, merge, run_steps
-from headwater.corpus.workers import is_intact, read_account
-from headwater.errors import DataError, HeadwaterError, ResourceError
+from headwater.corpus.workers import read_account
+from headwater.errors import DataError, ResourceError
 from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
 from headwater.storage import storage_errors
 
@@ -179,7 +179,7 @@ class PartMaker(DocumentReader):
                     yield document
 
             _write(kept(), work / DOCUMENTS)
-        return {"funnel": vars(funnel), "task": asdict(task), "hashes": _hashes(task)}
+        return {"funnel": vars(funnel), "hashes": _hashes(task)}
 
 
 def _hashes(task: BuildTask) -> dict[str, str]:
@@ -234,17 +234,6 @@ def _text_page(path: AnyFile) -> Iterator[Page]:
     except OSError as error:
         raise file_error(path, error) from None
     yield Page(name=path.name, data=bytes(data), kind="text")
-
-
-def is_part_of(part: Path, task: BuildTask) -> bool:
-    """Return whether a part is as the task wrote it."""
-    try:
-        account = read_account(part)
-        Funnel.from_dict(account["funnel"])
-        same_task = account["task"] == {**asdict(task), "files": list(task.files)}
-        return same_task and SIZES in account["files"] and is_intact(part)
-    except (HeadwaterError, KeyError, TypeError):  # or of an earlier version
-        return False
 
 
 def _write(documents: Iterable[Document], path: Path) -> None:

@@ -18,13 +18,12 @@ Each task writes a folder of its own unless it exists, so that a build resumes w
 
 from __future__ import annotations
 
-import shutil
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +33,6 @@ from headwater.corpus.building.parts import (
     KEYS,
     SIZES,
     PartMaker,
-    is_part_of,
     part_funnel,
     read_part,
 )
@@ -219,6 +217,8 @@ def joining_phases(plan: BuildPlan) -> tuple[Phase, ...]:
 class PhaseRunner(TaskRunner):
     """Does tasks of a build's plan. Use as a context manager."""
 
+    plan: BuildPlan
+
     def __init__(self, plan: BuildPlan) -> None:
         super().__init__(plan, (Phase(PARTS, _parts, self._fill_part, flushed=True), *joining_phases(plan)))
         self._opened = ExitStack()
@@ -241,17 +241,4 @@ class PhaseRunner(TaskRunner):
         """Return what a task reads, for messages."""
         if phase != PARTS:
             return super().described(phase, number)
-        return ", ".join(cast("BuildPlan", self.plan).tasks[number].files[:3])
-
-
-def remove_altered_parts(runner: PhaseRunner) -> int:
-    """Remove the outputs that are not as their tasks wrote them; return the number of parts among them.
-
-    If there are any, all outputs that join the parts are removed.
-    """
-    plan = cast("BuildPlan", runner.plan)
-    altered = [n for n, part in enumerate(plan.parts) if part.is_dir() and not is_part_of(part, plan.tasks[n])]
-    for number in altered:
-        shutil.rmtree(plan.output(PARTS, number))
-    runner.remove_altered(stale=bool(altered))
-    return len(altered)
+        return ", ".join(self.plan.tasks[number].files[:3])

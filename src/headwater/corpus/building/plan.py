@@ -214,7 +214,7 @@ class BuildPlan:
 
     def output(self, phase: str, number: int) -> Path:
         """Return the folder of a task's output; it exists when the task is done."""
-        return self.folder / (f"{number:06d}" if phase == PARTS else f"{phase}-{number:06d}")
+        return self.folder / f"{phase}-{number:06d}"
 
     @property
     def parts(self) -> list[Path]:
