@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from headwater import shipped
 from headwater.config import Config
-from headwater.corpus import Document, measure, read_documents, split_words, texts_of, write_documents
+from headwater.corpus import Document, read_documents, split_words, texts_of, write_documents
 from headwater.evaluation import Figure
 from headwater.inference import load
 from headwater.pretraining import PretrainConfig, pack, pretrain
@@ -175,7 +175,8 @@ def _train(laboratory: Laboratory, seed: int, passages: Mapping[str, int]) -> Pa
     if not stage.is_complete():
         with stage.write() as work:
             planted = plant(read_documents(train), passages, share, seed)
-            write_documents(planted, work, measure(train).labels)
+            labels = dict.fromkeys(label for document in read_documents(train) for label in document.labels)
+            write_documents(planted, work, list(labels))
     recipe = PretrainConfig.build(plan.recipe, {"seed": seed, "epochs": 1.0}, source=f"models.{_MODEL}.recipe")
     base = {"model": shipped.resolve(recipe.init_from)} if recipe.init_from else {}
     tokenizer = base.get("model", tokens / "tokenizer")

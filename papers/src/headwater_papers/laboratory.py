@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwater import shipped
-from headwater.corpus import build_corpus, load_recipe, measure, read_documents, training_grams, write_documents
+from headwater.corpus import build_corpus, load_recipe, read_documents, training_grams, write_documents
 from headwater.display import counted, duration
 from headwater.errors import DataError
 from headwater.evaluation import VERSION, DataFiles, Figure, Results, evaluate, select
@@ -168,7 +168,8 @@ class Laboratory:
                 with stage.write() as work:
                     wanted = part == "held-out"
                     documents = (d for d in read_documents(whole) if (d.id in held_out) == wanted)
-                    write_documents(documents, work, measure(whole).labels)
+                    labels = dict.fromkeys(label for d in read_documents(whole) for label in d.labels)
+                    write_documents(documents, work, list(labels))
             parts.append(out)
         return parts[0], parts[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from headwater.corpus import measure
+from headwater.corpus import statistics
 from headwater.display import counted
 from headwater.finetuning import FinetuneConfig
 from headwater.model import load_config
@@ -72,7 +72,7 @@ def describe_text(laboratory: Laboratory, name: str) -> Lines:
     plan = laboratory.scale.texts[name]
     train, held_out = laboratory.corpus(name)
     packed, _ = laboratory.tokens(name)
-    sizes = measure(train), measure(held_out)
+    sizes = statistics(train), statistics(held_out)
     counts = open_folder(packed, "tokens").config["counts"]["train"]
     files = [source.rsplit("/", 1)[-1] for source in plan.sources]
     sources = ", ".join(files[:_NAMED]) + (f" and {len(files) - _NAMED} more" if len(files) > _NAMED else "")
@@ -80,12 +80,12 @@ def describe_text(laboratory: Laboratory, name: str) -> Lines:
         _describe_scale(laboratory.scale),
         (
             "text",
-            f"{sources}, recipe {plan.recipe}: {sizes[0].documents:,} documents, {sizes[0].bytes / 1e6:.1f} MB, "
-            f"{counts['tokens']:,} tokens to train on",
+            f"{sources}, recipe {plan.recipe}: {sizes[0]['documents']:,} documents, "
+            f"{sizes[0]['bytes'] / 1e6:.1f} MB, {counts['tokens']:,} tokens to train on",
         ),
         (
             "held out",
-            f"{sizes[1].documents:,} whole documents, {sizes[1].bytes / 1e6:.1f} MB, that no model reads",
+            f"{sizes[1]['documents']:,} whole documents, {sizes[1]['bytes'] / 1e6:.1f} MB, that no model reads",
         ),
         ("tokenizer", f"kind {plan.tokenizer}, {plan.vocabulary:,} entries, learned from the training text"),
     ]

@@ -4,7 +4,7 @@ from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams
 from .division import Division, Part, split
 from .extract.page_text import extract_page
-from .folder import Document, measure, rank, read_documents, write_documents
+from .folder import Document, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
 from .steps import Step
@@ -29,7 +29,6 @@ __all__ = [
     "fetch_links",
     "gather_links",
     "load_recipe",
-    "measure",
     "measure_overlap",
     "near_duplicates",
     "prepare_slurm",

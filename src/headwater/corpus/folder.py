@@ -39,19 +39,6 @@ class Document:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusSize:
-    """Size of a corpus: `bytes` are UTF-8 bytes of text, `largest` those of the largest document.
-
-    labels: the names of the documents' labels.
-    """
-
-    documents: int
-    bytes: int
-    largest: int
-    labels: tuple[str, ...] = ()
-
-
 def make_id(*parts: str) -> str:
     """Return a document's id: 32 hexadecimal digits of a hash of the parts that identify it."""
     return _digest(parts).hex()[:32]
@@ -160,23 +147,6 @@ def read_shard(path: AnyFile) -> Iterator[Document]:
                 own = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
                 own = {name: value for name, value in own.items() if value is not None}
                 yield Document(identity, text, source, url, date, language, own)
-
-
-def measure(corpus: Path) -> CorpusSize:
-    """Return the size of a corpus without decoding the texts."""
-    import pyarrow.compute
-
-    count = total = largest = 0
-    labels: tuple[str, ...] = ()
-    for path in shard_paths(corpus):
-        with ParquetTable(path) as file:
-            labels = _labels(file)
-            for batch in file.batches(_BATCH_DOCUMENTS, ["text"]):
-                lengths = pyarrow.compute.binary_length(batch.column(0))
-                count += len(lengths)
-                total += pyarrow.compute.sum(lengths).as_py() or 0
-                largest = max(largest, pyarrow.compute.max(lengths).as_py() or 0)
-    return CorpusSize(count, total, largest, labels)
 
 
 def _labels(file: ParquetTable) -> tuple[str, ...]:

@@ -237,11 +237,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
-# How JSON escapes a surrogate. Decoded text has no other ones; `json.loads` accepts them in bytes.
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-_SURROGATE_BYTES = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # also as JSON escapes it
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -249,13 +245,13 @@ def parse_json(text: str | bytes) -> Any:
 
     Lone surrogates, which JSON can escape, become U+FFFD: neither UTF-8 nor Parquet can store them.
     """
-    signs: Any = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if len(text) > FileLimits.CONTAINERS and sum(map(text.count, signs)) > FileLimits.CONTAINERS:
-        raise json.JSONDecodeError(f"it has more than {FileLimits.CONTAINERS:,} lists and objects", "", 0)
     try:
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        if len(text) > FileLimits.CONTAINERS and text.count("[") + text.count("{") > FileLimits.CONTAINERS:
+            raise json.JSONDecodeError(f"it has more than {FileLimits.CONTAINERS:,} lists and objects", "", 0)
         value = json.loads(text)
-        escaped = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)
-        return _without_surrogates(value) if escaped else value
+        return _without_surrogates(value) if _SURROGATE.search(text) else value
     except json.JSONDecodeError:
         raise
     except RecursionError:

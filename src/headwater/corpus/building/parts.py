@@ -30,7 +30,6 @@ from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import (
     SEPARATOR,
     TEXT_SUFFIXES,
-    check_encoding,
     other_encoding,
     read_text_file,
 )
@@ -104,8 +103,6 @@ class DocumentReader:
     def _text_documents(self, path: AnyFile, name: str, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         config, documents = self._config, 0
         try:
-            if not task.alone:
-                check_encoding(path, config.encoding)
             for document in read_text_file(path, name, config.text_field, config.encoding, funnel.left_out):
                 documents += 1
                 yield document

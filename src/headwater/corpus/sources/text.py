@@ -27,7 +27,6 @@ from headwater.reading import (
     is_table,
     open_table,
     split_text,
-    text_blocks,
     unpacked_suffix,
 )
 
@@ -73,13 +72,6 @@ def read_text_file(
             yield Document(make_id(name, str(position), text), text, name, url, date, language)
         elif row and left_out is not None:
             left_out.add("rows without text", f"{name}: row {number:,}")
-
-
-def check_encoding(path: AnyFile, encoding: str | None = None) -> None:
-    """Read a file to its end; raise DataError if it is not text in its encoding (Parquet and .xlsx pass)."""
-    if unpacked_suffix(path) not in _BINARY:
-        for _ in text_blocks(path, encoding=encoding):
-            pass
 
 
 def other_encoding(path: AnyFile) -> str:
