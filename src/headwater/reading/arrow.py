@@ -11,7 +11,7 @@ Folders of `datasets.save_to_disk` have the same columns in Arrow's own format.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -129,32 +129,27 @@ def text_columns(schema: Any) -> list[str]:
     return texts + raw
 
 
-class RowReader:
-    """Turns record batches into rows, with what the columns of `schema` mean."""
-
-    def __init__(self, schema: Any) -> None:
-        self._classes = _class_names(schema.metadata or {})
-
-    def rows(self, batch: Any) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a batch."""
+def batch_rows(schema: Any, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of record batches, with what the columns of `schema` mean."""
+    classes = _class_names(schema.metadata or {})
+    for batch in batches:
         names = batch.schema.names
-        columns = [self._values(name, batch.column(number)) for number, name in enumerate(names)]
-        return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
+        columns = [_values(column, classes.get(name)) for name, column in zip(names, batch.columns, strict=True)]
+        yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
-    def _values(self, name: str, column: Any) -> list[Any]:
-        import pyarrow
 
-        kind = column.type
-        if str(kind) in _BYTES:
-            with suppress(pyarrow.ArrowInvalid):  # it is not text, such as images
-                column = column.cast(pyarrow.large_string())
-        values: list[Any] = column.to_pylist()
-        if pyarrow.types.is_decimal(kind):
-            number = float if kind.scale > 0 else int
-            return [None if value is None else number(value) for value in values]
-        if name in self._classes:
-            return [_named(value, self._classes[name]) for value in values]
-        return values
+def _values(column: Any, classes: Sequence[str] | None) -> list[Any]:
+    import pyarrow
+
+    kind = column.type
+    if str(kind) in _BYTES:
+        with suppress(pyarrow.ArrowInvalid):  # it is not text, such as images
+            column = column.cast(pyarrow.large_string())
+    values: list[Any] = column.to_pylist()
+    if pyarrow.types.is_decimal(kind):
+        number = float if kind.scale > 0 else int
+        return [None if value is None else number(value) for value in values]
+    return values if classes is None else [_named(value, classes) for value in values]
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from headwater.errors import DataError
-from headwater.reading.arrow import ParquetTable, RowReader, arrow_batches, saved_files, text_columns
+from headwater.reading.arrow import ParquetTable, arrow_batches, batch_rows, saved_files, text_columns
 from headwater.reading.files import AnyFile, FileLimits, large_json, parse_json
 from headwater.reading.separated import SeparatedTable, csv_records, tab_records
 from headwater.reading.table import OnBroken, OpenTable, Row, check_columns, heads, refuse
@@ -129,9 +129,7 @@ def _arrow(files: Sequence[AnyFile]) -> OpenTable:
 
 
 def _of_batches(schema: Any, batches: Iterator[Any]) -> OpenTable:
-    reader = RowReader(schema)
-    rows = enumerate((row for batch in batches for row in reader.rows(batch)), 1)
-    return OpenTable(schema.names, text_columns(schema), rows)
+    return OpenTable(schema.names, text_columns(schema), enumerate(batch_rows(schema, batches), 1))
 
 
 def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[int, str, Any]]:

@@ -41,6 +41,7 @@ _TEMPORARY = {429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 
 
+@dataclass(eq=False)
 class Refused(Exception):
     """A visit without a complete page; `outcome` says why.
 
@@ -48,18 +49,11 @@ class Refused(Exception):
     that arrived; host: the host that failed.
     """
 
-    def __init__(
-        self,
-        outcome: str,
-        *,
-        no_answer: bool = False,
-        temporary: bool = False,
-        page: Fetched | None = None,
-        host: str = "",
-    ) -> None:
-        super().__init__(outcome)
-        self.outcome, self.no_answer, self.temporary = outcome, no_answer, temporary
-        self.page, self.host = page, host
+    outcome: str
+    no_answer: bool = False
+    temporary: bool = False
+    page: Fetched | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
