@@ -117,7 +117,8 @@ def run_stage(
         prepared.config.save(out / CONFIG_FILE)
         prepared.out = out
         learned = learn(prepared)
-        _record_rows(learned, columns or Columns(), compose)
+        tuned = learned.outcome.fine_tuned  # with what `predict` and a further training need of the rows
+        tuned.columns, tuned.compose, tuned.seen = columns or Columns(), compose, learned.seen
         metrics = measure(learned)
         _write_model(stage, learned, metrics)
         doubtful: list[dict[str, Any]] = []
@@ -133,12 +134,6 @@ def _with_precision(config: FinetuneConfig, stage: Stage, device: torch.device) 
     path = stage.out / CONFIG_FILE
     begun = FinetuneConfig.load(path).training if stage.find() and path.exists() else None
     return config.model_copy(update={"training": resolve_precision(config.training, begun, device)})
-
-
-def _record_rows(learned: Learned, columns: Columns, compose: bool) -> None:
-    """Give the model what `predict` and a further training need of the training rows."""
-    tuned = learned.outcome.fine_tuned
-    tuned.columns, tuned.compose, tuned.seen = columns, compose, learned.seen
 
 
 def _finished(stage: Stage, progress: Progress) -> dict[str, Any] | None:

@@ -71,7 +71,9 @@ def read_table(
     """
     named = [*_named(columns), *(_named(trained) if trained else ())]
     options: dict[str, Any] = {"encoding": encoding, "named": named}
-    table = open_table(path, **options | ({} if unread is None else {"on_broken": unread.add}))
+    if unread is not None:
+        options["on_broken"] = unread.add
+    table = open_table(path, **options)
     numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
     if numbered and table.uniform and any(name in table.columns for name in named):
         _refuse_header(path, encoding)
@@ -103,7 +105,7 @@ def read_table(
     if not table.uniform:  # the rows were read for their columns
         if unread is not None:
             unread.count, unread.first = 0, []
-        table = open_table(path, **options | ({} if unread is None else {"on_broken": unread.add}))
+        table = open_table(path, **options)
     return TaskTable(found, _task_rows(islice(table.rows, limit), name, task, found, keep, unread), available)
 
 
