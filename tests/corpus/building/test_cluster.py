@@ -71,7 +71,7 @@ def test_slurm_jobs_do_the_build(
     files = write_files(tmp_path / "plain", 2)  # called as a recipe is
     (tmp_path / "set.txt").write_text("Nothing of what stands in these few words is in any of the files.")
     command = ["corpus", "build", "plain", "--recipe", "plain", "--out", "corpus"]
-    command += ["--set", "near_duplicates=true", "--set", 'evaluation_sets=["set.txt"]']
+    command += ["--set", 'evaluation_sets=["set.txt"]']
     assert main([*command, "--engine", "slurm", "--workers", "3", "--json"]) == 0
     script = json.loads(capsys.readouterr().out)["submit"]
     assert not (tmp_path / "corpus").exists()
@@ -87,7 +87,7 @@ def test_slurm_jobs_do_the_build(
     assert second == f"--parsable --dependency=afterany:4711 --array=0-0%1 {tasks} rows 1"
     assert third == f"--parsable --dependency=afterany:4711 --array=0-1%2 {tasks} copies 2"  # not known yet
     assert last == "--dependency=afterany:4711 --partition=cpu finish.slurm"
-    build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    build_corpus([files], tmp_path / "here")
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
 
 
@@ -209,5 +209,5 @@ def test_ray_with_a_node_that_goes_away(tmp_path: Path) -> None:
         watcher.join()
         ray.shutdown()
         cluster.shutdown()
-    build_corpus([files], tmp_path / "here", BuildConfig(near_duplicates=True))
+    build_corpus([files], tmp_path / "here")
     assert open_folder(tmp_path / "corpus").files == open_folder(tmp_path / "here").files
