@@ -44,6 +44,8 @@ _ONE_DTYPE = {
 _MATMULS = {"mm", "addmm", "bmm", "baddbmm"}
 # A smaller product costs its launch, whatever kernel is chosen.
 _SMALL_PRODUCT = 1 << 22
+# In a larger one the kernel's arithmetic takes the time.
+_LARGE_PRODUCT = 1 << 30
 _ALIGNMENT = 16  # bytes
 _ALLOCATION = 512  # bytes that the allocator rounds up to
 _HOST_READS = {"_local_scalar_dense", "item", "is_nonzero", "equal"}
@@ -171,6 +173,9 @@ def _check_strides(func: Any, operand: Tensor, operands: Sequence[Tensor]) -> No
             f"{func}: an operand {tuple(operand.shape)} {operand.dtype} has strides {operand.stride()}, "
             f"offset {operand.storage_offset()}"
         )
+    shapes = [tuple(other.shape) for other in operands[-2:]]
+    if size >= _LARGE_PRODUCT and any(shape[-1] * item % _ALIGNMENT for shape in shapes):
+        raise BrokenContractError(f"{func}: only slow kernels take the columns of {shapes}")
 
 
 class _Functions(TorchFunctionMode):

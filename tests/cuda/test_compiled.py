@@ -138,7 +138,7 @@ def test_a_second_training_in_a_process_is_compiled_too(monkeypatch: pytest.Monk
 def test_the_loss_gradient_is_one_graph_for_all_full_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     from headwater.model import Backend, loss
 
-    monkeypatch.setattr(loss, "_CHUNK_BYTES", 16 * 61 * 4)  # 16 positions a chunk
+    monkeypatch.setattr(loss, "_DEVICE_CHUNK_BYTES", 16 * 61 * 4)  # 16 positions a chunk
     torch._dynamo.reset()
     counters.clear()
     generator = torch.Generator().manual_seed(1)

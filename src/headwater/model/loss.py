@@ -22,9 +22,10 @@ IGNORE = -100  # target of a position that carries no loss
 
 # Logits of one chunk: enough rows for an efficient matrix product, few enough to be a small share of memory.
 _CHUNK_BYTES = 128 * 1024**2
+_DEVICE_CHUNK_BYTES = 512 * 1024**2
 # Bytes of the softmax's parts, small enough for the cache.
 _SOFTMAX_BYTES = 4 * 1024**2
-# Matmuls are fastest if their number of rows is a multiple of this.
+# Matmuls are fastest if their numbers of rows and columns are multiples of this.
 _EVEN = 64
 # The most compiled variants of the softmax's gradient in a process.
 _VARIANTS = 64
@@ -87,6 +88,25 @@ def project(hidden: Tensor, matrix: Tensor) -> Tensor:
     return logits.view(*hidden.shape[:-1], matrix.shape[0])
 
 
+def _chunk_rows(matrix: Tensor) -> int:
+    """Return how many positions a chunk has at most."""
+    return _rows(_CHUNK_BYTES if matrix.device.type == "cpu" else _DEVICE_CHUNK_BYTES, matrix)
+
+
+def _aligned(matrix: Tensor) -> Tensor:
+    """Return a matrix with rows of zeros up to a multiple of 64; on a CPU the matrix itself.
+
+    A device's kernels for matmuls with an odd number of columns, as the papers' vocabularies have, take four times
+    as long.
+    """
+    vocabulary, width = matrix.shape
+    if matrix.device.type == "cpu" or vocabulary % _EVEN == 0:
+        return matrix
+    aligned = matrix.new_zeros(-(-vocabulary // _EVEN) * _EVEN, width)
+    aligned[:vocabulary] = matrix
+    return aligned
+
+
 def _rows(budget: int, matrix: Tensor) -> int:
     """Return how many positions have logits of `budget` bytes in the dtype of `matrix`, (vocabulary, …)."""
     return max(16, budget // (matrix.element_size() * matrix.shape[0]))
@@ -95,13 +115,14 @@ def _rows(budget: int, matrix: Tensor) -> int:
 def workspace_bytes(matrix: Tensor, positions: int, backend: Backend) -> int:
     """Return the peak of temporary memory of `cross_entropy`, in bytes."""
     vocabulary, item = matrix.shape[0], matrix.element_size()
-    rows = min(positions, _rows(_CHUNK_BYTES, matrix))
+    rows = min(positions, _chunk_rows(matrix))
     logits, sums = rows * vocabulary * item, 0
+    aligned = 0 if matrix.device.type == "cpu" or vocabulary % _EVEN == 0 else matrix.numel() * item
     if matrix.device.type != "cpu" and backend.compiler is None:
         logits += rows * vocabulary * 9  # float32 probabilities and targets, and their comparison
     if rows < positions:  # a chunk's part of the matrix's gradient, and their sum in float32
         sums = matrix.numel() * (item + (4 if item < 4 else 0))
-    return max(logits, rows * vocabulary * item + sums)
+    return aligned + max(logits, rows * vocabulary * item + sums)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -123,24 +144,23 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_bias = bias is not None and ctx.needs_input_grad[5]
         grad_bias = torch.zeros(matrix.shape[0], device=matrix.device) if needs_bias else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        rows = _rows(_CHUNK_BYTES, matrix)
+        rows = _chunk_rows(matrix)
         rows = -(-len(targets) // max(1, -(-len(targets) // rows)))  # the same number of chunks, of equal size
+        vocabulary, aligned = matrix.shape[0], _aligned(matrix)
         # One buffer for all chunks: the first use of memory costs as much as a pass over it.
-        vocabulary = matrix.shape[0]
-        # On a device rows start at a multiple of 64 elements: fast kernels need alignment.
-        stride = vocabulary if hidden.device.type == "cpu" else -(-vocabulary // _EVEN) * _EVEN
-        buffer = hidden.new_empty(rows, stride)[:, :vocabulary]
+        buffer = hidden.new_empty(rows, len(aligned))
         for start in range(0, len(targets), max(1, rows)):
             part = slice(start, min(start + rows, len(targets)))
-            logits = buffer[: part.stop - start]  # (rows, vocabulary)
-            backend.matmul_out(hidden[part], matrix, out=logits)
+            whole = buffer[: part.stop - start]  # the columns after the vocabulary are and stay 0
+            backend.matmul_out(hidden[part], aligned, out=whole)
+            logits = whole[:, :vocabulary]
             if bias is not None:
                 logits += bias
             loss += softmax_gradient_(logits, targets[part], weights[part])
             if grad_hidden is not None:
-                backend.matmul_out(logits, matrix.t(), out=grad_hidden[part])
+                backend.matmul_out(whole, aligned.t(), out=grad_hidden[part])
             if needs_matrix:
-                grad_part = _row_gradient(logits, hidden[part], backend)
+                grad_part = _row_gradient(whole, hidden[part], backend)[:vocabulary]
                 grad_matrix = grad_part if grad_matrix is None else _sum(grad_matrix, grad_part, kernels)
             if grad_bias is not None:
                 grad_bias += logits.sum(dim=0, dtype=torch.float32)
