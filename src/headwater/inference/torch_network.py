@@ -10,8 +10,9 @@ neighbours are, so that a sampled text does not depend on them. Three rules ensu
 * A prompt is processed in blocks of one size that begin at its multiples, the last one padded. So a position is
   always at the same row of matrix products of the same shape.
 * A decoding step has a row for every slot, used or not, so its shapes never change: on CUDA it is recorded once as
-  a graph and then replayed. Whether a row's result depends on its position among the others is a property of
-  torch's kernels: the runner tests this when it is created, and computes slots one by one if it does.
+  a graph and then replayed, and so is a block of a prompt. Whether a row's result depends on its position among
+  the others is a property of torch's kernels: the runner tests this when it is created, and computes slots one by
+  one if it does.
 * Attention runs over each slot's own keys. On a device one launch costs more than a row, so it is one call over
   the whole cache, where a mask hides what a slot has not filled; on a CPU that call's bits depend on the slot.
 
@@ -38,8 +39,7 @@ from headwater.inference.packing import BranchAttention, Pack
 from headwater.model import Backend, Block, ModelConfig, Transformer, attend
 
 _TORCH = Backend()
-# Positions of a block. On an H100 gpt2-small took 12 ms for 64, nearly all of it to launch the kernels.
-_BLOCK, _CUDA_BLOCK = 64, 256
+_BLOCK, _CUDA_BLOCK = 64, 256  # positions of a block of a prompt
 _EVEN = 8  # masks of fused attention have rows that are a multiple of this
 # (layer, query, key, value), each (rows, head, head_dim) -> (rows, head, head_dim).
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -249,6 +249,9 @@ class TorchRunner:
         # Of each slot its token, its position, and where that is in the cache; the slots whose logits are wanted.
         self._given = torch.zeros(4, slots, dtype=torch.int64, device=network.device)
         self._all_slots: Callable[[], Tensor] | None = None
+        # Of each position of a block of a prompt its token, where that is in the cache, and the slot.
+        self._prompt = torch.zeros(3, self.lone_block, dtype=torch.int64, device=network.device)
+        self._whole_block: Callable[[], Tensor] | None = None
 
     @torch.inference_mode()
     def step(self, steps: Sequence[DecodeRow], block: PromptChunk | None) -> Tensor:
@@ -271,21 +274,37 @@ class TorchRunner:
         return self._all_slots()[self._given[3, : len(steps)]]
 
     def _fill(self, slot: int, start: int, ids: Sequence[int]) -> None:
-        end = start + self.lone_block
-        device = self.network.device
-        tokens = torch.zeros(self.lone_block, dtype=torch.int64)
-        tokens[: len(ids)] = torch.tensor(ids)
-        positions = torch.arange(start, end, device=device).clamp_(max=self.context - 1)
+        given = np.zeros((3, self.lone_block), dtype=np.int64)
+        given[0, : len(ids)] = ids
+        given[1], given[2] = np.arange(start, start + self.lone_block), slot
+        self._prompt.copy_(to_device(torch.from_numpy(given), self.network.device))
+        if self.network.device.type == "cuda":
+            if self._whole_block is None:
+                self._whole_block = recorded(self._read_block)
+            self._whole_block()
+        else:
+            self._read_block()
+
+    def _read_block(self) -> Tensor:
+        """Compute keys and values of a block of a prompt, all sizes fixed on a device."""
+        tokens, columns, slots = self._prompt
+        on_cpu = tokens.device.type == "cpu"
+        visible = torch.arange(self.keys[0].shape[2], device=tokens.device) <= columns[:, None]
 
         def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            keys, values = self.keys[layer][slot : slot + 1, :, :end], self.values[layer][slot : slot + 1, :, :end]
-            keys[0, :, start:] = key.transpose(0, 1)
-            values[0, :, start:] = value.transpose(0, 1)
-            return attend(query.transpose(0, 1)[None], keys, values)[0].transpose(0, 1)
+            keys, values = self.keys[layer], self.values[layer]
+            keys[slots, :, columns], values[slots, :, columns] = key, value
+            query = query.transpose(0, 1)[None]
+            if on_cpu:
+                mine = slice(int(slots[0]), int(slots[0]) + 1), slice(None), slice(int(columns[-1]) + 1)
+                return attend(query, keys[mine], values[mine])[0].transpose(0, 1)
+            keys, values = keys.index_select(0, slots[:1]), values.index_select(0, slots[:1])
+            return attend(query, keys, values, visible)[0].transpose(0, 1)
 
-        # The last block only computes keys and values.
-        nothing = torch.empty(0, dtype=torch.int64, device=device)
-        self.network.forward(to_device(tokens, device), positions, attention, keep=nothing)
+        # The last block of the model only computes keys and values.
+        nothing = torch.empty(0, dtype=torch.int64, device=tokens.device)
+        positions = columns.clamp(max=self.context - 1)
+        return self.network.forward(tokens, positions, attention, keep=nothing)
 
     def _decode(self, part: slice) -> Tensor:
         """Decode one position of some slots, all sizes fixed: (slots, vocabulary) float32."""
