@@ -36,8 +36,10 @@ CUDA = torch.device("cuda:0")
 UPDATES = 20
 TRANSFORMERS = ("gpt1", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl", "bert-base", "bert-large")
 FULL_SIZE = (*TRANSFORMERS, "lstm", "bilstm-mini")
-# Largest relative difference of a loss: TF32 is off here, and other kernels add in another order.
+# Largest relative difference of a loss: TF32 is off here, and other kernels add in another order. The absolute one
+# is for losses near 0, differences of numbers of the size of the first loss.
 APART = {"fp32": 1e-3, "bf16": 2e-2}
+NEAR_ZERO = 1e-4
 
 
 def trainer_of(
@@ -70,7 +72,7 @@ def test_twenty_updates_give_the_cpu_s_losses(name: str, precision: Any, compile
     notes: list[str] = []
     compile_checked(trainer, [batch], compiled, notes.append)
     assert notes == ([] if compiled == "off" else ["compiled: the first batch gives the eager loss"])
-    assert losses_of(trainer, batch) == pytest.approx(expected, rel=APART[precision])
+    assert losses_of(trainer, batch) == pytest.approx(expected, rel=APART[precision], abs=NEAR_ZERO)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -81,7 +83,7 @@ def test_block_attention_within_documents_gives_the_cpus_losses(precision: Any) 
     notes: list[str] = []
     compile_checked(trainer, [batch], "on", notes.append)
     assert notes == ["compiled: the first batch gives the eager loss"]
-    assert losses_of(trainer, batch) == pytest.approx(expected, rel=APART[precision])
+    assert losses_of(trainer, batch) == pytest.approx(expected, rel=APART[precision], abs=NEAR_ZERO)
 
 
 @pytest.mark.parametrize("name", FULL_SIZE)
@@ -132,8 +134,7 @@ def test_the_peak_is_within_a_tenth_of_the_forecast(tokens: Path, tmp_path: Path
     result = forecast(
         PretrainConfig.build(changes, {"device": "cuda", "compile": compiled}), tokens, tmp_path / "run"
     )
-    assert result.memory is not None
-    assert result.peak == pytest.approx(result.memory.total, rel=0.1)
+    assert torch.cuda.max_memory_allocated() == pytest.approx(result.memory.total, rel=0.1)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
