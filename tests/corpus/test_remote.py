@@ -21,9 +21,10 @@ import fsspec
 
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, read_documents
-from headwater.errors import DataError, FolderError, ResourceError, StorageError, UsageError
+from headwater.errors import DataError, FolderError, ResourceError, StorageError
 from headwater.reading import files
 from headwater.storage import list_source, open_folder
+from headwater.storage.remote import UPLOADING
 
 STORY = "The river ran over the stones, and nobody could say how long it had done so."
 
@@ -83,6 +84,19 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_CACHE", str(tmp_path / "cache"))
 
 
+def test_half_an_uploaded_corpus_is_refused(tmp_path: Path, memory: Any) -> None:
+    files = [f"a-{number}.txt" for number in range(3)]
+    for name in files:
+        (tmp_path / name).write_text(f"The text of {name}.")
+    build_corpus([tmp_path / name for name in files], "memory://bucket/in/corpus")
+    build_corpus(["memory://bucket/in/corpus"], tmp_path / "whole")
+    memory.rm_file("/bucket/in/corpus/headwater.json")
+    memory.pipe_file(f"/bucket/in/corpus/{UPLOADING}", b"its identity")
+    for url in ("memory://bucket/in/corpus", "memory://bucket/in"):
+        with pytest.raises(FolderError, match=r"in/corpus is not complete: its upload has not ended"):
+            build_corpus([url], tmp_path / "half")
+
+
 def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: Any) -> None:
     write_sources(tmp_path / "in")
     memory.put(str(tmp_path / "in"), "/bucket/in", recursive=True)
@@ -105,18 +119,69 @@ def test_a_changed_source_is_another_source(tmp_path: Path, memory: Any) -> None
         build_corpus(["memory://bucket/a.txt"], tmp_path / "corpus")
 
 
-def test_a_folder_at_a_url_is_read_whole_and_not_written(tmp_path: Path, memory: Any) -> None:
-    (tmp_path / "a.txt").write_text("one")
-    build_corpus([tmp_path / "a.txt"], tmp_path / "corpus")
-    url = "memory://bucket/corpus"
-    memory.put(str(tmp_path / "corpus"), "/bucket/corpus", recursive=True)
-    build_corpus([url], tmp_path / "again")
-    assert [document.text for document in read_documents(url)] == ["one"]
-    with pytest.raises(UsageError, match="is a URL; expected a folder to write"):
-        build_corpus([tmp_path / "a.txt"], url)
+def test_a_corpus_is_uploaded_whole_and_read_back(tmp_path: Path, memory: Any) -> None:
+    write_sources(tmp_path / "in")
+    source, out = str(tmp_path / "in"), "memory://bucket/corpus"
+    assert main(["corpus", "build", source, "--out", out]) == 0
+    assert not list((tmp_path / "cache" / "uploads").iterdir())
+    memory.get("/bucket/corpus/", str(tmp_path / "back"), recursive=True)
+    documents = list(read_documents(tmp_path / "back"))
+    build_corpus([out], tmp_path / "again")
+    assert list(read_documents(tmp_path / "again")) == documents
+    assert main(["corpus", "build", source, "--out", out]) == 0, "found, not written again"
+    (tmp_path / "in" / "c.txt").write_text("three")
+    with pytest.raises(FolderError, match="something else"):
+        build_corpus([source], out)
     memory.rm("/bucket/corpus/documents/documents-00000.parquet")
     with pytest.raises(FolderError, match="not complete"):
-        build_corpus([url], tmp_path / "third")
+        build_corpus([out], tmp_path / "third")
+
+
+def test_a_failed_upload_continues(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    out = "memory://bucket/corpus"
+    put, sent = type(memory).put_file, []
+
+    def failing(self: Any, local: str, target: str, **named: Any) -> None:
+        sent.append(target)
+        if len(sent) == 2:
+            raise ConnectionError("gone")
+        put(self, local, target, **named)
+
+    monkeypatch.setattr(type(memory), "put_file", failing)
+    with pytest.raises(StorageError, match="gone"):
+        build_corpus([tmp_path / "a.txt"], out)
+    assert not memory.exists("/bucket/corpus/headwater.json"), "the manifest is last"
+    first = list(sent)
+    build_corpus([tmp_path / "a.txt"], out)
+    assert first[0] not in sent[2:], "what was sent is not sent again"
+    memory.get("/bucket/corpus/", str(tmp_path / "back"), recursive=True)
+    open_folder(tmp_path / "back", "corpus")
+
+
+def test_an_upload_of_another_file_is_not_resumed(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same names and sizes, an earlier upload that was cut short left another content."""
+
+    def failing(*unused: Any, **named: Any) -> None:
+        raise ConnectionError("gone")
+
+    (tmp_path / "a.txt").write_text("one")
+    build_corpus([tmp_path / "a.txt"], tmp_path / "local")
+    shard = (tmp_path / "local" / "documents" / "documents-00000.parquet").read_bytes()
+    memory.pipe_file(f"/bucket/corpus/{UPLOADING}", b"another identity")
+    memory.pipe_file("/bucket/corpus/documents/documents-00000.parquet", bytes(len(shard)))
+    with monkeypatch.context() as cut:  # the next upload ends before its first file
+        cut.setattr(type(memory), "put_file", failing)
+        with pytest.raises(StorageError, match="gone"):
+            build_corpus([tmp_path / "a.txt"], "memory://bucket/corpus")
+    build_corpus([tmp_path / "a.txt"], "memory://bucket/corpus")
+    assert [document.text for document in read_documents("memory://bucket/corpus")] == ["one"]
+    assert not memory.exists(f"/bucket/corpus/{UPLOADING}")
+    memory.pipe_file("/bucket/mine/thesis.txt", b"years of work")
+    with pytest.raises(FolderError, match="not Headwater's"):
+        build_corpus([tmp_path / "a.txt"], "memory://bucket/mine")
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -138,32 +203,39 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     server.stop()
 
 
-def test_webtext_from_a_store(tmp_path: Path, store: Any, web: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Dumps, links, pages and corpus are read at URLs, and the chain leads back to the dumps."""
+def test_webtext_from_store_to_store(
+    tmp_path: Path, store: Any, web: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dumps, links, pages and corpus at URLs: nothing stays here, and the chain leads back to the dumps."""
     post = {"score": 5, "created_utc": 1_400_000_000, "subreddit": "rivers"}
     for number in range(2):
         posts = [post | {"url": web.url("site", f"/story/{number}-{page}")} for page in range(3)]
         dump = "".join(json.dumps(entry) + "\n" for entry in posts)
         store.pipe_file(f"bucket/dumps/RS_{number}.gz", gzip.compress(dump.encode()))
     bucket = "memory://bucket" if store.protocol == "memory" else "s3://bucket"
+    places = {name: f"{bucket}/{name}" for name in ("links", "pages", "corpus")}
     quick = ["--set=delay=0", "--set=allow_private=true"]
-    links, pages, corpus = (str(tmp_path / name) for name in ("links", "pages", "corpus"))
-    assert main(["corpus", "links", f"{bucket}/dumps/RS_*.gz", "--out", links]) == 0, capsys.readouterr().err
-    store.put(links, "bucket/links", recursive=True)
-    assert main(["corpus", "fetch", f"{bucket}/links", "--out", pages, *quick]) == 0, capsys.readouterr().err
-    store.put(pages, "bucket/pages", recursive=True)
-    assert main(["corpus", "build", f"{bucket}/pages", "--out", corpus]) == 0, capsys.readouterr().err
-    store.put(corpus, "bucket/corpus", recursive=True)
-    assert len(web.visits) == 7
+    for _ in range(2):  # the second time all is found there
+        for command in (
+            ["links", f"{bucket}/dumps/RS_*.gz", "--out", places["links"]],
+            ["fetch", places["links"], "--out", places["pages"], *quick],
+            ["build", places["pages"], "--out", places["corpus"]],
+        ):
+            assert main(["corpus", *command]) == 0, capsys.readouterr().err
+        visits = len(web.visits)
+    assert visits == len(web.visits) == 7
+    assert not list((tmp_path / "cache" / "uploads").iterdir())
     capsys.readouterr()
-    assert main(["corpus", "stats", f"{bucket}/corpus", "--json"]) == 0
+    assert main(["corpus", "stats", places["corpus"], "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["documents"], found["funnel"]["read"]["documents"]) == (6, 6)
-    assert main(["lineage", corpus, "--json"]) == 0
+    build_corpus([places["corpus"]], tmp_path / "here")
+    assert main(["lineage", str(tmp_path / "here"), "--json"]) == 0
     [source] = json.loads(capsys.readouterr().out)["inputs"]
-    assert (source["path"], source["kind"], source["state"]) == (f"{bucket}/pages", "pages", "remote")
+    assert (source["path"], source["kind"], source["state"]) == (places["corpus"], "corpus", "remote")
+    assert source["identity"] == open_folder(tmp_path / "here").inputs[0].identity
     store.pipe_file("bucket/dumps/RS_1.gz", gzip.compress(b"{}"))
-    assert main(["lineage", f"{bucket}/corpus", "--json"]) == 0
+    assert main(["lineage", places["corpus"], "--json"]) == 0
     entry, states = json.loads(capsys.readouterr().out), []
     while entry:
         states.append((entry["kind"], entry["state"]))

@@ -273,7 +273,9 @@ JOURNEYS = {
         ("corpus/storage.sh",),
         {
             "'s3://dumps/RS_2017-*.zst'": '"file://$HEADWATER_DATA/webtext-pipeline/reddit/RS_v2_2005*.xz"',
+            "headwater corpus fetch": "true",
             "s3://bucket/pages": "file://$PWD/pages",
+            "s3://bucket": "file://$PWD/bucket",
             "--workers 8": "--workers 2",
         },
         needs=("resiliparse", "fsspec"),

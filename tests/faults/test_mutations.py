@@ -254,6 +254,7 @@ def test_the_parts_of_a_killed_build_are_checked_before_joining(
     from headwater.corpus.building.phases import PhaseRunner
     from headwater.corpus.building.pipeline import _plan, _stage
     from headwater.corpus.building.plan import PARTS
+    from headwater.storage import Destination
 
     done = 0
     sources = ["../world/texts", "../world/rows.jsonl"]
@@ -262,7 +263,7 @@ def test_the_parts_of_a_killed_build_are_checked_before_joining(
         for number in range(4):
             trial = campaign.trial("build")
             with contextlib.chdir(trial):  # for relative names as on a command line
-                stage, opened = _stage(sources, "out", BuildConfig())
+                stage, opened = _stage(sources, Destination("out"), BuildConfig())
                 plan = _plan(opened, stage, BuildConfig())
                 PhaseRunner(plan).run(PARTS, 0)
                 path = plan.output(PARTS, 0) / name

@@ -12,6 +12,7 @@ import typer
 from headwater.cli.console import AsJson, Encoding, Out, Seed, Settings, emit, refuse_unused, terminal_progress
 from headwater.cli.keys import keys_option
 from headwater.display import counted
+from headwater.errors import UsageError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Gather text into a corpus, or inspect one.")
 RULES_SHOWN = 8  # for each step
@@ -23,7 +24,7 @@ FETCH_KEYS = keys_option("headwater.corpus:FetchConfig")
 
 
 Corpus = Annotated[Path, typer.Argument(help="A corpus folder.")]
-OutName = Annotated[str, typer.Option("--out", help="Folder to write.")]  # a path would take a URL's slash away
+OutOrUrl = Annotated[str, typer.Option("--out", help="Folder to write, or a URL to upload it to.")]
 
 
 @app.command()
@@ -38,7 +39,7 @@ def build(
             ".wet.gz, .epub, Wikipedia's .xml.bz2, or a corpus; or a URL such as s3://bucket/folder.",
         ),
     ],
-    out: OutName,
+    out: OutOrUrl,
     recipe: Annotated[str, typer.Option(help="plain, webtext (GPT-2), books (GPT-1), or a TOML file.")] = "plain",
     text_field: Annotated[
         str | None, typer.Option(help="Field or column with the text.", show_default="text")
@@ -59,6 +60,7 @@ def build(
     """Gather sources into a corpus, one Parquet row a document, by the rules of a recipe."""
     from headwater.config import parse_settings
     from headwater.corpus import build_corpus, load_recipe, prepare_slurm, read_funnel
+    from headwater.reading import is_remote
 
     if engine != "ray":
         refuse_unused(context, f"--engine {engine}", "address")
@@ -66,6 +68,10 @@ def build(
     options |= {"encoding": encoding} if encoding else {}
     config = load_recipe(recipe, parse_settings(settings or []) | options)
     if engine == "slurm":
+        if is_remote(out):
+            raise UsageError(
+                "--engine slurm writes its scripts next to --out", expected="a folder on the shared disk"
+            )
         finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
         finish += [f"--set={setting}" for setting in settings or []]
         finish += [] if text_field is None else [f"--text-field={text_field}"]
@@ -92,7 +98,7 @@ def links(
             help="Reddit submissions: .zst, .xz, .bz2, .gz or plain; or a URL such as s3://bucket/RS_*.zst.",
         ),
     ],
-    out: OutName,
+    out: OutOrUrl,
     workers: Annotated[int, typer.Option(help="Number of worker processes, each for one dump.", min=1)] = 1,
     settings: Settings = None,
     keys: Annotated[bool, LINKS_KEYS] = False,
@@ -114,7 +120,7 @@ def links(
 @app.command()
 def fetch(
     links: Annotated[str, typer.Argument(help="A links folder, or its URL.")],
-    out: OutName,
+    out: OutOrUrl,
     settings: Settings = None,
     keys: Annotated[bool, FETCH_KEYS] = False,
     as_json: AsJson = False,

@@ -15,10 +15,11 @@ from .progress import SILENT, PlainProgress, Progress, say
 from .provenance import Input, Manifest, has_manifest, identity_of, open_folder, read_manifest, user_files
 from .remote import folder_files, list_source
 from .resources import available_resources, cache_folder, data_folder, find_resource
-from .stage import Stage
+from .stage import Destination, Stage
 
 __all__ = [
     "SILENT",
+    "Destination",
     "Input",
     "Manifest",
     "OutputFile",

@@ -250,19 +250,21 @@ def _listing(folder: Path) -> tuple[Iterator[Path], bool]:
     return iter(paths), any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
 
 
-def describe_input(role: str, path: Path, out: Path, hashes: Mapping[Path, str] = {}) -> Input:
-    """Return the entry of an input for the manifest of `out`."""
+def describe_input(role: str, path: Path, out: Path | None, hashes: Mapping[Path, str] = {}) -> Input:
+    """Return the entry of an input for the manifest of `out`; with its absolute path if `out` is None."""
     check_name(path)
     kind, identity = identity_of(path, hashes)
     return Input(role=role, path=_recorded(path, out), kind=kind, identity=identity)
 
 
-def _recorded(path: Path, out: Path) -> str:
-    """Return a path relative to `out`, absolute if that is not possible."""
-    with suppress(ValueError):  # another drive on Windows
-        # Without symbolic links above both, since `..` after a link leads to its target's folder.
-        return Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve())).as_posix()
-    return path.absolute().as_posix()
+def _recorded(path: Path, out: Path | None) -> str:
+    """Return a path relative to `out`, absolute if that is None or not possible."""
+    recorded = path.absolute()
+    if out is not None:
+        with suppress(ValueError):  # another drive on Windows
+            # Without symbolic links above both, since `..` after a link leads to its target's folder.
+            recorded = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
+    return recorded.as_posix()
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:

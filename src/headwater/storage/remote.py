@@ -17,6 +17,8 @@ from headwater.errors import DataError, FolderError
 from headwater.reading import AnyFile, file_at, is_remote, open_store, remote_size
 from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest, open_folder
 
+UPLOADING = ".headwater-uploading"  # a file in a folder that is being uploaded, see `destination`
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteListing:
@@ -38,7 +40,8 @@ class RemoteListing:
 def list_source(url: str) -> RemoteListing:
     """List a URL: a file, a folder or a pattern with `*`.
 
-    Raises DataError if nothing is there, FolderError for a Headwater folder that is not complete.
+    Raises DataError if nothing is there, FolderError for a Headwater folder that is not complete, also one in a
+    folder, whose upload has not ended.
     """
     url = url.rstrip("/")
     with open_store(url) as (store, path):
@@ -59,7 +62,7 @@ def list_source(url: str) -> RemoteListing:
     folder = posixpath.dirname(own)
     wanted = {posixpath.join(folder, name): record.bytes for name, record in manifest.files.items()}
     if not manifest.complete or any(sizes.get(name) != size for name, size in wanted.items()):
-        raise FolderError(f"{url} is not complete", repair="Copy it again")
+        raise FolderError(f"{url} is not complete", repair="Upload it again with the command that made it")
     described = Input(role="", path=url, kind=manifest.kind, identity=manifest.identity)
     return RemoteListing(root, tuple(sorted(wanted.items())), described, manifest)
 
@@ -85,6 +88,12 @@ def _entries(store: Any, path: str) -> tuple[str, list[tuple[str, dict[str, Any]
     pattern = "*" in path
     listed = store.glob(path, detail=True) if pattern else store.find(path, detail=True)
     top = posixpath.dirname(path.partition("*")[0].rstrip("/") if pattern else path)
+    for name in listed:  # the manifest is uploaded last
+        if posixpath.basename(name) == UPLOADING and f"{posixpath.dirname(name)}/{MANIFEST}" not in listed:
+            raise FolderError(
+                f"{store.unstrip_protocol(posixpath.dirname(name))} is not complete: its upload has not ended",
+                repair="Run the command that uploads it again, or remove it",
+            )
     entries = []
     for name, info in sorted(listed.items()):
         relative = posixpath.relpath(name, top or ".") if top != "/" else name.lstrip("/")

@@ -1,21 +1,28 @@
 """A stage reads folders and writes one new folder with its manifest: under a temporary name, then renamed.
 
 A stage never overwrites a folder that has other content, and recognises the folder that it would write.
+
+The folder for a URL is written on this machine, below HEADWATER_CACHE, where a killed stage resumes, then uploaded
+and removed here. Its `headwater.json` is uploaded last, so that a remote folder which has one is complete. During
+the upload the file UPLOADING names the folder's identity, so that a cut upload resumes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import posixpath
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from headwater.errors import FolderError, UsageError
-from headwater.reading import check_name, is_remote
+from headwater.errors import FolderError
+from headwater.reading import check_name, file_at, is_remote, open_store, read_json
 from headwater.storage.files import (
     flush,
     new_temporary,
@@ -40,9 +47,12 @@ from headwater.storage.provenance import (
     read_manifest,
     record_files,
 )
-from headwater.storage.remote import list_source
+from headwater.storage.remote import UPLOADING, list_source
+from headwater.storage.resources import cache_folder
 
 _MOST_CHANGES = 5  # of settings that an error shows
+# Stores without folders: asked to make one, they would create a bucket with a mistyped name.
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 
 
 class Stage:
@@ -51,6 +61,7 @@ class Stage:
     measured: configuration keys that are known only when the folder is written (counts). The caller sets them in
     `config` before its block ends; those of an existing folder are copied into `config` and not compared.
     inputs: paths, URLs, which are listed, or what describes them already.
+    moves: the folder is moved later, so that its inputs are recorded by absolute paths.
     grows: the folder is written in place, not under a temporary name.
     reads: roles of inputs that the work reads before the folder is written: a user's files are hashed when their
     hashes are needed, except those in `hashes` by then.
@@ -60,23 +71,19 @@ class Stage:
 
     def __init__(
         self,
-        out: str | Path,
+        out: Path,
         *,
         kind: str,
         config: Mapping[str, Any],
         inputs: Mapping[str, str | Path | Input],
         seed: int | None = None,
         measured: Sequence[str] = (),
+        moves: bool = False,
         grows: bool = False,
         reads: Collection[str] = (),
         defaults: Mapping[str, Any] | None = None,
         alternative: Callable[[], str] = str,
     ) -> None:
-        if is_remote(out):
-            raise UsageError(
-                f"{out} is a URL", expected="a folder to write", repair="Copy the finished folder there"
-            )
-        out = Path(out)
         check_name(out)
         self.defaults, self.alternative = defaults or {}, alternative
         self.out, self.kind, self.seed, self.measured, self.grows = out, kind, seed, measured, grows
@@ -84,7 +91,7 @@ class Stage:
         # Through JSON, so that it compares equal to what is read back from a file.
         self.config: dict[str, Any] = json.loads(json.dumps(dict(config)))
         self.hashes: dict[Path, str] = {}  # of absolute paths
-        self._sources = dict(inputs)
+        self._base, self._sources = None if moves else out, dict(inputs)
         for role, source in inputs.items():
             exists = isinstance(source, Path) and (source.is_file() or source.is_dir())
             if role not in reads or not exists or has_manifest(Path(str(source))):
@@ -105,7 +112,7 @@ class Stage:
         described = list_source(source).input if is_remote(source) else source
         if isinstance(described, Input):
             return described.model_copy(update={"role": role})
-        return describe_input(role, Path(described), self.out, self.hashes)
+        return describe_input(role, Path(described), self._base, self.hashes)
 
     def find(self) -> Manifest | None:
         """Return the manifest at `out` if it is what this stage would write, complete or not; else None.
@@ -308,3 +315,81 @@ def _command() -> str:
         return FROM_PYTHON
     # A name that is not UTF-8 cannot be stored otherwise in JSON.
     return shlex.join(["headwater", *sys.argv[1:]]).encode(errors="backslashreplace").decode()
+
+
+class Destination:
+    """Where an `--out` is: the stage writes to `folder`, which is then uploaded to `url` unless that is empty."""
+
+    def __init__(self, out: str | Path) -> None:
+        self.url = str(out).rstrip("/") if is_remote(out) else ""
+        self.folder = _working_folder(self.url) if self.url else Path(out)
+
+    def is_complete(self, stage: Stage, progress: Progress) -> bool:
+        """Return whether the stage's output exists, and note it; upload what an earlier run finished here.
+
+        Raises FolderError if something else is there.
+        """
+        if not self.url:
+            return stage.is_complete(progress)
+        if file_at(self.url, MANIFEST).is_file():
+            manifest = list_source(self.url).manifest
+            assert manifest is not None
+            stage.compare(manifest, self.url)
+            progress.note(f"{self.url} is complete already")
+            return True
+        complete = stage.is_complete()
+        if complete:
+            self.publish(progress)
+        return complete
+
+    def publish(self, progress: Progress) -> None:
+        """Upload the finished folder to its URL, if it has one, and remove the local copy."""
+        if not self.url:
+            return
+        progress.start("upload")
+        _upload(self.folder, self.url)
+        shutil.rmtree(self.folder.parent)
+        progress.finish(self.url)
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Read a JSON object of the finished folder, local or remote."""
+        return dict(read_json(file_at(self.url or self.folder, name)))
+
+
+def _working_folder(url: str) -> Path:
+    digest = hashlib.sha256(url.encode()).hexdigest()[:12]
+    return cache_folder() / "uploads" / digest / (PurePosixPath(url).name or "out")
+
+
+def _upload(folder: Path, url: str) -> None:
+    """Copy a finished folder to a URL, its manifest last; skip the files that an earlier attempt uploaded."""
+    manifest = read_manifest(folder)
+    identity = manifest.identity.encode()
+    with open_store(url) as (store, path):
+        base = path.rstrip("/")
+        marker = f"{base}/{UPLOADING}"
+        begun = store.cat_file(marker) if store.exists(marker) else None
+        if begun is None and store.exists(base) and store.find(base):
+            raise FolderError(
+                f"{url} already contains files that are not Headwater's",
+                expected="an empty folder",
+                repair="Choose another output path",
+            )
+        folders = url.partition("://")[0] not in _BUCKETS
+        if folders:
+            store.makedirs(base, exist_ok=True)
+        if begun != identity:
+            # Another folder's files go first: with our marker, a file of the right size counts as uploaded.
+            for name in store.find(base) if begun is not None else ():
+                if posixpath.basename(name) != UPLOADING:
+                    store.rm_file(name)
+            store.pipe_file(marker, identity)
+        for name, record in sorted(manifest.files.items()):
+            target = f"{base}/{name}"
+            if begun == identity and store.exists(target) and store.size(target) == record.bytes:
+                continue
+            if folders:
+                store.makedirs(posixpath.dirname(target), exist_ok=True)
+            store.put_file(str(folder / name), target)
+        store.put_file(str(folder / MANIFEST), f"{base}/{MANIFEST}")
+        store.rm_file(marker)

@@ -497,7 +497,7 @@ def test_a_power_cut_costs_a_fetch_its_last_pages_only(
     assert len([path for _, path, *_ in web.visits[before:] if path != "/robots.txt"]) == lost
 
 
-def test_a_fetch_keeps_pages_that_its_journal_does_not_name(
+def test_a_fetch_keeps_pages_that_no_journal_names(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     links, out = make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(9)]), tmp_path / "pages"

@@ -41,6 +41,7 @@ from headwater.errors import DataError, FolderError, HeadwaterError, UsageError,
 from headwater.reading import file_at, is_remote, read_json, unpacked_suffix
 from headwater.storage import (
     SILENT,
+    Destination,
     Input,
     Progress,
     Stage,
@@ -72,13 +73,14 @@ def build_corpus(
 ) -> None:
     """Build the corpus folder `out` from `sources` unless it exists; resume a build that was killed.
 
-    Sources may be URLs. `engine` "ray" does the tasks on the cluster at `address` (empty: started here),
+    Sources and `out` may be URLs. `engine` "ray" does the tasks on the cluster at `address` (empty: started here),
     which must share the disk. An existing corpus of `python-docs` is kept even if other packages are installed.
     Raises DataError for a source without usable text.
     """
     config = config or BuildConfig()
-    stage, opened = _stage(sources, out, config)
-    if stage.is_complete(progress):
+    destination = Destination(out)
+    stage, opened = _stage(sources, destination, config)
+    if destination.is_complete(stage, progress):
         shutil.rmtree(_parts_folder(stage, opened), ignore_errors=True)  # of a build killed after its last step
         return
     for source in opened:
@@ -95,6 +97,7 @@ def build_corpus(
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
     progress.finish(f"{counted(kept['documents'], 'document')}, {kept['bytes'] / 1e6:.1f} MB")
+    destination.publish(progress)
 
 
 def _carry_out(
@@ -153,14 +156,16 @@ def prepare_slurm(
     """
     from headwater.corpus.building.cluster import write_slurm_jobs
 
-    stage, opened = _stage(sources, out, config)
+    stage, opened = _stage(sources, Destination(out), config)
     stage.find()
     with storage_errors(out):
         runner = PhaseRunner(_plan(opened, stage, config))
         return write_slurm_jobs(runner, out.with_name(f"{out.name}.slurm"), workers, finish)
 
 
-def _stage(sources: Sequence[str | Path], out: str | Path, config: BuildConfig) -> tuple[Stage, list[BuildSource]]:
+def _stage(
+    sources: Sequence[str | Path], destination: Destination, config: BuildConfig
+) -> tuple[Stage, list[BuildSource]]:
     """Return the stage of a build and its sources; raises UsageError or DataError for unusable ones."""
     if not all(map(str, sources)) or not sources:  # an empty name would mean the current folder
         raise UsageError("no source is named", expected=f"{' or '.join(BUILT_IN)}, or files and folders")
@@ -172,10 +177,11 @@ def _stage(sources: Sequence[str | Path], out: str | Path, config: BuildConfig) 
     sets = {f"evaluation-set-{index}": Path(name) for index, name in enumerate(config.evaluation_sets)}
     names = {"evaluation_sets": [path.name for path in sets.values()], "sources": [s.name for s in opened]}
     stage = Stage(
-        out,
+        destination.folder,
         kind="corpus",
         config=config.to_dict() | names | _FORMER,
         inputs=inputs | sets,
+        moves=bool(destination.url),
         reads=inputs,
         defaults=BuildConfig.defaults(),
     )

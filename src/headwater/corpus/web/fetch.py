@@ -30,8 +30,7 @@ from headwater.corpus.web.queues import HostLinks, HostQueues
 from headwater.corpus.web.urls import canonical_url, host_of
 from headwater.corpus.web.visit import Refused, Visitor, require_packages
 from headwater.errors import DataError, FolderError, UsageError, resumable
-from headwater.reading import read_object
-from headwater.storage import SILENT, Progress, Stage, folder_lock, storage_errors, write_json
+from headwater.storage import SILENT, Destination, Progress, Stage, folder_lock, storage_errors, write_json
 
 FUNNEL = "funnel.json"
 _BEGUN = 20_000  # hosts that are being visited or wait for their delay
@@ -75,7 +74,7 @@ def fetch_links(
 ) -> dict[str, Any]:
     """Visit the links of a links folder and write the pages folder `out`; resume it, or keep it if complete.
 
-    `links` may be a URL. Returns counts: links, pages (also those cut short),
+    Both may be URLs; pages for a URL are uploaded at the end. Returns counts: links, pages (also those cut short),
     bytes, outcomes {outcome: links}, examples {outcome: [url, …]}.
     """
     config = config or FetchConfig()
@@ -85,11 +84,15 @@ def fetch_links(
     # Settings of speed and contact may change between two runs of one fetch.
     free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
     decisive = {key: value for key, value in config.to_dict().items() if key not in free}
+    destination = Destination(out)
+    inputs = {"links": links}
+    moves = bool(destination.url)
     stage = Stage(
-        out,
+        destination.folder,
         kind="pages",
         config=decisive,
-        inputs={"links": links},
+        inputs=inputs,
+        moves=moves,
         grows=True,
         defaults=FetchConfig.defaults(),
     )
@@ -98,10 +101,10 @@ def fetch_links(
             f"{links} is not a links folder ({stage.inputs[0].kind})",
             repair="Make one with: headwater corpus links DUMP… --out links",
         )
-    out = stage.out
-    if stage.is_complete(progress):
-        (out / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
-        return read_object(out / FUNNEL)
+    if destination.is_complete(stage, progress):
+        (destination.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
+        return destination.read_json(FUNNEL)
+    out = destination.folder
     with storage_errors(out):
         stage.begin()
     with storage_errors(out), folder_lock(out):
@@ -123,6 +126,7 @@ def fetch_links(
         stage.finish()  # may take hours; killed here, the fetch still has its journal
         (out / JOURNAL).unlink()
     progress.finish(f"{log.pages:,} pages of {log.links:,} links, {log.bytes / 1e6:.1f} MB")
+    destination.publish(progress)
     return result
 
 

@@ -32,9 +32,10 @@ from headwater.corpus.steps import Tally, merge
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.corpus.workers import WorkerPool
 from headwater.errors import DataError, HeadwaterError, resumable
-from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json, read_object
+from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json
 from headwater.storage import (
     SILENT,
+    Destination,
     Progress,
     Stage,
     atomic_path,
@@ -87,7 +88,7 @@ def gather_links(
 ) -> dict[str, Any]:
     """Write the links folder `out` (Parquet, COLUMNS) unless it exists; return counts.
 
-    A dump may be the URL of a file, of a folder of dumps, or a pattern with `*`. The links of
+    A dump may be the URL of a file, of a folder of dumps, or a pattern with `*`; `out` may be a URL. The links of
     each dump are kept in a hidden folder next to `out` until all are merged, so that the same command resumes. A
     dump that cannot be read is left out if there are others.
 
@@ -95,13 +96,15 @@ def gather_links(
     cut [a sentence for each dump that ends early or is left out]. Raises DataError if there are no submissions.
     """
     config = config or LinksConfig()
+    destination = Destination(out)
     listings = {index: list_source(dump) for index, dump in enumerate(dumps) if is_remote(dump)}
     inputs = {f"dump-{i}": listings[i].input if i in listings else dump for i, dump in enumerate(dumps)}
-    stage = Stage(out, kind="links", config=config.to_dict(), inputs=inputs)
+    moves = bool(destination.url)
+    stage = Stage(destination.folder, kind="links", config=config.to_dict(), inputs=inputs, moves=moves)
     parts = stage.out.with_name(f".{stage.out.name}.parts")
-    if stage.is_complete(progress):
+    if destination.is_complete(stage, progress):
         shutil.rmtree(parts, ignore_errors=True)  # of a run killed after its last step
-        return read_object(stage.out / FUNNEL)
+        return destination.read_json(FUNNEL)
     files: dict[Path, AnyFile] = {}  # by the folder of its links
     for index, (dump, entry) in enumerate(zip(dumps, stage.inputs, strict=True)):
         paths = listings[index].paths() if index in listings else [Path(dump)]
@@ -136,6 +139,7 @@ def gather_links(
     for sentence in funnel.cut:
         progress.note(sentence)
     progress.finish(f"{kept:,} links from {funnel.submissions:,} submissions")
+    destination.publish(progress)
     return result
 
 
