@@ -134,13 +134,17 @@ class Stage:
                 )
             return None
         manifest = read_manifest(self.out)
-        if difference := self.difference(manifest):
-            raise FolderError(
-                f"{self.out} already contains something else: {difference}",
-                repair=f"Choose another output folder, or remove that folder first. {self.alternative()}".strip(),
-            )
+        self.compare(manifest, str(self.out))
         self.config |= {key: manifest.config[key] for key in self.measured if key in manifest.config}
         return manifest
+
+    def compare(self, manifest: Manifest, where: str) -> None:
+        """Raise FolderError unless the folder `where` with this manifest is what this stage would write."""
+        if difference := self.difference(manifest):
+            raise FolderError(
+                f"{where} already contains something else: {difference}",
+                repair=f"Choose another output folder, or remove that folder first. {self.alternative()}".strip(),
+            )
 
     def is_complete(self, progress: Progress = SILENT, *, hashes: bool | None = None) -> bool:
         """Return whether the folder that this stage would write exists, complete and undamaged; if so, note it.
