@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -16,7 +17,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -280,6 +281,45 @@ def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileR
         if path.is_file() and path.name != MANIFEST and not any(p.startswith(".") for p in relative.parts):
             records[relative.as_posix()] = FileRecord(bytes=path.stat().st_size, sha256=sha256_of(path))
     return records
+
+
+class HashingFile:
+    """A file on a disk, with the methods of a Path, that is hashed while it is read from front to back.
+
+    When the last byte was read, `hashes` gets its SHA-256.
+    """
+
+    def __init__(self, path: Path, hashes: dict[Path, str]) -> None:
+        self._path, self._hashes = path, hashes
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """Open the file as a seekable stream of bytes."""
+        return io.BufferedReader(_HashingStream(self._path, self._hashes))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._path, name)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+
+class _HashingStream(io.FileIO):
+    def __init__(self, path: Path, hashes: dict[Path, str]) -> None:
+        super().__init__(path)
+        self._path, self._hashes, self._sha256, self._hashed = path, hashes, hashlib.sha256(), 0
+
+    def readinto(self, buffer: Any) -> int:
+        begin = self.tell()
+        count = super().readinto(buffer) or 0
+        if begin <= self._hashed < begin + count:
+            self._sha256.update(memoryview(buffer)[self._hashed - begin : count])
+            self._hashed = begin + count
+        return count
+
+    def close(self) -> None:
+        if not self.closed and self._hashed == os.fstat(self.fileno()).st_size:
+            self._hashes[self._path.absolute()] = self._sha256.hexdigest()
+        super().close()
 
 
 def content_identity(hashes: Mapping[str, str]) -> str:

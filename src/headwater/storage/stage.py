@@ -19,10 +19,10 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from headwater.errors import FolderError
-from headwater.reading import check_name, file_at, is_remote, open_store, read_json
+from headwater.reading import AnyFile, check_name, file_at, is_remote, open_store, read_json
 from headwater.storage.files import (
     flush,
     new_temporary,
@@ -37,6 +37,7 @@ from headwater.storage.provenance import (
     FROM_PYTHON,
     MANIFEST,
     FileRecord,
+    HashingFile,
     Input,
     Manifest,
     check_files,
@@ -50,8 +51,8 @@ from headwater.storage.provenance import (
 from headwater.storage.remote import UPLOADING, list_source
 from headwater.storage.resources import cache_folder
 
-_MOST_CHANGES = 5  # of settings that an error shows
 # Stores without folders: asked to make one, they would create a bucket with a mistyped name.
+_MOST_CHANGES = 5  # of settings that an error shows
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 
 
@@ -107,6 +108,10 @@ class Stage:
     def described(self) -> list[Input]:
         """The inputs whose hashes are known."""
         return [source for source in self._sources.values() if isinstance(source, Input)]
+
+    def reading(self, path: Path) -> AnyFile:
+        """Return a file of an input, which is hashed while it is read from front to back."""
+        return cast("AnyFile", HashingFile(path, self.hashes))
 
     def _describe(self, role: str, source: str | Path | Input) -> Input:
         described = list_source(source).input if is_remote(source) else source

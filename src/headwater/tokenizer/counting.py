@@ -11,7 +11,7 @@ import re
 import shlex
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from headwater.device import available_cores
 from headwater.errors import DataError
-from headwater.reading import compose, is_compressed, is_table, text_blocks, unpacked_suffix
+from headwater.reading import AnyFile, compose, is_compressed, is_table, text_blocks, unpacked_suffix
 from headwater.storage import SILENT, Progress, has_manifest, user_files
 from headwater.tokenizer import merges
 from headwater.tokenizer.gpt1 import WordSplitter
@@ -99,21 +99,23 @@ def source_files(path: Path) -> list[Path]:
     return files
 
 
-def read_blocks(sources: Sources, separators: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the sources' text in blocks of about 64 KiB, split at `separators`.
+def read_blocks(
+    sources: Sources, separators: Sequence[str] = (), opened: Callable[[Path], AnyFile] = Path
+) -> Iterator[str]:
+    """Yield the sources' text in blocks of about 64 KiB, split at `separators`; opened: gives what reads a file.
 
     The text of files is brought into Unicode's composed form, as in a corpus. Raises DataError naming the file and
     line of text that cannot be decoded.
     """
     split = re.compile("|".join(map(re.escape, separators))) if separators else None
-    for block in _blocks(sources):
+    for block in _blocks(sources, opened):
         if split is None:
             yield block
         else:
             yield from (piece for piece in split.split(block) if piece)
 
 
-def _blocks(sources: Sources) -> Iterator[str]:
+def _blocks(sources: Sources, opened: Callable[[Path], AnyFile]) -> Iterator[str]:
     for source in _each(sources):
         if isinstance(source, str):
             to_bytes([source])
@@ -124,10 +126,10 @@ def _blocks(sources: Sources) -> Iterator[str]:
             yield from (document.text for document in read_documents(source))
         else:
             for path in source_files(source):
-                yield from _file_blocks(path)
+                yield from _file_blocks(opened(path))
 
 
-def _file_blocks(path: Path) -> Iterator[str]:
+def _file_blocks(path: AnyFile) -> Iterator[str]:
     """Yield the text of a file in the form that a corpus has: see `headwater corpus build`."""
     try:
         yield from map(compose, _decoded_blocks(path))
@@ -139,7 +141,7 @@ def _file_blocks(path: Path) -> Iterator[str]:
         raise DataError(error.seen, expected=error.expected, repair=repair) from None
 
 
-def _decoded_blocks(path: Path) -> Iterator[str]:
+def _decoded_blocks(path: AnyFile) -> Iterator[str]:
     rest = ""
     for text in text_blocks(path, BLOCK_BYTES, encoding=""):
         before = max(len(rest) - 1, 0)

@@ -333,7 +333,7 @@ def train_tokenizer(
     names = ["source"] if len(paths) == 1 else [f"source {number}" for number in range(1, len(paths) + 1)]
     config = {"kind": kind, "vocab_size": vocab_size, "special_tokens": list(special_tokens)}
     inputs = dict(zip(names, paths, strict=True))
-    stage = Stage(out, kind="tokenizer", config=config, inputs=inputs)
+    stage = Stage(out, kind="tokenizer", config=config, inputs=inputs, reads=names)
     if stage.is_complete(progress):
         return Tokenizer.load(out)
     if known_bytes(paths) == 0:
@@ -350,7 +350,9 @@ def train_tokenizer(
             if skipped:
                 progress.note(f"{path}: skipped {counted(skipped, 'item')} other than plain-text files")
     with stage.write() as work:
-        learned = learn_vocabulary(paths, kind, vocab_size, special_tokens, progress=progress)
+        learned = learn_vocabulary(
+            paths, kind, vocab_size, special_tokens, opened=stage.reading, progress=progress
+        )
         tokenizer = Tokenizer(learned)
         tokenizer.save(work)
     return tokenizer
