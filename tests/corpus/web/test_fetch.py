@@ -466,8 +466,8 @@ def torn(out: Path, how: str) -> int:
     if how == "its last byte is gone":
         warc.write_bytes(content[:-1])
         return 1
-    if how == "its last pages are gone":
-        warc.write_bytes(content[: ends[-4] + 10])
+    if how == "the last pages are zeros":
+        warc.write_bytes(content[: ends[-4] + 10] + bytes(len(content) - ends[-4] - 10))
         return 3
     if how == "the WARC is gone":
         warc.unlink()
@@ -479,7 +479,7 @@ def torn(out: Path, how: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "how", ["its last byte is gone", "its last pages are gone", "the WARC is gone", "the journal ends in zeros"]
+    "how", ["its last byte is gone", "the last pages are zeros", "the WARC is gone", "the journal ends in zeros"]
 )
 def test_a_power_cut_costs_a_fetch_its_last_pages_only(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch, how: str
@@ -497,15 +497,21 @@ def test_a_power_cut_costs_a_fetch_its_last_pages_only(
     assert len([path for _, path, *_ in web.visits[before:] if path != "/robots.txt"]) == lost
 
 
-def test_a_fetch_keeps_pages_that_no_journal_names(
-    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", ["the journal", "its last lines", "all its lines"])
+def test_a_fetch_keeps_pages_that_its_journal_does_not_name(
+    tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
+    monkeypatch.setattr("headwater.corpus.web.crawl_log.SYNC_LINKS", 2)
     links, out = make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(9)]), tmp_path / "pages"
     with monkeypatch.context() as patched:
         patched.setattr("headwater.storage.stage.record_files", lambda out, only: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             fetch(links, out)
-    (out / JOURNAL).unlink()  # as a copy without hidden files
+    if lost == "the journal":  # as a copy without hidden files
+        (out / JOURNAL).unlink()
+    else:
+        lines = (out / JOURNAL).read_bytes().splitlines(keepends=True)
+        (out / JOURNAL).write_bytes(b"".join(lines[:3] if lost == "its last lines" else []))
     [warc] = out.glob("*.warc.gz")
     content = warc.read_bytes()
     with pytest.raises(

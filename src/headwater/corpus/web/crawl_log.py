@@ -2,7 +2,7 @@
 
 A WARC file has one gzip member a page, with the body unpacked. The journal has one line a link, with the length of
 the WARC file after it. Both are flushed to the disk every SYNC_LINKS links, the WARC first. A power cut may lose
-the end of either: the fetch resumes after the last line whose page was written.
+the end of either: the fetch resumes after the last line whose page can be read.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import hashlib
 import json
 import os
 import uuid
+import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections import deque
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from headwater.corpus.folder import rank
+from headwater.corpus.sources.pages import whole_members
 from headwater.corpus.steps import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
@@ -114,51 +117,86 @@ class CrawlLog:
             self.bytes += entry["bytes"]
 
     def _recover(self) -> None:
-        """Restore the state on which journal and WARC agree, and remove what is after it in either."""
+        """Restore the state on which journal and WARC agree, and truncate both after it."""
         journal = self._out / JOURNAL
-        sizes = {path.name: path.stat().st_size for path in self._out.glob("pages-*.warc.gz")}
         if journal.exists():
-            whole = self._read_journal(journal, sizes)
+            whole = self._read_journal(journal)
             with journal.open("r+b") as handle:
                 handle.truncate(whole)
-        elif sizes:
-            raise self._damaged(journal, f"it does not name the pages of {min(sizes)}")
         if self._done:
             np.frombuffer(self._done, np.uint64).sort()
-        last = _warc_name(self._number)
-        for name in sizes:
-            if not self.pages or name > last:
-                (self._out / name).unlink()
+        self._remove_unsynced(journal)
         if self.pages:
-            self._warc = (self._out / last).open("r+b")
+            for number in range(self._number + 1):
+                path = self._out / _warc_name(number)
+                if not path.is_file() or (number == self._number and path.stat().st_size < self._end):
+                    raise self._damaged(
+                        path, "it ends before its journal does" if path.is_file() else "it is missing"
+                    )
+            self._warc = (self._out / _warc_name(self._number)).open("r+b")
             self._warc.truncate(self._end)
             self._warc.seek(self._end)
 
-    def _read_journal(self, journal: Path, sizes: Mapping[str, int]) -> int:
+    def _remove_unsynced(self, journal: Path) -> None:
+        """Remove a WARC file begun after the last flush; raise FolderError if more pages would be lost."""
+        for path in sorted(self._out.glob("pages-*.warc.gz")):
+            begin = self._end if self.pages and path.name == _warc_name(self._number) else 0
+            is_later = not self.pages or path.name > _warc_name(self._number)
+            if not begin and not is_later:
+                continue
+            unnamed = sum(islice(whole_members(path, begin), 2 * SYNC_LINKS + 1))
+            if unnamed > 2 * SYNC_LINKS or not journal.exists():
+                raise self._damaged(journal, f"it does not name the pages of {path.name}")
+            if is_later:
+                path.unlink()
+
+    def _read_journal(self, journal: Path) -> int:
         """Restore the lines of a journal; return how many of its bytes to keep.
 
-        Lines count up to the first one that cannot be read, or whose page is not in the WARC files of these sizes.
-        Raises FolderError if these are more than the last lines, which may not have been flushed.
+        The last lines may not have been flushed before a power cut: restore them up to the first one that cannot
+        be read, or whose page cannot. Raises FolderError if an earlier line cannot be read.
         """
-        offset = lost = 0
+        recent: deque[tuple[int, dict[str, Any]]] = deque()  # (place, entry) of the last lines
+        most, offset, unread = 2 * SYNC_LINKS, 0, 0
         with journal.open("rb") as handle:
             for number, line in enumerate(handle, 1):
-                entry = None if lost else _parse_line(line)
-                if entry is None or ("file" in entry and entry["end"] > sizes.get(_warc_name(entry["file"]), 0)):
-                    lost += 1
-                    if lost > 2 * SYNC_LINKS:
-                        raise self._damaged(journal, f"line {number - lost + 1} or its page cannot be read")
+                entry = None if unread else _parse_line(line)
+                if entry is None:
+                    unread += 1
+                    if unread > most:
+                        raise self._damaged(journal, f"line {number - unread + 1} cannot be read")
                     continue
+                recent.append((offset, entry))
                 offset += len(line)
-                self._done.append(rank(entry["url"]))
-                self._count(entry)
-                if "file" in entry:
-                    self._number, self._end = entry["file"], entry["end"]
+                if len(recent) > most:
+                    self._restore(recent.popleft()[1])
+        for before, entry in recent:
+            if "file" in entry and not self._is_readable(entry):
+                return before
+            self._restore(entry)
         return offset
 
-    def _damaged(self, journal: Path, how: str) -> FolderError:
+    def _restore(self, entry: dict[str, Any]) -> None:
+        self._done.append(rank(entry["url"]))
+        self._count(entry)
+        if "file" in entry:
+            self._number, self._end = entry["file"], entry["end"]
+
+    def _is_readable(self, entry: dict[str, Any]) -> bool:
+        """Return whether the page of a line, which begins at the end of the previous one, can be read."""
+        begin = self._end if entry["file"] == self._number else 0
+        try:
+            with (self._out / _warc_name(entry["file"])).open("rb") as handle:
+                handle.seek(begin)
+                packed = handle.read(entry["end"] - begin)
+            gzip.decompress(packed)
+        except (OSError, EOFError, zlib.error):  # a gzip file that is not one is an OSError
+            return False
+        return 0 < len(packed) == entry["end"] - begin
+
+    def _damaged(self, path: Path, how: str) -> FolderError:
         return FolderError(
-            f"{journal} was cut short or altered: {how}",
+            f"{path} was cut short or altered: {how}",
             repair=f"Copy that file again from where it was, or remove {self._out} to fetch it again",
         )
 
