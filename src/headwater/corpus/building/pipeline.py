@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,12 @@ def build_corpus(
             progress.note(f"{source.given}: skipped {counted(len(skipped), 'item')} of other kinds: {names}")
         if note := lines_note(Path(source.path)):
             progress.note(note)
-    plan = _plan(opened, stage, config)
-    with folder_lock(plan.folder):
-        if altered := PhaseRunner(plan).remove_altered():
-            progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
-        kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
+    with _new_parents(stage.out):
+        plan = _plan(opened, stage, config)
+        with folder_lock(plan.folder):
+            if altered := PhaseRunner(plan).remove_altered():
+                progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
+            kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
     for note in read_funnel(stage.out)["notes"]:
         progress.note(note)
     progress.finish(f"{counted(kept['documents'], 'document')}, {kept['bytes'] / 1e6:.1f} MB")
@@ -205,6 +206,19 @@ def _plan(sources: Sequence[BuildSource], stage: Stage, config: BuildConfig) -> 
         plan.folder.mkdir(parents=True, exist_ok=True)
         plan.save()
     return plan
+
+
+@contextmanager
+def _new_parents(path: Path) -> Iterator[None]:
+    """If the block fails, remove the empty folders above `path` that were not there before."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:

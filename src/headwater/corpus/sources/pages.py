@@ -6,7 +6,6 @@ A page is bytes with metadata; `extract` makes text of it. A file that was cut s
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import zipfile
@@ -55,7 +54,6 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 _ENCRYPTION = "META-INF/encryption.xml"
 CHAPTER = b"\x00\x00chapter\x00\x00"
 _GZIP = b"\x1f\x8b"  # the beginning of a gzip member
-_BLOCK_BYTES = 1 << 20
 _BODY_BYTES = 1 << 14  # of a body unpacked at a time: what follows each of many small members is copied
 
 
@@ -211,17 +209,33 @@ class BodyDecoder:
 
 def _ends_whole(path: AnyFile, position: int) -> bool:
     """Return whether a file is complete whose last record begins at `position`, or in the member that does."""
+    if path.name.lower().endswith(".gz"):  # in a file of one member, `position` is inside it
+        return any(all(whole_members(path, start)) for start in dict.fromkeys((position, 0)))
     with path.open("rb") as handle:
-        if not path.name.lower().endswith(".gz"):
-            handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
-            return handle.read() == _RECORD_END
-        for start in dict.fromkeys((position, 0)):  # in a file of one member, `position` is inside it
-            handle.seek(start)
-            with suppress(OSError, EOFError, zlib.error), gzip.GzipFile(fileobj=handle) as members:
-                while members.read(_BLOCK_BYTES):
-                    pass
-                return True
-    return False
+        handle.seek(max(0, path.stat().st_size - len(_RECORD_END)))
+        return handle.read() == _RECORD_END
+
+
+def whole_members(path: AnyFile, position: int) -> Iterator[bool]:
+    """Yield True for each complete gzip member from `position` on, and False for one that is cut short."""
+    with path.open("rb") as handle:
+        handle.seek(position)
+        decoder = zlib.decompressobj(31)
+        is_begun = True
+        while block := handle.read(1 << 16):
+            while block:
+                is_begun = True
+                try:
+                    decoder.decompress(block, PAGE_BYTES)  # a megabyte may unpack to a gigabyte
+                except zlib.error:
+                    yield False
+                    return
+                block = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+                if decoder.eof:
+                    yield True
+                    decoder, is_begun = zlib.decompressobj(31), False
+        if is_begun:
+            yield False
 
 
 def _book(path: AnyFile) -> Page:
