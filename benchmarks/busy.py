@@ -1,30 +1,36 @@
 """Measure what other programs, and a quota, leave of the speed of Headwater and of transformers.
 
-    python benchmarks/busy.py                           # alone, beside one and two busy processes; six minutes
+    python benchmarks/busy.py                           # alone, beside one and two busy processes; seven minutes
     python benchmarks/busy.py --tasks generate --rounds 5
     python benchmarks/busy.py --json                    # what benchmarks/everything.py reads
 
 Each side runs in a process of its own, in turns. A busy process is a loop of Python, which the system places as it
 likes. The quota is 1.5 cores of a control group, where this user may make one; the processes of the quota start
 inside, so that each side chooses its threads there. A share is the rate under a load over the rate alone.
+`serve` is a client that asks for 24 tokens again and again: of `headwater serve`, and of transformers behind
+FastAPI, which has the whole server for one client.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 SIDES = ("headwater", "transformers")
-TASKS = ("train-pico", "train-mini", "finetune", "score", "generate")
+TASKS = ("train-pico", "train-mini", "finetune", "score", "generate", "serve")
 LOADS = {"alone": 0, "beside 1": 1, "beside 2": 2}
 QUOTA, PERIOD = 150_000, 100_000  # microseconds: 1.5 cores
 TEXT = "The river rose in the night, and in the morning the bridge was gone. " * 3
@@ -39,7 +45,7 @@ def main() -> None:
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
-        serve(options.side, options.tasks[0], options.seconds)
+        take_rounds(options.side, options.tasks[0], options.seconds)
         return
     for task in options.tasks:
         rates = measure(task, options.rounds, options.seconds)
@@ -90,8 +96,9 @@ def sides(task: str, seconds: float, group: Path | None) -> Iterator[dict[str, s
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
             )
+            assert process.stdin is not None
             stack.callback(process.wait)
-            stack.callback(process.kill)
+            stack.callback(process.stdin.close)  # a side ends there, and its server with it
             processes[side] = process
         for process in processes.values():
             assert process.stdout is not None
@@ -149,13 +156,13 @@ def remove(group: Path) -> None:
             time.sleep(0.05)
 
 
-def serve(side: str, task: str, seconds: float) -> None:
+def take_rounds(side: str, task: str, seconds: float) -> None:
     """One side: a round for each line on stdin."""
     if side == "headwater":
         from headwater.cli import prepare
 
         prepare()  # as the command line does, before torch is loaded
-    step = (SHORT[side] if task in ("score", "generate") else trainer_of)(side, task)
+    step = (trainer_of if task in ("train-pico", "train-mini", "finetune") else SHORT[side])(side, task)
     for _ in range(2):
         step()
     print("ready", flush=True)
@@ -189,9 +196,19 @@ def trainer_of(side: str, task: str) -> Callable[[], Any]:
 
 
 def headwater_side(_: str, task: str) -> Callable[[], Any]:
-    """Return a step with the shipped gpt2-mini: 8 pairs scored, or 24 tokens generated."""
+    """Return a step with the shipped gpt2-mini: 8 pairs scored, or 24 tokens generated or asked of a server."""
     import headwater as hw
 
+    if task == "serve":
+        command = [sys.executable, "-m", "headwater", "serve", "--model", "gpt2-mini", "--port", "0"]
+        server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        atexit.register(server.kill)
+        assert server.stderr is not None
+        found = next(filter(None, (re.search(r"http://[\d.:]+", line) for line in server.stderr)), None)
+        if found is None:
+            sys.exit("headwater serve did not start")
+        threading.Thread(target=server.stderr.read, daemon=True).start()
+        return client_of(found[0])
     lm = hw.load("gpt2-mini")
     if task == "score":
         return lambda: lm.score([(TEXT, f" It was {i} o'clock.") for i in range(8)])
@@ -209,11 +226,15 @@ def transformers_side(_: str, task: str) -> Callable[[], Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.pad_token = tokenizer.eos_token
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
+
+    def generate(text: str = TEXT) -> Any:
+        prompt, lengths = tokenizer(text, return_tensors="pt"), {"max_new_tokens": 24, "min_new_tokens": 24}
+        return model.generate(**prompt, **lengths, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+
     if task == "generate":
-        prompt = tokenizer(TEXT, return_tensors="pt")
-        return lambda: model.generate(
-            **prompt, max_new_tokens=24, min_new_tokens=24, do_sample=False, pad_token_id=tokenizer.pad_token_id
-        )
+        return generate
+    if task == "serve":
+        return client_of(fastapi_server(lambda text: tokenizer.decode(generate(text)[0])))
     pairs = tokenizer([f"{TEXT} It was {i} o'clock." for i in range(8)], return_tensors="pt", padding=True)
 
     def score() -> None:
@@ -221,6 +242,38 @@ def transformers_side(_: str, task: str) -> Callable[[], Any]:
             model(**pairs).logits.log_softmax(-1)
 
     return score
+
+
+def fastapi_server(complete: Callable[[str], str]) -> str:
+    """Answer `/v1/completions`, one request at a time and always in the same thread, and return the address."""
+    import socket
+
+    import fastapi
+    import uvicorn
+
+    app = fastapi.FastAPI()
+
+    @app.post("/v1/completions")
+    async def answer(body: dict[str, Any]) -> dict[str, str]:
+        return {"text": complete(body["prompt"])}
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    threading.Thread(target=server.run, args=([listening],), daemon=True).start()
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def client_of(address: str) -> Callable[[], Any]:
+    """Return a step that asks a server for 24 tokens."""
+    asked = {"prompt": TEXT, "max_tokens": 24, "min_tokens": 24, "temperature": 0}
+    request = urllib.request.Request(f"{address}/v1/completions", json.dumps(asked).encode())
+    request.add_header("Content-Type", "application/json")
+
+    def step() -> bytes:
+        with urllib.request.urlopen(request) as response:
+            return response.read()
+
+    return step
 
 
 SHORT = {"headwater": headwater_side, "transformers": transformers_side}

@@ -24,6 +24,7 @@ TASKS = {
     "finetune": ("fine-tune 5 layers × 320, λ = 0.5, bf16", "층 5개 × 320 미세 조정, λ = 0.5, bf16"),
     "score": ("score 8 pairs, gpt2-mini, fp32", "쌍 8개 채점, gpt2-mini, fp32"),
     "generate": ("generate 24 tokens, gpt2-mini, fp32", "토큰 24개 생성, gpt2-mini, fp32"),
+    "serve": ("serve 24 tokens to one client, gpt2-mini", "클라이언트 하나에 토큰 24개 서빙, gpt2-mini"),
 }
 # What each row is called in English and in Korean; the tables have this order.
 ROWS = {
