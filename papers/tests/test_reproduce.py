@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -22,12 +20,9 @@ from headwater.storage import folder_lock, lineage
 from headwater_papers import page as page_module
 from headwater_papers import reproduce
 from headwater_papers import reproduction as run_module
-from headwater_papers.experiment import Findings, Row
+from headwater_papers.experiment import Findings
 from headwater_papers.experiments import EXPERIMENTS
-from headwater_papers.items import ItemValues
 from headwater_papers.laboratory import Laboratory
-from headwater_papers.page import CHANGES, VERSION, outdated
-from headwater_papers.paper_tables import TABLES, markdown
 from headwater_papers.scale import (
     ModelPlan,
     Rows,
@@ -39,16 +34,6 @@ from headwater_papers.scale import (
     shape_of,
 )
 from headwater_papers.setup import describe_work
-from headwater_papers.statistics import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    Measured,
-    decide,
-    differences,
-    over_seeds,
-    student_quantile,
-)
 
 
 @pytest.fixture(scope="module")
@@ -228,34 +213,6 @@ def test_an_unknown_experiment_is_answered_with_the_nearest(tmp_path: Path, scal
         reproduce(["gpt1_perplexty"], scale, texts, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("values", "verdict"),
-    [
-        ([0.9, 1.0, 1.1], HOLDS),
-        ([-0.9, -1.0, -1.1], FAILS),
-        ([1.0, -1.0, 0.5], OPEN),
-        ([1.0, 1.0], OPEN),  # too few seeds
-    ],
-)
-def test_the_rule_decides_by_the_interval(values: list[float], verdict: str) -> None:
-    assert decide(values)[0] == verdict
-
-
-def test_the_interval_is_students() -> None:
-    # Mean 2, standard deviation 1, t(2) = 4.302653 at 97.5 %.
-    value, low, high = over_seeds([1.0, 2.0, 3.0])
-    assert value == 2.0
-    assert low == pytest.approx(2 - 4.302653 / 3**0.5)
-    assert high == pytest.approx(2 + 4.302653 / 3**0.5)
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 15, 16, 30, 200])
-def test_the_quantiles_are_students(freedom: int) -> None:
-    from scipy.stats import t
-
-    assert student_quantile(freedom) == pytest.approx(t.ppf(0.975, freedom), abs=1e-3)
-
-
 def test_a_commit_is_named_only_if_it_has_this_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an environment that lies inside the checkout of another project."""
     if shutil.which("git") is None:
@@ -371,36 +328,3 @@ def test_the_command_lists_and_runs(
     assert main(["reproduce"]) == 2
     assert main(["reproduce", "gpt1_perplexity", "--data", str(tmp_path / "none")]) == 2
     assert run_module.choose(["all"])
-
-
-def test_an_interval_has_the_error_of_the_items_too() -> None:
-    alike = Measured([0.509, 0.510, 0.511], [0.03] * 3)  # three seeds agree on 273 schemas
-    assert decide([0.009, 0.010, 0.011])[0] == HOLDS  # as the spread over seeds alone has it
-    assert decide(alike.linear(1.0, -0.5))[0] == OPEN
-    low, high = over_seeds(alike)[1:]
-    assert low is not None
-    assert high is not None
-    assert high - low == pytest.approx(2 * math.hypot(1.959964 * 0.03, 4.303 * 0.001 / math.sqrt(3)), rel=1e-3)
-    assert differences(alike, alike).item_error == pytest.approx(0.03 * math.sqrt(2))
-    assert alike.map(math.log).item_error == pytest.approx(0.03 / 0.51, rel=1e-3)
-    wrong = Measured()
-    for _ in range(3):
-        wrong.add(0.0, 0.005, {"lambada": ItemValues(("1", "2", "3"), np.zeros((1, 3)))})
-    assert over_seeds(wrong).high == pytest.approx(1.959964 * 0.005)  # none of three is not certainly none of all
-    with pytest.raises(TypeError, match="needs their error"):
-        Row("a model", "accuracy", [0.5, 0.6], examples=100)
-
-
-def test_a_page_of_earlier_numbers_names_what_has_changed() -> None:
-    assert outdated({"experiment": "gpt1_tables", "version": VERSION}) == []
-    assert outdated({"experiment": "gpt2_samples", "version": 4}) == []
-    assert "SciTail" in outdated({"experiment": "gpt1_tables", "version": 4})[0]
-    assert "constant answer" in outdated({"experiment": "gpt1_tables", "version": 5})[0]
-    for changes in CHANGES.values():
-        assert set(changes) <= set(EXPERIMENTS)
-
-
-def test_a_page_shows_the_papers_tables_with_the_earlier_systems() -> None:
-    for experiment in EXPERIMENTS.values():
-        assert set(experiment.paper_tables) <= set(TABLES)
-    assert "BiAttention MRU (9×)" in "".join(markdown(TABLES[EXPERIMENTS["gpt1_tables"].paper_tables[1]]))

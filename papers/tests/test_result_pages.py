@@ -15,7 +15,17 @@ from headwater.storage import Stage, open_folder, write_json
 from headwater_papers.claims import PaperClaim, judge
 from headwater_papers.claims_section import claims_section
 from headwater_papers.experiments import EXPERIMENTS
-from headwater_papers.page import KIND, VERSION, claims_table, fewer_seeds, says_nothing, write_index
+from headwater_papers.page import (
+    CHANGES,
+    KIND,
+    VERSION,
+    claims_table,
+    fewer_seeds,
+    outdated,
+    says_nothing,
+    write_index,
+)
+from headwater_papers.paper_tables import TABLES, markdown
 from headwater_papers.scale import load_scale
 from headwater_papers.statistics import (
     HOLDS,
@@ -182,3 +192,18 @@ def test_the_report_shows_claims_with_the_papers_numbers(tmp_path: Path) -> None
     with pytest.raises(FolderError, match="another format"):
         (folder / "results.json").write_text("{}")
         claims_section([folder])
+
+
+def test_a_page_of_earlier_numbers_names_what_has_changed() -> None:
+    assert outdated({"experiment": "gpt1_tables", "version": VERSION}) == []
+    assert outdated({"experiment": "gpt2_samples", "version": 4}) == []
+    assert "SciTail" in outdated({"experiment": "gpt1_tables", "version": 4})[0]
+    assert "constant answer" in outdated({"experiment": "gpt1_tables", "version": 5})[0]
+    for changes in CHANGES.values():
+        assert set(changes) <= set(EXPERIMENTS)
+
+
+def test_a_page_shows_the_papers_tables_with_the_earlier_systems() -> None:
+    for experiment in EXPERIMENTS.values():
+        assert set(experiment.paper_tables) <= set(TABLES)
+    assert "BiAttention MRU (9×)" in "".join(markdown(TABLES[EXPERIMENTS["gpt1_tables"].paper_tables[1]]))

@@ -17,6 +17,7 @@ from headwater.evaluation.figures import Figure
 from headwater.evaluation.results import examples_writer
 from headwater.finetuning import confusion_matrix, matthews
 from headwater_papers.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all
+from headwater_papers.experiment import Row
 from headwater_papers.items import ItemValues, pseudo_values
 from headwater_papers.plan import ClaimPlan, Noise, load_plans
 from headwater_papers.scores import better
@@ -31,8 +32,10 @@ from headwater_papers.statistics import (
     differences,
     holm,
     mean_of_sets,
+    over_seeds,
     p_at_least,
     p_value,
+    student_quantile,
 )
 
 RUNS = 2_000
@@ -263,3 +266,49 @@ def test_equal_items_bound_the_effect_by_their_number() -> None:
     assert p_at_least(Measured([0.0] * 3), 0.5) == 1.0
     assert p_at_least(none(200), 0.0) == 1.0
     assert p_at_least(none(2), 1.6) == 1.0  # per cent: two texts without a difference exclude nothing
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([0.9, 1.0, 1.1], HOLDS),
+        ([-0.9, -1.0, -1.1], FAILS),
+        ([1.0, -1.0, 0.5], OPEN),
+        ([1.0, 1.0], OPEN),  # too few seeds
+    ],
+)
+def test_the_rule_decides_by_the_interval(values: list[float], verdict: str) -> None:
+    assert decide(values)[0] == verdict
+
+
+def test_the_interval_is_students() -> None:
+    # Mean 2, standard deviation 1, t(2) = 4.302653 at 97.5 %.
+    value, low, high = over_seeds([1.0, 2.0, 3.0])
+    assert value == 2.0
+    assert low == pytest.approx(2 - 4.302653 / 3**0.5)
+    assert high == pytest.approx(2 + 4.302653 / 3**0.5)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 15, 16, 30, 200])
+def test_the_quantiles_are_students(freedom: int) -> None:
+    from scipy.stats import t
+
+    assert student_quantile(freedom) == pytest.approx(t.ppf(0.975, freedom), abs=1e-3)
+
+
+def test_an_interval_has_the_error_of_the_items_too() -> None:
+    alike = Measured([0.509, 0.510, 0.511], [0.03] * 3)  # three seeds agree on 273 schemas
+    assert decide([0.009, 0.010, 0.011])[0] == HOLDS  # as the spread over seeds alone has it
+    assert decide(alike.linear(1.0, -0.5))[0] == OPEN
+    low, high = over_seeds(alike)[1:]
+    assert low is not None
+    assert high is not None
+    assert high - low == pytest.approx(2 * math.hypot(1.959964 * 0.03, 4.303 * 0.001 / math.sqrt(3)), rel=1e-3)
+    assert differences(alike, alike).item_error == pytest.approx(0.03 * math.sqrt(2))
+    assert alike.map(math.log).item_error == pytest.approx(0.03 / 0.51, rel=1e-3)
+    wrong = Measured()
+    for _ in range(3):
+        wrong.add(0.0, 0.005, {"lambada": ItemValues(("1", "2", "3"), np.zeros((1, 3)))})
+    assert over_seeds(wrong).high == pytest.approx(1.959964 * 0.005)  # none of three is not certainly none of all
+    with pytest.raises(TypeError, match="needs their error"):
+        Row("a model", "accuracy", [0.5, 0.6], examples=100)
