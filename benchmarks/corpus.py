@@ -14,8 +14,8 @@ chunks of text) and mozilla/readability (F1 of words), for the half on which the
 held-out one. extract, near and growth count processor seconds of the process and its children, so that other
 work on the machine matters little; contenders take turns, and the median ratio over rounds is reported. workers
 and fetch measure wall-clock time and need a quiet machine. near also reports recall and precision against exact
-Jaccard similarity on the first SAMPLE documents; with --alone it leaves datatrove out. Each figure is a JSON
-object on a line.
+Jaccard similarity on the first documents; with --alone it leaves datatrove out. Each figure is a JSON object on a
+line.
 
 datatrove 0.10's MinHash needs xxhash below 4.
 """
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import resource
 import shutil
 import statistics
@@ -32,25 +31,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from corpus_data import (
-    half_of,
-    loopback,
-    make_texts,
-    read_chunks,
-    read_marked,
-    read_readability,
-    read_texts,
-    write_rows,
-    write_warc,
-)
+from corpus_data import loopback, make_texts, read_marked, read_texts, write_rows, write_warc
+from corpus_quality import checkouts, marked, quality, say
 
-SIMILARITY = 0.8
-SAMPLE = 5000
 BANDS, ROWS = 16, 7  # on both sides
 STEPS = ["--set", "clean=true", "--set", "near_duplicates=true"]
 
@@ -88,92 +75,6 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         cases[options.what](options, Path(folder))
-
-
-def marked(options: argparse.Namespace, folder: Path) -> None:
-    """Measure token F1, precision and recall of the main text, as means over pages."""
-    for place in options.marked:
-        rows = list(read_marked(place))
-        for name, text_of in extractors().items():
-            scores = [(k, token_f1(text_of(html), text)) for k, html, text in rows]
-            for which, chosen in (
-                ("articles", [s for k, s in scores if k == "article"]),
-                ("all", [s for _, s in scores]),
-            ):
-                means = [round(statistics.mean(s[i] for s in chosen), 4) for i in range(3)]
-                say(
-                    case="marked",
-                    set=str(place),
-                    pages=which,
-                    count=len(chosen),
-                    extractor=name,
-                    f1=means[0],
-                    precision=means[1],
-                    recall=means[2],
-                )
-
-
-def checkouts(options: argparse.Namespace, folder: Path) -> None:
-    """Measure the main text on the annotated pages of two other projects.
-
-    Of trafilatura's chunks the scores count over all pages; white space and soft hyphens are not compared.
-    """
-    from headwater.corpus import Page, extract_page
-
-    def normal(text: str) -> str:
-        return " ".join(text.replace("\xad", "").split())
-
-    for name, text_of in extractors().items():
-        counts: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-        for url, html, wanted, unwanted in read_chunks(options.trafilatura) if options.trafilatura else ():
-            text = normal(text_of(html))
-            right = sum(normal(chunk) in text for chunk in wanted)
-            count = (right, sum(normal(chunk) in text for chunk in unwanted), len(wanted) - right)
-            for which in (half_of(url), "all"):
-                counts[which].append(count)
-        for which, found in sorted(counts.items()):
-            right, wrong, missed = map(sum, zip(*found, strict=True))
-            say(
-                case="checkouts",
-                set="trafilatura",
-                pages=which,
-                count=len(found),
-                extractor=name,
-                f1=round(2 * right / (2 * right + wrong + missed), 4),
-                precision=round(right / (right + wrong), 4),
-                recall=round(right / (right + missed), 4),
-            )
-        words: dict[str, list[float]] = defaultdict(list)
-        for key, html, expected in read_readability(options.readability) if options.readability else ():
-            gold = extract_page(Page("", expected.encode(), kind="book", charset="utf-8"))  # all of its text
-            for which in (half_of(key), "all"):
-                words[which].append(token_f1(text_of(html), gold)[0])
-        for which, scores in sorted(words.items()):
-            mean = round(statistics.mean(scores), 4)
-            say(case="checkouts", set="readability", pages=which, count=len(scores), extractor=name, f1=mean)
-
-
-def extractors() -> dict[str, Callable[[bytes], str]]:
-    """Return the extractors of main text that are compared: ours, and trafilatura."""
-    import trafilatura
-
-    from headwater.corpus import Page, extract_page
-
-    return {
-        "headwater": lambda html: extract_page(Page("", html)),
-        "trafilatura": lambda html: trafilatura.extract(html, include_comments=False) or "",
-    }
-
-
-def token_f1(found: str, wanted: str) -> tuple[float, float, float]:
-    """Return (F1, precision, recall) of the words of a text, with repetitions, in any order."""
-    one, other = (Counter(re.findall(r"\w+", text.lower())) for text in (found, wanted))
-    common = (one & other).total()
-    if not one and not other:
-        return 1.0, 1.0, 1.0
-    if not common:
-        return 0.0, 0.0, 0.0
-    return 2 * common / (one.total() + other.total()), common / one.total(), common / other.total()
 
 
 def extract(options: argparse.Namespace, folder: Path) -> None:
@@ -348,41 +249,6 @@ def compete(case: str, contenders: list[str], folder: Path, rounds: int) -> None
         say(case=case, contender=name, times_of_ours=round(ratio, 2))
 
 
-def quality(folder: Path, contenders: list[str]) -> None:
-    """Compare what each contender removed of the first SAMPLE documents with the exact Jaccard of their pairs.
-
-    Recall: of pairs at SIMILARITY or above, those of which a document went. Precision: of documents that went,
-    those that have another at SIMILARITY or above.
-    """
-    import numpy as np
-
-    from headwater.corpus import split_words
-
-    sets = []
-    for _, text in zip(range(SAMPLE), read_texts(folder / "in"), strict=False):
-        words = split_words(text)
-        sets.append(set(zip(*(words[start:] for start in range(5)), strict=False)))
-    having: dict[Any, list[int]] = defaultdict(list)
-    for number, shingles in enumerate(sets):
-        for shingle in shingles:
-            having[shingle].append(number)
-    pairs = {
-        (a, b) for numbers in having.values() for i, a in enumerate(numbers[:50]) for b in numbers[i + 1 : 50]
-    }
-    like = [(a, b) for a, b in pairs if len(sets[a] & sets[b]) >= SIMILARITY * len(sets[a] | sets[b])]
-    alike = {number for pair in like for number in pair}
-    for name in contenders:
-        every = np.load(folder / f"{name}.npy")
-        gone = {int(n) for n in every if n < len(sets)}
-        say(
-            case="near",
-            contender=name,
-            removed=len(every),
-            recall=round(sum(a in gone or b in gone for a, b in like) / len(like), 4),
-            precision=round(len(gone & alike) / len(gone), 4),
-        )
-
-
 def measure(arguments: list[str]) -> tuple[float, int]:
     """Return the processor seconds of a Python process with its children, and its peak memory in MB."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -413,10 +279,6 @@ def run(arguments: list[str]) -> str:
     if ended.returncode:
         sys.exit(ended.stderr[-2000:])
     return ended.stdout
-
-
-def say(**figures: Any) -> None:
-    print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":
