@@ -12,6 +12,7 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Labels, Regressor, finetune
+from headwater.finetuning.results import summary
 from headwater.finetuning.results.calibration import _fitted, _logits, _probabilities, reliability
 from headwater.finetuning.results.summary import SUSPECTS_FILE
 
@@ -93,7 +94,8 @@ def test_a_saved_model_has_the_calibrated_probabilities(
     assert "--threshold" in (out / "README.md").read_text()
 
 
-def test_planted_errors_are_listed_first(base: Path, tmp_path: Path) -> None:
+def planted_errors(table: Path) -> set[int]:
+    """Write 300 rows of two classes, of which twenty have the wrong label, and return the places of these."""
     subjects = ["film", "plot", "scene", "music", "story", "actor", "ending", "camera", "dialogue", "set"]
     words = {"good": ["lovely", "great", "fine", "superb"], "bad": ["awful", "dull", "poor", "weak"]}
     random = np.random.default_rng(0)
@@ -109,9 +111,14 @@ def test_planted_errors_are_listed_first(base: Path, tmp_path: Path) -> None:
         (text, {"good": "bad", "bad": "good"}[label] if n in planted else label)
         for n, (text, label) in enumerate(rows)
     ]
-    table = tmp_path / "rows.csv"
     with table.open("w", newline="") as handle:
         csv.writer(handle).writerows([("text", "label"), *rows])
+    return planted
+
+
+def test_planted_errors_are_listed_first(base: Path, tmp_path: Path) -> None:
+    table = tmp_path / "rows.csv"
+    planted = planted_errors(table)
     metrics = finetune(
         FinetuneConfig.build({"steps": 1, "recipe": "gpt1"}), tmp_path / "m", model=base, train=table
     )
@@ -121,6 +128,20 @@ def test_planted_errors_are_listed_first(base: Path, tmp_path: Path) -> None:
     assert metrics["suspects"]["first"] == listed[:10]
     page = (tmp_path / "m" / "report.html").read_text()
     assert "Labels that look wrong" in page
+
+
+def test_the_models_of_a_cross_validation_judge_labels_too(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        summary, "held_out_shares", lambda features, *_, **__: np.full((features.shape[0], 2), 0.5)
+    )
+    table = tmp_path / "rows.csv"
+    planted = planted_errors(table)
+    config = FinetuneConfig.build({"recipe": "auto"})
+    assert finetune(config, tmp_path / "m", model=base, train=table)["cross_validated"]
+    listed = [json.loads(line) for line in (tmp_path / "m" / SUSPECTS_FILE).read_text().splitlines()]
+    assert len({one["row"] - 1 for one in listed[:40]} & planted) >= 15
 
 
 def test_the_temperature_changes_no_decision(base: Path, sentences: Any, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def run_stage(
         doubtful: list[dict[str, Any]] = []
         if config.baseline:
             add_baselines(metrics, learned.prepared, learned.outcome, baselines, progress)
-            doubtful = find_suspects(metrics, learned.prepared, progress) if baselines is None else []
+            doubtful = find_suspects(metrics, learned, progress) if baselines is None else []
         _write_report(stage, learned, metrics, model.name, doubtful)
     return metrics
 

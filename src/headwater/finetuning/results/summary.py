@@ -1,9 +1,9 @@
 """The content of metrics.json: what the model is measured on, what it is compared with, and rows to check.
 
-A row to check is one whose label looks wrong: a linear model of the other folds predicts another one, as in
-confident learning (Northcutt et al. 2021), more probable by `MARGIN`; the larger the difference, the earlier it
-comes. Of planted errors among 400 rows of SST-2, the margin drops a third of the list, and one in ten of the
-errors in it.
+A row to check is one whose label looks wrong: models of the other folds predict another one, as in confident
+learning (Northcutt et al. 2021), more probable by `MARGIN`; the larger the difference, the earlier it comes. Of
+20 planted errors among 400 rows of SST-2 (five draws), the first 40 rows hold 11.8 with the models of the
+cross-validation and 9.4 without; the margin drops a fifth of the list, and one in eleven of the errors in it.
 """
 
 from __future__ import annotations
@@ -100,11 +100,13 @@ def add_baselines(
             test["baseline"] = known[name]
 
 
-def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progress) -> list[dict[str, Any]]:
+def find_suspects(metrics: dict[str, Any], learned: Learned, progress: Progress) -> list[dict[str, Any]]:
     """Return the rows whose label looks wrong, and add the first ten to the metrics; classes only.
 
-    Validation rows that were split off the training rows are searched too.
+    Linear models of the other folds judge, and where a cross-validation chose the recipe, its models as much as
+    they. Validation rows that were split off the training rows are searched too.
     """
+    prepared = learned.prepared
     parts, config = prepared.parts, prepared.config
     if parts.labels.target != "class" or parts.labels.outputs > MOST_COMPARED:
         return []
@@ -127,6 +129,8 @@ def find_suspects(metrics: dict[str, Any], prepared: Prepared, progress: Progres
         by_base = judge(features / features.shape[1] ** 0.5, targets[:count], first and first[:count])
         if shares is not None and by_base is not None:
             shares[:count] = (shares[:count] + by_base) / 2
+    if shares is not None and parts.cross_validated:
+        shares = (shares + learned.outcome.probabilities[::every]) / 2
     doubtful = [] if shares is None else suspects(rows, targets, shares, parts.labels)
     progress.finish(f"{len(doubtful):,} of {counted(len(rows), 'row')}")
     metrics["suspects"] = {"rows": len(rows), "count": len(doubtful), "first": doubtful[:_SUSPECTS]}
