@@ -8,9 +8,9 @@ from .folder import Document, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
 from .steps import Step
+from .tasks import Phase, TaskRunner
 from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links
-from .workers import Phase, TaskRunner
 
 __all__ = [
     "BuildConfig",

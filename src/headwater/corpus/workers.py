@@ -1,42 +1,30 @@
-"""Worker processes, each of which calls one function for every request that it receives, and their tasks.
+"""Worker processes, each of which calls one function for every request that it receives.
 
 A worker may die at any request. `WorkerPool` replaces it and sends the request again, ATTEMPTS times in all.
 Requests and replies are pickled: both ends of the pipe belong to one command.
-
-`TaskRunner` has tasks in phases, which are done here, by workers, or (`building.cluster`) on other machines that
-share the disk. An output gets its name when it is complete, so that work resumes anywhere; its account has the
-hashes of its files.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any
 
-from headwater.errors import FolderError, HeadwaterError, ResourceError, StorageError
-from headwater.reading import parse_json, sha256_of
-from headwater.storage import atomic_path
+from headwater.errors import HeadwaterError, ResourceError, all_results
 
 ATTEMPTS = 3
 _START_SECONDS = 120.0
 _READY = "ready"
-ACCOUNT = "account.json"
-Engine = Literal["local", "ray"]
 
 
 class WorkerDied(Exception):
@@ -152,7 +140,7 @@ class WorkerPool:
         with ThreadPoolExecutor(max(1, min(self.count, len(requests)))) as threads:
             futures = [threads.submit(self._ask, request) for request in requests]
             try:
-                yield from _results(partial(reply, future) for future in as_completed(futures))
+                yield from all_results(partial(reply, future) for future in as_completed(futures))
             except BaseException as error:
                 threads.shutdown(wait=False, cancel_futures=True)
                 if not isinstance(error, Exception):  # after Ctrl-C do not wait for the running requests
@@ -190,22 +178,6 @@ class WorkerPool:
         return WorkerProcess(*self._command)
 
 
-def _results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
-    """Yield what calls return; raise the first error after all others, but a failure of storage at once."""
-    failed: HeadwaterError | None = None
-    for call in calls:
-        try:
-            result = call()
-        except StorageError:
-            raise
-        except HeadwaterError as error:
-            failed = failed or error
-        else:
-            yield result
-    if failed is not None:
-        raise failed
-
-
 def _serve(handler: str, *arguments: str) -> None:
     """Run one worker until its standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops its workers
@@ -230,171 +202,6 @@ def _serve(handler: str, *arguments: str) -> None:
             replies.flush()
         except BrokenPipeError:  # the parent was killed; what the task wrote is there for the next run
             os._exit(1)
-
-
-class Phase(NamedTuple):
-    """Tasks of one kind: their number, and what fills a task's folder and returns more for its account.
-
-    A power cut may damage outputs that are not `flushed`: their hashes show it, and they are made again.
-    """
-
-    name: str
-    count: Callable[[Any], int]
-    fill: Callable[[Any, int, Path], Mapping[str, Any] | None]
-    flushed: bool = False
-
-
-class TaskRunner:
-    """Does the tasks of a plan, phase by phase, each into a folder of its own unless it exists.
-
-    Use as a context manager.
-    """
-
-    def __init__(self, plan: Any, phases: Sequence[Phase]) -> None:
-        """plan: has a `folder`, where it is saved, and `output(phase, number)` in it, the folder of a task."""
-        self.plan, self.phases = plan, {phase.name: phase for phase in phases}
-        self.report: Callable[[Any], None] = lambda progress: None  # called by a task now and then
-
-    @property
-    def opener(self) -> str:
-        """The name of the class, whose method `load` opens the folder of the plan in another process."""
-        return f"{type(self).__module__}:{type(self).__qualname__}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        pass
-
-    def missing(self, phase: str) -> list[int]:
-        """Return the numbers of the tasks of a phase that are not done; those of the phases before it must be."""
-        count = self.phases[phase].count(self.plan)
-        return [number for number in range(count) if not self.plan.output(phase, number).is_dir()]
-
-    def run(self, phase: str, number: int) -> None:
-        """Do one task unless it is done."""
-        output = self.plan.output(phase, number)
-        if output.is_dir():
-            return
-        try:
-            with atomic_path(output, folder=True, flushed=self.phases[phase].flushed) as work:
-                account = self.phases[phase].fill(self.plan, number, work) or {}
-                files = {path.name: sha256_of(path) for path in sorted(work.iterdir())}
-                (work / ACCOUNT).write_bytes(sealed({**account, "files": files}))
-        except StorageError:
-            if not output.is_dir():  # else a worker that was thought dead did it
-                raise
-
-    def remove_altered(self) -> int:
-        """Remove the outputs that are not as their tasks wrote them, and all of later phases; return the number.
-
-        Those of later phases do not count.
-        """
-        altered: list[Path] = []
-        for phase in self.phases:
-            outputs = [*self.plan.folder.glob(f"{phase}-[0-9]*")]
-            if altered:
-                removed = outputs
-            else:
-                removed = altered = [output for output in outputs if not is_intact(output)]
-            for output in removed:
-                shutil.rmtree(output)
-        return len(altered)
-
-    def described(self, phase: str, number: int) -> str:
-        """Return what a task reads, for messages."""
-        return f"{phase} {number}"
-
-    def run_all(
-        self,
-        *,
-        workers: int = 1,
-        engine: Engine = "local",
-        address: str = "",
-        on_done: Callable[[str, int], None] = lambda phase, number: None,
-    ) -> None:
-        """Do all tasks that are missing; call `on_done` after each that was done here.
-
-        engine "ray" does them on the cluster at `address`, or on one started here. Raises what a task raised after
-        the others of its phase are done, but a failure of storage at once.
-        """
-        count, processes = workers if engine == "local" else min(workers, os.cpu_count() or 1), None
-        with self, ExitStack() as opened:
-            if count > 1:
-                handler = "headwater.corpus.workers:_task_handler"
-                processes = opened.enter_context(WorkerPool(count, handler, self.opener, str(self.plan.folder)))
-            if engine == "ray":
-                from headwater.corpus.building.cluster import run_on_ray
-
-                run_on_ray(self, workers, address)
-            for phase in self.phases:
-                missing = self.missing(phase)
-                if processes is None or len(missing) <= 1:
-                    done = _results(partial(_do, self, (phase, number)) for number in missing)
-                else:
-                    requests = [(phase, number) for number in missing]
-                    done = processes.replies(requests, lambda request: self.described(*request))
-                for number in done:
-                    on_done(phase, number)
-
-
-def load_runner(opener: str, folder: Path) -> TaskRunner:
-    """Return the runner of the plan in a folder; opener: see `TaskRunner.opener`."""
-    module, _, name = opener.partition(":")
-    runner: TaskRunner = getattr(import_module(module), name).load(folder)
-    return runner
-
-
-def _task_handler(opener: str, folder: str) -> Callable[[tuple[str, int]], int]:
-    """Return what a worker process does with a request (phase, number of a task): it returns the number."""
-    return partial(_do, load_runner(opener, Path(folder)))
-
-
-def _do(runner: TaskRunner, request: tuple[str, int]) -> int:
-    runner.run(*request)
-    return request[1]
-
-
-def read_account(output: Path) -> dict[str, Any]:
-    """Return the account of a task's output; raises FolderError if it was altered."""
-    try:
-        return unsealed((output / ACCOUNT).read_bytes(), output / ACCOUNT)
-    except OSError:
-        raise damaged(output / ACCOUNT) from None
-
-
-def is_intact(output: Path) -> bool:
-    """Return whether the files of an output are as its task wrote them."""
-    try:
-        files = read_account(output)["files"]
-    except (HeadwaterError, KeyError):
-        return False
-    return all((output / name).is_file() and sha256_of(output / name) == files[name] for name in files)
-
-
-def sealed(content: Mapping[str, Any]) -> bytes:
-    """Return a line of JSON that contains its own checksum."""
-    return json.dumps({**content, "checksum": _checksum(content)}).encode() + b"\n"
-
-
-def unsealed(line: bytes, path: Path) -> dict[str, Any]:
-    """Return what `sealed` was given; raises FolderError if the line of `path` was cut short or altered."""
-    try:
-        content = parse_json(line)
-        if content.pop("checksum") == _checksum(content):
-            return dict(content)
-    except (json.JSONDecodeError, LookupError, AttributeError, TypeError):
-        pass
-    raise damaged(path)
-
-
-def damaged(path: Path) -> FolderError:
-    """Return the error for a file that was cut short or altered."""
-    return FolderError(f"{path} was cut short or altered", repair="Remove its folder and run the command again")
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from headwater.corpus.workers import Phase, TaskRunner, load_runner
+from headwater.corpus.tasks import Phase, TaskRunner, load_runner
 from headwater.errors import HeadwaterError, ResourceError, require_extra
 from headwater.storage import write_text
 

@@ -34,7 +34,7 @@ from headwater.corpus.sources.text import (
     read_text_file,
 )
 from headwater.corpus.steps import Funnel, merge, run_steps
-from headwater.corpus.workers import read_account
+from headwater.corpus.tasks import read_account
 from headwater.errors import DataError, ResourceError
 from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
 from headwater.storage import storage_errors

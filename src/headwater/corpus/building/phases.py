@@ -49,7 +49,7 @@ from headwater.corpus.dedup.near import (
 )
 from headwater.corpus.folder import Document, shard_starts, write_documents
 from headwater.corpus.steps import Tally, example_of, size_of
-from headwater.corpus.workers import Phase, TaskRunner
+from headwater.corpus.tasks import Phase, TaskRunner
 from headwater.reading import read_json
 from headwater.storage import save_array, write_json
 

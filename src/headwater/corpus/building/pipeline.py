@@ -35,7 +35,7 @@ from headwater.corpus.folder import shard_name
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
 from headwater.corpus.steps import Funnel, Tally, merge
-from headwater.corpus.workers import Engine, read_account
+from headwater.corpus.tasks import Engine, read_account
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
 from headwater.reading import file_at, is_remote, read_json, unpacked_suffix
