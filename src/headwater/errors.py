@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -132,19 +132,3 @@ def resumable() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted from None
-
-
-def all_results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
-    """Yield what calls return; raise the first error after all others, but a failure of storage at once."""
-    failed: HeadwaterError | None = None
-    for call in calls:
-        try:
-            result = call()
-        except StorageError:
-            raise
-        except HeadwaterError as error:
-            failed = failed or error
-        else:
-            yield result
-    if failed is not None:
-        raise failed

@@ -17,8 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-from headwater.corpus.workers import WorkerPool
-from headwater.errors import FolderError, HeadwaterError, StorageError, all_results
+from headwater.corpus.workers import WorkerPool, all_results
+from headwater.errors import FolderError, HeadwaterError, StorageError
 from headwater.reading import parse_json, sha256_of
 from headwater.storage import atomic_path
 

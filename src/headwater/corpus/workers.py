@@ -13,14 +13,14 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from headwater.errors import HeadwaterError, ResourceError, all_results
+from headwater.errors import HeadwaterError, ResourceError, StorageError
 
 ATTEMPTS = 3
 _START_SECONDS = 120.0
@@ -176,6 +176,22 @@ class WorkerPool:
 
     def _start(self) -> WorkerProcess:
         return WorkerProcess(*self._command)
+
+
+def all_results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+    """Yield what calls return; raise the first error after all others, but a failure of storage at once."""
+    failed: HeadwaterError | None = None
+    for call in calls:
+        try:
+            result = call()
+        except StorageError:
+            raise
+        except HeadwaterError as error:
+            failed = failed or error
+        else:
+            yield result
+    if failed is not None:
+        raise failed
 
 
 def _serve(handler: str, *arguments: str) -> None:
