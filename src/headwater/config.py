@@ -46,20 +46,6 @@ class Config(BaseModel):
     )
     # Keys whose value is a dict with some keys of another configuration.
     tables: ClassVar[Mapping[str, type[Config]]] = {}
-    # A key whose own keys are written next to the others: `batch_size`, not `training.batch_size`.
-    inline: ClassVar[str] = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _collect_inline(cls, values: Any) -> Any:
-        if not cls.inline or not isinstance(values, dict):
-            return values
-        held = values.get(cls.inline, cls.model_fields[cls.inline].default)
-        if isinstance(held, Mapping):
-            raise ValueError(f"{cls.inline} is not a table: write its keys next to the others")
-        inner = {key: value for key, value in values.items() if key in _inline_fields(cls)}
-        rest = {key: value for key, value in values.items() if key not in inner}
-        return rest | {cls.inline: {**dict(held), **inner}}
 
     @field_validator("*")
     @classmethod
@@ -97,9 +83,6 @@ class Config(BaseModel):
                 if isinstance(cause, HeadwaterError):  # names the value and the repair itself
                     raise cause from None
             errors: list[dict[str, Any]] = [dict(one) for one in error.errors()]
-            for one in errors:
-                if one["loc"][:1] == (cls.inline,):
-                    one["loc"] = one["loc"][1:]
             first = errors[0]["loc"][:1]
             location = max((one["loc"] for one in errors if one["loc"][:1] == first), key=len)
             sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, location)]
@@ -117,9 +100,7 @@ class Config(BaseModel):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, nested as in TOML, without keys that are None, since TOML has no null."""
-        plain = self.model_dump(mode="json", exclude_none=True)
-        inner = plain.pop(self.inline, {})
-        return {key: value for key, value in inner.items() if key in _inline_fields(type(self))} | plain
+        return self.model_dump(mode="json", exclude_none=True)
 
     def save(self, path: Path) -> None:
         """Write the resolved configuration as TOML."""
@@ -237,25 +218,6 @@ def tables_of(cls: type[Config]) -> dict[str, type[Config]]:
     return {k: f.annotation for k, f in cls.model_fields.items() if _is_config(f.annotation)} | dict(cls.tables)
 
 
-def fields_of(cls: type[Config]) -> dict[str, tuple[type[Config], FieldInfo, Any]]:
-    """Return each key as it is written: the class that describes it, its field, and its default."""
-    own = {
-        key: (cls, field, field.get_default(call_default_factory=True)) for key, field in cls.model_fields.items()
-    }
-    if not cls.inline:
-        return own
-    _, _, held = own.pop(cls.inline)
-    return own | {key: (type(held), field, getattr(held, key)) for key, field in _inline_fields(cls).items()}
-
-
-def _inline_fields(cls: type[Config]) -> dict[str, FieldInfo]:
-    """Return the fields of the inline key that the configuration does not have itself."""
-    if not cls.inline:
-        return {}
-    inner = type(cls.model_fields[cls.inline].default).model_fields
-    return {key: field for key, field in inner.items() if key not in cls.model_fields}
-
-
 def _is_config(annotation: Any) -> TypeGuard[type[Config]]:
     return isinstance(annotation, type) and issubclass(annotation, Config)
 
@@ -263,7 +225,7 @@ def _is_config(annotation: Any) -> TypeGuard[type[Config]]:
 def _names(cls: type[Config]) -> Iterator[str]:
     """Yield every key as `--set` spells it, those of tables as `model.layers`."""
     tables = tables_of(cls)
-    for key in fields_of(cls):
+    for key in cls.model_fields:
         yield from (f"{key}.{inner}" for inner in _names(tables[key])) if key in tables else [key]
 
 
@@ -276,10 +238,10 @@ def _suggest_key(cls: type[Config], location: tuple[str, ...]) -> dict[str, str]
         inside = filter(_is_config, [tables_of(level).get(parent), *(get_args(field.annotation) if field else ())])
         level = next(inside, level)
     full_names = {name.rpartition(".")[2]: name for name in _names(cls)}
-    full_names |= {name: ".".join([*parents, name]) for name in fields_of(level)}
+    full_names |= {name: ".".join([*parents, name]) for name in level.model_fields}
     near = difflib.get_close_matches(key, full_names, n=1, cutoff=0.5)
     if not near:
-        return {"expected": ", ".join(fields_of(level))}
+        return {"expected": ", ".join(level.model_fields)}
     return {"repair": f"Did you mean {full_names[near[0]]!r}?"}
 
 

@@ -89,7 +89,7 @@ def test_six_updates_equal_the_original_program(golden_data: Path, parts: int) -
         precision="fp32",
         steps=config["n_updates_total"],
     )
-    trainer = Trainer(model, l3(config["lm_coef"]), settings.resolve(base.config, examples=4).training)
+    trainer = Trainer(model, l3(config["lm_coef"]), settings.resolve(base.config, examples=4))
     labels = Labels(target="answer")
     for update in range(6):
         encoded = encoded_update(golden[f"x_{update}"][..., 0], golden[f"m_{update}"], golden[f"y_{update}"])

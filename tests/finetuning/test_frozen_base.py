@@ -81,7 +81,7 @@ def test_a_frozen_base_distinguishes_two_texts(base: Path, tokenizer: Tokenizer,
     )
     finetune(config, tmp_path / "tuned", model=base, train=table, validation=table)
     used = FinetuneConfig.load(tmp_path / "tuned" / "config.toml")
-    assert (used.training.precision, used.lambda_lm) == ("fp32", 0)
+    assert (used.precision, used.lambda_lm) == ("fp32", 0)
     tuned = FineTuned.load(tmp_path / "tuned")
     found = list(tuned.predict(Raw(pair, None, row) for row, pair in enumerate(pairs)))
     right = [one.label == label for one, label in zip(found, same, strict=True)]

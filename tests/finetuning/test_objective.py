@@ -167,7 +167,7 @@ def test_prediction_covers_every_example_once() -> None:
 def test_an_update_is_that_of_the_code() -> None:
     config = FinetuneConfig(precision="fp32", lambda_lm=0.0, clip=0.01, warmup=0.3, steps=10)
     model = tiny("classify", 2)
-    trainer = Trainer(model, l2, config.resolve(PAPER, examples=6).training)
+    trainer = Trainer(model, l2, config.resolve(PAPER, examples=6))
     batch = whole_batch(random_examples([1] * 6, seed=7, target_high=2), Labels(target="class", names=["a", "b"]))
     parameters = dict(model.named_parameters())
     moments = {name: (np.zeros(p.shape), np.zeros(p.shape)) for name, p in parameters.items()}

@@ -93,7 +93,7 @@ def train_with(
     place = choose_device(device)
     parts = arrange_parts(config, tables)
     tokenizer = Tokenizer.load(base).with_task_tokens()
-    seed = config.training.seed
+    seed = config.seed
     model = TaskModel(
         _base_with(choices, base, context, tokenizer, config),
         config.task,
@@ -113,13 +113,13 @@ def train_with(
         train, test = (_cut(one, tokenizer.task_tokens, most) for one in (train, test))
 
     config = config.resolve(model.model.config, examples=len(train))
-    size = config.training.batch_size
-    epochs = math.ceil(config.training.steps / math.ceil(len(train) / size))
-    steps = epochs * (len(train) // size) if choices.drops_partial else config.training.steps
-    training = config.training.model_copy(
+    assert config.steps is not None  # of a resolved recipe
+    size = config.batch_size
+    epochs = math.ceil(config.steps / math.ceil(len(train) / size))
+    steps = epochs * (len(train) // size) if choices.drops_partial else config.steps
+    config = config.model_copy(
         update={"adam": choices.adam, "clip": choices.clip, "steps": steps, "warmup_steps": config.warmup * steps}
     )
-    config = config.model_copy(update={"training": training})
     model.to(place)
     trainer, every_row = build_trainer(config, model, train, parts.labels)
     source: ExampleSampler | _FullBatches = every_row
@@ -148,11 +148,11 @@ def _base_with(choices: Choices, base: Path, context: int, tokenizer: Tokenizer,
             "embedding_dropout": choices.drops,
             "softmax_rows": choices.rows,
             "position_deviation": choices.position_deviation,
-            "dropout": config.training.dropout,
+            "dropout": config.dropout,
             "context": context,
         }
     )
-    seed = config.training.seed
+    seed = config.seed
     model = build_model(shape, seed=None if choices.pretrained else seed)
     if choices.pretrained:
         state = loaded.state_dict()

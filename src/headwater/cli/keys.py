@@ -52,16 +52,16 @@ def keys_text(config: type[Config]) -> str:
 
 
 def _rows(config: type[Config], prefix: str) -> Iterator[tuple[str, str, str]]:
-    from headwater.config import fields_of, tables_of
+    from headwater.config import tables_of
 
     tables = tables_of(config)
-    for key, (owner, field, default) in fields_of(config).items():
+    for key, field in config.model_fields.items():
         if key in tables:
             for name, shown, meaning in _rows(tables[key], f"{prefix}{key}."):
                 yield name, "-" if key in config.tables else shown, meaning  # a preset has the defaults
             continue
-        meaning = f"{_description(owner, key)} ({_type(field.annotation)})"
-        yield prefix + key, _default(default), meaning
+        meaning = f"{_description(config, key)} ({_type(field.annotation)})"
+        yield prefix + key, _default(field.get_default(call_default_factory=True)), meaning
 
 
 def _description(config: type[Config], key: str) -> str:

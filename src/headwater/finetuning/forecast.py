@@ -87,11 +87,9 @@ def forecast(
     trained = FineTuned.columns_of(model) if config.keep_head else None
     files = {"train": train, "validation": validation, "test": test}
     _, tables = read_tables(config, files, trained=trained, progress=progress)
-    device = choose_device(config.training.device)
-    training = resolve_precision(config.training, None, device)
-    prepared = prepare_folder(
-        config.model_copy(update={"training": training}), tables, model, tokenizer, device, progress
-    )
+    device = choose_device(config.device)
+    config = resolve_precision(config, None, device)
+    prepared = prepare_folder(config, tables, model, tokenizer, device, progress)
     labels = prepared.parts.labels
     progress.finish(f"{len(prepared.encoded['train']):,} to train on")
     progress.start("measuring speed", unit="s")
@@ -108,8 +106,8 @@ def forecast(
     trainings = len(FACTORS) if config.learning_rate == "search" else len(prepared.recipes)
     if prepared.parts.cross_validated:
         trainings = FOLDS  # FOLDS folds of FOLDS - 1 parts of the rows each, then all rows
-    updates = prepared.config.training.steps
-    epochs = updates / math.ceil(len(encoded["train"]) / prepared.config.training.batch_size)
+    updates = trainer.config.steps
+    epochs = updates / math.ceil(len(encoded["train"]) / prepared.config.batch_size)
     measured = max(3.0, epochs) * tokens["validation"]  # at least three measurements
     each = updates * step + per_token * (tokens["train"] * epochs + (0.0 if frozen else measured / 3))
     tests = per_token / 3 * sum(tokens[part] for part in prepared.parts.tests)

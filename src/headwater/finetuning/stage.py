@@ -110,7 +110,7 @@ def run_stage(
     stage = _stage(config, out, {"model": model, **inputs}, tokenizer)
     if (written := _finished(stage, progress)) is not None:
         return written
-    device = choose_device(config.training.device)
+    device = choose_device(config.device)
     prepared = prepare_folder(_with_precision(config, stage, device), tables, model, tokenizer, device, progress)
     stage.begin()
     with resumable(), folder_lock(out):
@@ -132,8 +132,8 @@ def run_stage(
 def _with_precision(config: FinetuneConfig, stage: Stage, device: torch.device) -> FinetuneConfig:
     """Return the configuration with the precision of the device, or that of the training to resume."""
     path = stage.out / CONFIG_FILE
-    begun = FinetuneConfig.load(path).training if stage.find() and path.exists() else None
-    return config.model_copy(update={"training": resolve_precision(config.training, begun, device)})
+    begun = FinetuneConfig.load(path) if stage.find() and path.exists() else None
+    return resolve_precision(config, begun, device)
 
 
 def _finished(stage: Stage, progress: Progress) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ def _stage(config: FinetuneConfig, out: Path, inputs: dict[str, Path], tokenizer
         kind="model",
         config=config.deciding(),
         inputs={"model": inputs["model"], **given, **inputs},
-        seed=config.training.seed,
+        seed=config.seed,
         measured=("changes",),  # a folder of an earlier version that was trained for longer
         grows=True,
         defaults=FinetuneConfig.defaults(),

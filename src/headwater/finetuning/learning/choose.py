@@ -171,7 +171,7 @@ def _held_out(
         probabilities[prepared.fold == number] = shares
     figures = measure_probabilities(fine_tuned, prepared.encoded["train"].targets, probabilities)
     losses = {name: float(np.mean([entry[name] for entry, _ in folds])) for name in _LOSSES}
-    steps = 0 if prepared.config.recipe == "probe" else prepared.config.training.steps
+    steps = 0 if prepared.config.recipe == "probe" else prepared.config.steps
     return {"step": steps, **losses, **figures, "epoch": folds[0][0]["epoch"]}, probabilities
 
 

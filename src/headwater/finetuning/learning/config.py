@@ -11,12 +11,12 @@ another base.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from headwater.config import MOST_ROWS, Config
+from headwater.config import MOST_ROWS
 from headwater.errors import UsageError
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed
@@ -25,7 +25,7 @@ from headwater.finetuning.rows.split import FOLDED
 from headwater.model import Faithful, ModelConfig
 from headwater.plugins import task_model_class
 from headwater.reading import text_encoding
-from headwater.training import CHANGEABLE, TrainConfig, transfer_rate
+from headwater.training import AdamForm, Schedule, TrainConfig, transfer_rate
 
 Recipe = Literal["auto", "gpt1", "lp-ft", "probe"]
 ClassName = Annotated[str, BeforeValidator(class_name)]
@@ -52,13 +52,11 @@ PATIENCE = 2
 _VALIDATION_SHARE = 0.1
 
 
-class FinetuneConfig(Config):
+class FinetuneConfig(TrainConfig):
     """Configuration of fine-tuning, with the paper's defaults. Sizes in examples, `micro_batch` in sequences.
 
     `resolve` fills in keys that are None from the model and the data.
     """
-
-    inline: ClassVar[str] = "training"
 
     recipe: Recipe = "gpt1"
     """gpt1: the paper's. probe: logistic regression on the base's features. lp-ft: begin with it, then tune all
@@ -107,21 +105,18 @@ class FinetuneConfig(Config):
     encoding: str = ""
     """The encoding of the files, if it is not UTF-8 and not clear from their bytes."""
 
-    steps: int | None = Field(default=None, ge=1, le=1 << 40)
+    steps: int | None = Field(default=None, ge=1, le=1 << 40)  # type: ignore[assignment]
     """Updates; by default as many as the epochs have."""
-    learning_rate: float | Literal["search"] | None = None
+    learning_rate: float | Literal["search"] | None = None  # type: ignore[assignment]
     """The peak learning rate; by default the base's own, lp-ft 1e-4, freeze 1e-3; search: the best of a series."""
-    validate_every: int | None = Field(default=None, ge=1)
+    validate_every: int | None = Field(default=None, ge=1)  # type: ignore[assignment]
     """Updates between measurements; by default each epoch's end, or three times in a shorter training."""
-    training: TrainConfig = TrainConfig(
-        batch_size=32,  # rows
-        schedule="gpt1-linear",
-        weight_decay=0.01,
-        beta2=0.999,
-        adam="original",
-        dropout=0.1,
-        keep=1,
-    )
+    schedule: Schedule = "gpt1-linear"
+    weight_decay: float = Field(default=0.01, ge=0)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    adam: AdamForm = "original"
+    dropout: float | None = Field(default=0.1, ge=0, lt=1)
+    keep: int = Field(default=1, ge=1)
 
     @field_validator("learning_rate")
     @classmethod
@@ -212,39 +207,37 @@ class FinetuneConfig(Config):
         return FinetuneConfig.build({k: v for k, v in (self.to_dict() | keys).items() if v is not None})
 
     def deciding(self) -> dict[str, Any]:
-        """Return the keys that decide the result, which a resumed run must not change, as plain values."""
-        return {key: value for key, value in self.to_dict().items() if key not in (*CHANGEABLE, "baseline")}
+        """As of every training, without the baseline, which is measured after it."""
+        return {key: value for key, value in super().deciding().items() if key != "baseline"}
 
     def epochs_for(self, examples: int, base: ModelConfig | None = None) -> float:
         """Return the epochs for a number of training examples: the base's, else the paper's or more for few."""
         if self.recipe in POOLED_RECIPES:
             few = LP_FT_EPOCHS * LP_FT_ROWS / max(examples, LP_FT_ROWS)
             if examples <= FEW_ROWS:
-                updates_per_epoch = math.ceil(examples / self.training.batch_size)
+                updates_per_epoch = math.ceil(examples / self.batch_size)
                 few = max(LP_FT_EPOCHS / 2, min(few, LP_FT_UPDATES / updates_per_epoch))
             return self.epochs or max(PAPER_EPOCHS, round(few))
         own = None if base is None else base.transfer_epochs
-        updates = math.ceil(examples / self.training.batch_size)  # an epoch
+        updates = math.ceil(examples / self.batch_size)  # an epoch
         more = max(min(SMALL_EPOCHS, math.ceil(SMALL_UPDATES / updates)), math.ceil(FEWEST_UPDATES / updates))
         return self.epochs or own or max(PAPER_EPOCHS, more)
 
     def resolve(self, base: ModelConfig, *, examples: int) -> FinetuneConfig:
         """Return this with the updates, warm-up and learning rate for the base and the number of examples."""
-        batch = self.training.batch_size
+        batch = self.batch_size
         steps = self.steps or max(1, round(self.epochs_for(examples, base) * math.ceil(examples / batch)))
         rate, least = self.peak_rate(base), LP_FT_WARMUP if self.recipe == "lp-ft" else 0.0
         changes: dict[str, Any] = {
             "steps": steps,
             "learning_rate": rate,
-            "warmup_steps": self.training.warmup_steps or max(self.warmup, least) * steps,
+            "warmup_steps": self.warmup_steps or max(self.warmup, least) * steps,
         }
         if self.freeze:  # the head is too small to gain from bfloat16
             changes["precision"] = "fp32"
-        return self.model_copy(
-            update={"steps": steps, "learning_rate": rate, "training": self.training.model_copy(update=changes)}
-            # A frozen base has no language-model loss, nor has one that reads both ways.
-            | ({"lambda_lm": 0.0} if self.freeze or self.recipe in POOLED_RECIPES or not base.is_causal else {})
-        )
+        if self.freeze or self.recipe in POOLED_RECIPES or not base.is_causal:
+            changes["lambda_lm"] = 0.0  # there is no language-model loss
+        return self.model_copy(update=changes)
 
     def peak_rate(self, base: ModelConfig) -> float:
         """Return the user's learning rate, else the default of the base."""

@@ -118,7 +118,7 @@ def arrange_parts(
             expected="texts that differ",
         )
     split_off = "validation" not in left
-    fold = folds(train.rows, targets["train"], config.training.seed)
+    fold = folds(train.rows, targets["train"], config.seed)
     cross_validated = (
         split_off and fold is not None and base is not None and seen is None and known is None
     ) and config.cross_validates(len(train.rows), labels.outputs, base)
@@ -137,7 +137,7 @@ def arrange_parts(
             targets["train"],
             labels,
             share=config.validation_share,
-            seed=config.training.seed,
+            seed=config.seed,
             name=names["train"],
             kept=seen.split_of(train.rows) if seen else None,
         )

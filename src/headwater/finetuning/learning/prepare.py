@@ -103,7 +103,7 @@ class Prepared:
             frozen=config.task_model if config.freeze else None,
             pooled=config.recipe in POOLED_RECIPES,
             lexical=config.is_lexical,
-            seed=_seeds(config.training.seed)[1],
+            seed=_seeds(config.seed)[1],
         )
         if self.start is not None:
             model.continue_from(self.start.model)
@@ -282,18 +282,18 @@ def prepare_base(config: FinetuneConfig, base: Model, tokenizer: Tokenizer) -> t
     extended = tokenizer.with_task_tokens()
     device = base.tokens.weight.device
     shape = base.config.faithful_to(config.faithful)
-    if config.training.dropout is not None:
-        shape = shape.with_dropout(config.training.dropout)
+    if config.dropout is not None:
+        shape = shape.with_dropout(config.dropout)
     partial = config.transfer_layers is not None
     if partial and config.from_scratch:
         raise UsageError("from_scratch and transfer_layers exclude each other", repair="Give one of them")
-    model = build_model(shape, seed=config.training.seed if partial or config.from_scratch else None).to(device)
+    model = build_model(shape, seed=config.seed if partial or config.from_scratch else None).to(device)
     state = base.state_dict()
     if config.transfer_layers is not None:
         state = _first_layers(state, config.transfer_layers, base)
     if not config.from_scratch:
         model.load_state_dict(state, strict=not partial)
-    row_seed, _ = _seeds(config.training.seed)
+    row_seed, _ = _seeds(config.seed)
     model.add_rows(max(0, extended.vocabulary_size - model.config.vocabulary), seed=row_seed)
     return model.train(), extended
 

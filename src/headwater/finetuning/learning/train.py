@@ -87,11 +87,12 @@ def train_task(prepared: Prepared, *, probe: Start | None = None, keep_last: boo
             shares = tuned_shares
         for entry in curve if "head" in last else ():
             entry["head"] = "regression"
-        curve, steps = [*curve, *tuning], config.training.steps
+        assert config.steps is not None  # of a resolved configuration
+        curve, steps = [*curve, *tuning], config.steps
     if start is not None and not best_step:
         start = replace(start, kept=True)
     model.eval()
-    rate = config.training.learning_rate
+    rate = config.peak_rate(prepared.shape)
     return TrainingOutcome(tuned, metric, rate, best_step, steps, curve, shares, start)
 
 
@@ -109,36 +110,14 @@ def _tune(
     if pooled is not None:
         pooled.set_directions(train, labels)
     trainer, source = build_trainer(config, model, train, labels, prepared.weights)
-    steps, per_epoch, out = config.training.steps, source.updates_an_epoch, prepared.out
     by_loss = start is not None and len(validation) < FEW_TO_VALIDATE  # the metric of few rows is mostly chance
-
-    def measurement() -> Measurement:
-        if keep_last:
-            return Measurement({}, ())
-        entry, _ = _measure(tuned, validation, intervals=False)
-        loss, value = entry.pop("validation_loss"), entry[metric]["value"]
-        prepared.progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
-        rank = (-loss, value) if by_loss else (value, -loss)
-        return Measurement({"validation_loss": loss, f"validation_{metric}": value}, rank, entry)
-
-    run = Run(
-        trainer=trainer,
-        config=config.training,
-        source=source,
-        validate=measurement,
-        out=out,
-        name="fine-tuning" if out is None else f"fine-tuning {out.resolve().name}",
-        progress=prepared.progress,
-        measured_after={steps} if keep_last else _measurements(config.validate_every, steps, per_epoch),
-        patience=None if keep_last else config.patience,
-        dynamic=True,  # texts of all lengths
-        on_update=prepared.on_update,
-    )
+    run = _run(prepared, tuned, metric, trainer, source, by_loss=by_loss, keep_last=keep_last)
     run.train()
     run.restore_best()
     trainer.end_training()
     assert run.best is not None
-    curve, best_step = [_curve_entry(entry, metric, per_epoch) for entry in run.curve], int(run.best["step"])
+    best_step = int(run.best["step"])
+    curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
     kept = next(entry for entry in curve if entry["step"] == best_step)
     if pooled is not None and start is not None:
         for entry in curve:
@@ -149,6 +128,44 @@ def _tune(
     measured, shares = _measure(tuned, validation)
     kept |= measured
     return curve, best_step, shares
+
+
+def _run(
+    prepared: Prepared,
+    tuned: FineTuned,
+    metric: MetricName,
+    trainer: Trainer,
+    source: ExampleSampler,
+    *,
+    by_loss: bool,
+    keep_last: bool,
+) -> Run:
+    """Return the run, whose best state has the best metric, with `by_loss` the lowest loss, or is the last one."""
+    config, steps, out = prepared.config, trainer.config.steps, prepared.out
+
+    def measurement() -> Measurement:
+        if keep_last:
+            return Measurement({}, ())
+        entry, _ = _measure(tuned, prepared.encoded["validation"], intervals=False)
+        loss, value = entry.pop("validation_loss"), entry[metric]["value"]
+        prepared.progress.note(f"update {trainer.step}: {metric} {value:.3f}, validation loss {loss:.4f}")
+        rank = (-loss, value) if by_loss else (value, -loss)
+        return Measurement({"validation_loss": loss, f"validation_{metric}": value}, rank, entry)
+
+    measured_after = _measurements(config.validate_every, steps, source.updates_an_epoch)
+    return Run(
+        trainer=trainer,
+        config=config,
+        source=source,
+        validate=measurement,
+        out=out,
+        name="fine-tuning" if out is None else f"fine-tuning {out.resolve().name}",
+        progress=prepared.progress,
+        measured_after={steps} if keep_last else measured_after,
+        patience=None if keep_last else config.patience,
+        dynamic=True,  # texts of all lengths
+        on_update=prepared.on_update,
+    )
 
 
 def is_better(probe: Mapping[str, Any], tuned: Mapping[str, Any], metric: MetricName) -> bool:
@@ -211,14 +228,14 @@ def build_trainer(
     sample_weight: npt.NDArray[np.float64] | None = None,
 ) -> tuple[Trainer, ExampleSampler]:
     """Return the trainer of a resolved configuration, and the examples of every update."""
-    training, device = config.training, model.head.weight.device
-    trainer = Trainer(model, l3(config.lambda_lm), training, ranks=Ranks(device=device))
+    device = model.head.weight.device
+    trainer = Trainer(model, l3(config.lambda_lm), config, ranks=Ranks(device=device))
     source = ExampleSampler(
         train,
         labels.probabilities(train),
-        batch_size=training.batch_size,
-        seed=training.seed,
-        micro_batch=training.micro_batch,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        micro_batch=config.micro_batch,
         most_tokens=CPU_TOKENS if device.type == "cpu" else DEVICE_TOKENS,
         weights=row_weights(config, train.targets, labels, sample_weight),
     )

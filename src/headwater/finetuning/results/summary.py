@@ -88,7 +88,7 @@ def add_baselines(
             outcome.metric,
             rows.pop("train"),
             rows,
-            seed=config.training.seed,
+            seed=config.seed,
             class_weight=config.class_weight,
             fold=parts.fold if parts.cross_validated else None,
         )
@@ -118,7 +118,7 @@ def find_suspects(metrics: dict[str, Any], learned: Learned, progress: Progress)
     rows, targets = rows[::every], targets[::every]
     segments = [row.segments for row in rows]
     progress.start("labels that look wrong")
-    judge = partial(held_out_shares, outputs=parts.labels.outputs, seed=config.training.seed)
+    judge = partial(held_out_shares, outputs=parts.labels.outputs, seed=config.seed)
     first = None if config.task == "classify" else [row[0] for row in segments]
     shares = judge(Baseline(config.task, parts.labels).fitted_features(segments), targets, first)
     unchanged = {} if config.is_lexical else prepared.encoded["train"].features or {}
