@@ -21,10 +21,9 @@ from headwater.display import duration
 from headwater.finetuning.learning.choose import FACTORS
 from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.parts import read_tables
-from headwater.finetuning.learning.prepare import load_tokenizer, prepare_folder
+from headwater.finetuning.learning.prepare import Prepared, load_tokenizer, prepare_folder
 from headwater.finetuning.learning.train import build_trainer
 from headwater.finetuning.model.features import FrozenTaskModel
-from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.model.pooled import sequences_of
 from headwater.finetuning.rows.read import read_table
@@ -84,34 +83,35 @@ def forecast(
     """
     progress.start("reading the rows")
     model = shipped.resolve(model)
-    trained = FineTuned.columns_of(model) if config.keep_head else None
     files = {"train": train, "validation": validation, "test": test}
-    _, tables = read_tables(config, files, trained=trained, progress=progress)
+    _, tables = read_tables(config, model, files, progress)
     device = choose_device(config.device)
     config = resolve_precision(config, None, device)
     prepared = prepare_folder(config, tables, model, tokenizer, device, progress)
-    labels = prepared.parts.labels
     progress.finish(f"{len(prepared.encoded['train']):,} to train on")
     progress.start("measuring speed", unit="s")
     if len(prepared.recipes) > 1:
         prepared = prepared.for_recipe("gpt1")  # the one that takes longest
-    encoded = prepared.encoded
-    tokens = {part: len(one.ids) for part, one in encoded.items()}
-    task_model, timed = prepared.task_model(), encoded["train"]
-    frozen = isinstance(task_model, FrozenTaskModel)
+    task_model, timed = prepared.task_model(), prepared.encoded["train"]
     if isinstance(task_model, FrozenTaskModel):  # the one pass over the base is not counted
         timed = task_model.with_outputs(timed.take(np.arange(min(_FROZEN_ROWS, len(timed)))))
-    trainer, source = build_trainer(prepared.config, task_model, timed, labels)
+    trainer, source = build_trainer(prepared.config, task_model, timed, prepared.parts.labels)
     per_token, step = _time(trainer, source, progress)
-    trainings = len(FACTORS) if config.learning_rate == "search" else len(prepared.recipes)
+    progress.finish(f"{1 / per_token:,.0f} tokens/s")
+    return _cost(prepared, trainer.config.steps, per_token, step)
+
+
+def _cost(prepared: Prepared, updates: int, per_token: float, step: float) -> TuningForecast:
+    """Return the cost of a training whose tokens and steps of the optimizer take so many seconds each."""
+    config, encoded = prepared.config, prepared.encoded
+    tokens = {part: len(one.ids) for part, one in encoded.items()}
+    trainings = len(FACTORS) if prepared.given.learning_rate == "search" else len(prepared.recipes)
     if prepared.parts.cross_validated:
         trainings = FOLDS  # FOLDS folds of FOLDS - 1 parts of the rows each, then all rows
-    updates = trainer.config.steps
-    epochs = updates / math.ceil(len(encoded["train"]) / prepared.config.batch_size)
+    epochs = updates / math.ceil(len(encoded["train"]) / config.batch_size)
     measured = max(3.0, epochs) * tokens["validation"]  # at least three measurements
-    each = updates * step + per_token * (tokens["train"] * epochs + (0.0 if frozen else measured / 3))
+    each = updates * step + per_token * (tokens["train"] * epochs + (0.0 if config.freeze else measured / 3))
     tests = per_token / 3 * sum(tokens[part] for part in prepared.parts.tests)
-    progress.finish(f"{1 / per_token:,.0f} tokens/s")
     return TuningForecast(
         parameters=prepared.shape.parameter_count,
         rows={part: len(one) for part, one in encoded.items()},

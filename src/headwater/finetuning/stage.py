@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headwater import shipped
 from headwater.device import choose_device
@@ -44,9 +44,6 @@ from headwater.storage import (
 from headwater.tokenizer import Tokenizer
 from headwater.training import CHECKPOINTS, resolve_precision
 
-if TYPE_CHECKING:
-    import torch
-
 CONFIG_FILE, REPORT_FILE = "config.toml", "report.html"
 
 
@@ -59,7 +56,6 @@ def finetune(
     validation: Path | None = None,
     test: Path | None = None,
     tokenizer: str | Path | None = None,
-    baseline: dict[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Fine-tune the model in folder `model`, or one that ships, and write `out`; return its metrics.json.
@@ -67,14 +63,11 @@ def finetune(
     With `config.from_scratch` only the model's shape and tokenizer are used. Without `validation` a part of
     `train` is split off. `test` is measured once, at the end. `tokenizer`: what `Tokenizer.load` takes, for a
     model without one.
-    `baseline`: the baseline in the metrics.json of a training on the same rows without `test`; None measures it.
     Returns at once if `out` is complete, and resumes a training that was stopped there. Raises DataError for
     tables that cannot be learned from, FolderError for folders, UsageError for configuration.
     """
-
     files = {"train": train, "validation": validation, "test": test}
-    trained = FineTuned.columns_of(shipped.resolve(model)) if config.keep_head else None
-    columns, tables = read_tables(config, files, trained=trained, progress=progress)
+    columns, tables = read_tables(config, shipped.resolve(model), files, progress)
     return run_stage(
         config,
         out,
@@ -84,7 +77,6 @@ def finetune(
         tokenizer=tokenizer,
         inputs={role: path for role, path in files.items() if path is not None},
         compose=config.compose,
-        baselines=None if baseline is None else {"validation": baseline},
         progress=progress,
     )
 
@@ -99,7 +91,6 @@ def run_stage(
     tokenizer: str | Path | None,
     inputs: Mapping[str, Path],
     compose: bool = False,
-    baselines: dict[str, dict[str, Any]] | None = None,
     progress: Progress,
 ) -> dict[str, Any]:
     """Run `finetune` on these rows, which are read once; `inputs` are the files that they come from.
@@ -108,10 +99,14 @@ def run_stage(
     """
     model = shipped.resolve(model)
     stage = _stage(config, out, {"model": model, **inputs}, tokenizer)
-    if (written := _finished(stage, progress)) is not None:
-        return written
+    if stage.is_complete() and (out / METRICS_FILE).exists() and (out / REPORT_FILE).exists():
+        remove_work(out)  # left by a kill just before its removal
+        progress.note(f"{out} is complete already")
+        return dict(read_json(out / METRICS_FILE))
     device = choose_device(config.device)
-    prepared = prepare_folder(_with_precision(config, stage, device), tables, model, tokenizer, device, progress)
+    begun = FinetuneConfig.load(out / CONFIG_FILE) if stage.find() and (out / CONFIG_FILE).exists() else None
+    config = resolve_precision(config, begun, device)
+    prepared = prepare_folder(config, tables, model, tokenizer, device, progress)
     stage.begin()
     with resumable(), folder_lock(out):
         prepared.config.save(out / CONFIG_FILE)
@@ -123,34 +118,15 @@ def run_stage(
         _write_model(stage, learned, metrics)
         doubtful: list[dict[str, Any]] = []
         if config.baseline:
-            add_baselines(metrics, learned.prepared, learned.outcome, baselines, progress)
-            doubtful = find_suspects(metrics, learned, progress) if baselines is None else []
+            add_baselines(metrics, learned.prepared, learned.outcome, progress)
+            doubtful = find_suspects(metrics, learned, progress)
         _write_report(stage, learned, metrics, model.name, doubtful)
     return metrics
 
 
-def _with_precision(config: FinetuneConfig, stage: Stage, device: torch.device) -> FinetuneConfig:
-    """Return the configuration with the precision of the device, or that of the training to resume."""
-    path = stage.out / CONFIG_FILE
-    begun = FinetuneConfig.load(path) if stage.find() and path.exists() else None
-    return resolve_precision(config, begun, device)
-
-
-def _finished(stage: Stage, progress: Progress) -> dict[str, Any] | None:
-    """Return the metrics of a folder that is complete; None for a training that is to be run or resumed."""
-    out = stage.out
-    if not (stage.is_complete() and (out / METRICS_FILE).exists() and (out / REPORT_FILE).exists()):
-        return None
-    remove_work(out)  # left by a kill just before its removal
-    progress.note(f"{out} is complete already")
-    return dict(read_json(out / METRICS_FILE))
-
-
 def _stage(config: FinetuneConfig, out: Path, inputs: dict[str, Path], tokenizer: str | Path | None) -> Stage:
     given = {} if tokenizer is None else Tokenizer.inputs_of(tokenizer)
-    if (
-        config.recipe != "auto" and config.learning_rate is None
-    ):  # of auto, the rows choose the recipe, and it the rate
+    if config.recipe != "auto" and config.learning_rate is None:  # of auto, the rows decide recipe and rate
         config = config.model_copy(update={"learning_rate": config.default_rate(load_config(inputs["model"]))})
 
     def further() -> str:
@@ -176,8 +152,8 @@ def _write_model(stage: Stage, learned: Learned, metrics: dict[str, Any]) -> Non
     tuned = outcome.fine_tuned
     with _written(stage) as work:
         tuned.save(work)
-        if held := prepared.parts.validation.rows:
-            write_predictions(tuned, "validation", held, outcome.probabilities, work)
+        if rows := prepared.parts.validation.rows:
+            write_predictions(tuned, "validation", rows, outcome.probabilities, work)
         for name, rows in prepared.parts.tests.items():
             write_predictions(tuned, name, rows, tuned.probabilities(prepared.encoded[name]), work)
         write_json(work / METRICS_FILE, metrics)

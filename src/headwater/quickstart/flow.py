@@ -172,19 +172,18 @@ def quickstart(
     if "source" in labels:
         folder = labels["source"]
         tuning = choose_finetuning(folder, run, tokens, 60 * minutes * FINETUNE_SHARE, seed)
-        baseline: dict[str, Any] | None = None  # equal for both, which have the same rows
         for from_scratch in (False, True):
             tuned_folder = out / "fine-tuned" / ("source-from-scratch" if from_scratch else "source")
             metrics = finetune(
-                tuning.with_keys(from_scratch=from_scratch, device=device),
+                # Both have the same rows, and so the same baseline.
+                tuning.with_keys(from_scratch=from_scratch, baseline=not from_scratch, device=device),
                 tuned_folder,
                 model=model,
                 train=folder / "train.jsonl",
                 validation=folder / "validation.jsonl",
-                baseline=baseline,
                 progress=progress,
             )
-            tuned[tuned_folder.name], baseline = metrics, metrics.get("baseline")
+            tuned[tuned_folder.name] = metrics
             fine_tuned.append(tuned_folder)
     page = out / "report.html"
     learned = [tokenizer] if initial is None else []

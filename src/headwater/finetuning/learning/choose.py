@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -59,9 +58,9 @@ class Learned:
     @property
     def seen(self) -> Seen:
         """The rows that the model and its base were trained on, and those that only measured them."""
-        train, held = self.prepared.parts.train.rows, self.prepared.parts.validation.rows
-        trained = [*train, *held] if self.fitted_on_all else train
-        return (self.prepared.seen or Seen()).extended(trained, held)
+        train, validation = self.prepared.parts.train.rows, self.prepared.parts.validation.rows
+        trained = [*train, *validation] if self.fitted_on_all else train
+        return (self.prepared.seen or Seen()).extended(trained, validation)
 
     @property
     def recipe(self) -> Recipe:
@@ -142,18 +141,18 @@ def _by_cross_validation(prepared: Prepared) -> Learned:
     fine_tuned = FineTuned(model, prepared.tokenizer, prepared.config.task, prepared.parts.labels)
     candidates: tuple[Recipe, ...] = ("probe", "lp-ft")
     prepared.progress.start("cross-validation", FOLDS * len(candidates), "trainings")
-    held = {
+    held_out = {
         recipe: _held_out(prepared.for_recipe(recipe), fine_tuned, probe, FOLDS * number)
         for number, recipe in enumerate(candidates)
     }
     prepared.progress.finish()
     metric = prepared.config.checked_metric(prepared.parts.labels)
-    (untuned, _), (tuned, _) = held.values()
+    (untuned, _), (tuned, _) = held_out.values()
     chosen = prepared.for_recipe("probe" if is_better(untuned, tuned, metric) else "lp-ft")
     outcome = train_task(chosen, probe=probe, keep_last=True)
     outcome.curve = [untuned, tuned]
-    outcome.probabilities = held[chosen.config.recipe][1]
-    figures = {recipe: _figures(outcome, entry) for recipe, (entry, _) in held.items()}
+    outcome.probabilities = held_out[chosen.config.recipe][1]
+    figures = {recipe: _figures(outcome, entry) for recipe, (entry, _) in held_out.items()}
     return Learned(chosen, outcome, recipes=figures)
 
 
@@ -161,14 +160,15 @@ def _held_out(
     prepared: Prepared, fine_tuned: FineTuned, probe: Start, done: int
 ) -> tuple[dict[str, Any], npt.NDArray[np.float32]]:
     """Return the curve's entry of a recipe, and (rows, outputs): each by a model trained without its fold."""
-    assert prepared.fold is not None
+    fold = prepared.parts.fold
+    assert fold is not None
     folds = []
     for number in range(FOLDS):
         folds.append(_without_fold(prepared, number, probe))
         prepared.progress.advance(done + number + 1)
-    probabilities = np.empty((len(prepared.fold), folds[0][1].shape[1]), np.float32)
+    probabilities = np.empty((len(fold), folds[0][1].shape[1]), np.float32)
     for number, (_, shares) in enumerate(folds):
-        probabilities[prepared.fold == number] = shares
+        probabilities[fold == number] = shares
     figures = measure_probabilities(fine_tuned, prepared.encoded["train"].targets, probabilities)
     losses = {name: float(np.mean([entry[name] for entry, _ in folds])) for name in _LOSSES}
     steps = 0 if prepared.config.recipe == "probe" else prepared.config.steps
@@ -203,54 +203,31 @@ def _search_rate(prepared: Prepared) -> Learned:
     """Return the training with the best rate, and what each rate gave, in order of the rates.
 
     Each rate is a whole training. Of equal ones the lower loss wins. If the lowest or the highest rate is the
-    best, the series continues in its direction. With files, the search resumes: finished rates are not trained
-    again.
+    best, the series continues in its direction. A search that was stopped resumes each rate from its checkpoint.
     """
-    own, out = prepared.config.peak_rate(prepared.shape), prepared.out
-    journal = None if out is None else out / RATES / "tried.json"
-    tried: list[dict[str, Any]] = read_json(journal) if journal is not None and journal.is_file() else []
+    own = prepared.config.peak_rate(prepared.shape)
+    tried: dict[float, dict[str, Any]] = {}
     best: TrainingOutcome | None = None
-    # The best of those that an earlier process tried is trained again, which its checkpoint makes short.
-    left = list(
-        dict.fromkeys([*(_rounded(own * one) for one in FACTORS), *(one["learning_rate"] for one in tried)])
-    )
+    left = list(FACTORS)
     while left:
-        rate = left.pop(0)
-        known = next((entry for entry in tried if entry["learning_rate"] == rate), None)
-        if known is None or known is _best(tried):
-            outcome = train_task(_within(prepared.with_keys(learning_rate=rate), f"{rate:g}"))
-            entry = outcome.best_entry()
-            value, loss = entry[outcome.metric]["value"], entry["validation_loss"]
-            prepared.progress.note(
-                f"learning rate {rate:g}: {outcome.metric} {value:.3f}, validation loss {loss:.4f}"
-            )
-            is_new = known is None
-            known = known or {"learning_rate": rate, outcome.metric: value, "validation_loss": loss}
-            tried = sorted([*tried, known], key=itemgetter("learning_rate")) if is_new else tried
-            if known is _best(tried):
-                best = outcome
-            if journal is not None and is_new:
-                write_json(journal, tried)
-        left = left or [_rounded(own * one) for one in _beyond(tried, own)]
+        rate = float(f"{own * left.pop(0):.3g}")
+        outcome = train_task(_within(prepared.with_keys(learning_rate=rate), f"{rate:g}"))
+        metric, entry = outcome.metric, outcome.best_entry()
+        value, loss = entry[metric]["value"], entry["validation_loss"]
+        prepared.progress.note(f"learning rate {rate:g}: {metric} {value:.3f}, validation loss {loss:.4f}")
+        tried[rate] = {"learning_rate": rate, metric: value, "validation_loss": loss}
+        best_rate = max(sorted(tried), key=lambda one: (tried[one][metric], -tried[one]["validation_loss"]))
+        if rate == best_rate:
+            best = outcome
+        left = left or _beyond(sorted(tried), best_rate, own)
     assert best is not None
-    _keep_journal(prepared, f"{_best(tried)['learning_rate']:g}")
-    return Learned(prepared, best, rates=tried)
+    _keep_journal(prepared, f"{best.learning_rate:g}")
+    return Learned(prepared, best, rates=[tried[rate] for rate in sorted(tried)])
 
 
-def _rounded(rate: float) -> float:
-    return float(f"{rate:.3g}")
-
-
-def _best(tried: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the rate with the best metric; of equal ones that with the lower loss."""
-    metric = next(key for key in tried[0] if key not in ("learning_rate", "validation_loss"))
-    return max(tried, key=lambda entry: (entry[metric], -entry["validation_loss"]))
-
-
-def _beyond(tried: list[dict[str, Any]], own: float) -> list[float]:
+def _beyond(rates: list[float], best: float, own: float) -> list[float]:
     """Return the factor that continues the series beyond its best end; none if the best rate is inside."""
-    place = tried.index(_best(tried))
-    factor = tried[place]["learning_rate"] / own
-    if place == len(tried) - 1 and 2 * factor <= HIGHEST:
+    factor = best / own
+    if best == rates[-1] and 2 * factor <= HIGHEST:
         return [2 * factor]
-    return [factor / 2] if place == 0 and factor / 2 >= LOWEST else []
+    return [factor / 2] if best == rates[0] and factor / 2 >= LOWEST else []

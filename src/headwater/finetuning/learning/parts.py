@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from headwater.errors import DataError
 from headwater.finetuning.learning.config import FinetuneConfig
+from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, learn_labels
 from headwater.finetuning.rows.read import Unread, read_table
 from headwater.finetuning.rows.row import Raw, Seen, Usable, usable
 from headwater.finetuning.rows.split import folds, split
-from headwater.storage import SILENT, Progress
+from headwater.storage import Progress
 
 if TYPE_CHECKING:
     from headwater.model import ModelConfig
@@ -56,14 +57,13 @@ class Parts:
 
 
 def read_tables(
-    config: FinetuneConfig,
-    files: Mapping[str, Path | None],
-    *,
-    trained: Columns | None = None,
-    progress: Progress = SILENT,
+    config: FinetuneConfig, model: Path, files: Mapping[str, Path | None], progress: Progress
 ) -> tuple[Columns, Tables]:
-    """Open the table of each part, "train" first; return the columns of the training rows, and the tables."""
-    columns = trained
+    """Open the table of each part, "train" first; return the columns of the training rows, and the tables.
+
+    A training that keeps the head of `model` finds the columns by the names that they had there.
+    """
+    columns = FineTuned.columns_of(model) if config.keep_head else None
     tables: dict[str, tuple[str, Iterable[Raw], Unread]] = {}
     for part, path in files.items():
         if path is None:
@@ -102,56 +102,60 @@ def arrange_parts(
     A test row without text has no target: it is not measured.
     """
     names = {part: table[0] for part, table in tables.items()}
-    left = {part: table[1] for part, table in tables.items()}
-    train = usable(left.pop("train"), config.task, names["train"])
+    tests = {part: table[1] for part, table in tables.items() if part not in ("train", "validation")}
+    name = names["train"]
+    train = usable(tables["train"][1], config.task, name)
     if learn is not None:
         labels = learn(train.rows)
     elif known is not None:
-        labels = known.extended(train.rows, names["train"])
+        labels = known.extended(train.rows, name)
     else:
-        labels = learn_labels(train.rows, config.task, config.target, names["train"])
-    targets = {"train": labels.targets(train.rows, names["train"])}
-    texts = len({row.segments for row in train.rows})
-    if texts == 1 < len(train.rows):
-        raise DataError(
-            f"{names['train']} has the same text in all {len(train.rows):,} usable rows",
-            expected="texts that differ",
-        )
-    split_off = "validation" not in left
+        labels = learn_labels(train.rows, config.task, config.target, name)
+    targets = {"train": labels.targets(train.rows, name)}
     fold = folds(train.rows, targets["train"], config.seed)
+    split_off = "validation" not in tables
+    _require_different_texts(train.rows, targets["train"], labels, name, split_off)
     cross_validated = (
         split_off and fold is not None and base is not None and seen is None and known is None
     ) and config.cross_validates(len(train.rows), labels.outputs, base)
-    if split_off and labels.target == "class" and texts <= len(np.unique(targets["train"])):
-        raise DataError(
-            f"{names['train']} has one text of each class: nothing can be measured",
-            expected="at least two rows of a class, with different texts",
-            repair="Give rows to measure on: --validation FILE" if texts > 1 else "",
-        )
-    if cross_validated:
+    if not split_off:
+        validation = usable(tables["validation"][1], config.task, names["validation"])
+        targets["validation"] = labels.targets(validation.rows, names["validation"])
+    elif cross_validated:
         validation, targets["validation"] = train, targets["train"]
-        names["validation"] = names["train"]
-    elif split_off:
+    else:
         sides = split(
             train.rows,
             targets["train"],
             labels,
             share=config.validation_share,
             seed=config.seed,
-            name=names["train"],
+            name=name,
             kept=seen.split_of(train.rows) if seen else None,
         )
-        kept, held = ([train.rows[place] for place in side] for side in sides)
-        train, validation = replace(train, rows=kept), Usable(held)
+        validation = Usable([train.rows[place] for place in sides[1]])
+        train = replace(train, rows=[train.rows[place] for place in sides[0]])
         targets = {part: targets["train"][side] for part, side in zip(("train", "validation"), sides, strict=True)}
-        names["validation"] = names["train"]
         fold = None if fold is None else fold[sides[0]]
-    else:
-        validation = usable(left.pop("validation"), config.task, names["validation"])
-        targets["validation"] = labels.targets(validation.rows, names["validation"])
-    tests = {part: list(rows) for part, rows in left.items()}
-    for part, rows in tests.items():
+    names.setdefault("validation", name)
+    measured = {part: list(rows) for part, rows in tests.items()}
+    for part, rows in measured.items():
         targets[part] = labels.targets(rows, names[part])
         targets[part][[row.is_empty(config.task) for row in rows]] = np.nan
     unread = {part: table[2] for part, table in tables.items() if len(table) == 3}
-    return Parts(train, validation, tests, labels, targets, split_off, names, fold, cross_validated, unread)
+    return Parts(train, validation, measured, labels, targets, split_off, names, fold, cross_validated, unread)
+
+
+def _require_different_texts(
+    rows: list[Raw], targets: npt.NDArray[np.float64], labels: Labels, name: str, split_off: bool
+) -> None:
+    """Raise DataError if all rows have one text, or if no row of a class can be split off to measure on."""
+    texts = len({row.segments for row in rows})
+    if texts == 1 < len(rows):
+        raise DataError(f"{name} has the same text in all {len(rows):,} usable rows", expected="texts that differ")
+    if split_off and labels.target == "class" and texts <= len(np.unique(targets)):
+        raise DataError(
+            f"{name} has one text of each class: nothing can be measured",
+            expected="at least two rows of a class, with different texts",
+            repair="Give rows to measure on: --validation FILE" if texts > 1 else "",
+        )

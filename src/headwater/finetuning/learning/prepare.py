@@ -44,8 +44,8 @@ class Prepared:
     returns the base as it is before a training, and `loaded` has it if none has begun. encoded: the rows of each
     part. start: the model whose head is kept. seen: the rows of the base's own fine-tuning. out: the folder of the
     run's journal and checkpoints, from which it resumes. on_update: called after every update with its line of
-    metrics.jsonl. fold: (training rows,), see `split.folds`. weights: (training rows,) of each in L2. figures,
-    continued: what metrics.json has of the rows, and of the training that is continued.
+    metrics.jsonl. weights: (training rows,) of each in L2. about_rows, continued: what metrics.json has of the
+    rows, and of the training that is continued.
     """
 
     given: FinetuneConfig
@@ -57,13 +57,12 @@ class Prepared:
     encoded: dict[str, Encoded]
     start: FineTuned | None
     seen: Seen | None
-    figures: dict[str, Any]
+    about_rows: dict[str, Any]
     load: Callable[[], Model] = field(repr=False)
     loaded: list[Model] = field(repr=False)
     progress: Progress = SILENT
     out: Path | None = None
     on_update: OnUpdate | None = None
-    fold: npt.NDArray[np.int64] | None = None
     weights: npt.NDArray[np.float64] | None = None
     continued: dict[str, Any] | None = None
 
@@ -84,12 +83,12 @@ class Prepared:
 
     def holding_out(self, number: int) -> Prepared:
         """Return this with the rows of a fold as validation rows, which are not trained on, and without files."""
-        assert self.fold is not None
-        held, train = self.fold == number, self.encoded["train"]
-        rows = {"train": train.take(~held), "validation": train.take(held)}
-        part = replace(self, encoded=rows, progress=SILENT, out=None, on_update=None)
-        part.weights = None if self.weights is None else self.weights[~held]
-        return part.with_keys()
+        assert self.parts.fold is not None
+        held_out, train = self.parts.fold == number, self.encoded["train"]
+        encoded = {"train": train.take(~held_out), "validation": train.take(held_out)}
+        weights = None if self.weights is None else self.weights[~held_out]
+        without = replace(self, encoded=encoded, weights=weights, progress=SILENT, out=None, on_update=None)
+        return without.with_keys()
 
     def task_model(self) -> TaskModel:
         """Return the base with the head that training begins with: an untrained one, or that of `start`."""
@@ -142,7 +141,7 @@ def prepare_folder(
         few = "too few rows are new" if seen.new_rows(parts.train.rows).any() else "no row is new"
         notes.append(f"{few} to {model}: nothing is left to measure it on; give --validation or a --test table")
     if start is not None:
-        rows, names, classes = parts.train.rows, parts.labels.names, prepared.figures.get("classes", {})
+        rows, names, classes = parts.train.rows, parts.labels.names, prepared.about_rows.get("classes", {})
         prepared.continued = {
             "from": str(model),
             "rows": len(rows),
@@ -152,7 +151,7 @@ def prepare_folder(
         }
         if added := prepared.continued["added"]:
             notes.append(f"{counted(len(added), 'new label')}, after the others: {listed(added)}")
-    prepared.figures["notes"] += notes
+    prepared.about_rows["notes"] += notes
     for note in notes:
         progress.note(note)
     return prepared
@@ -176,9 +175,10 @@ def prepare(
     model, tokenizer = prepare_base(config, *base())
     parts = arrange_parts(config, tables, seen, start.labels if start else None, learn, model.config)
     config.checked_metric(parts.labels)
-    rows, outputs = len(parts.train.rows), parts.labels.outputs
-    recipes = (recipe_of(start),) if start is not None else config.candidates(rows, outputs, model.config)
-    patience = config.patience or (PATIENCE if config.recipe == "auto" and start is None else None)
+    if start is not None:
+        recipes: tuple[Recipe, ...] = (recipe_of(start),)
+    else:
+        recipes = config.candidates(len(parts.train.rows), parts.labels.outputs, model.config)
     if not parts.validation.rows:  # to compare recipes or rates on
         recipes = recipes[:1]
         if config.learning_rate == "search":
@@ -186,35 +186,11 @@ def prepare(
                 "the search of a learning rate has no row to measure on that the base was not trained on",
                 repair="Give rows with --validation FILE, or a rate with --learning-rate",
             )
+    patience = config.patience or (PATIENCE if config.recipe == "auto" and start is None else None)
     first = config.model_copy(update={"recipe": recipes[0], "patience": patience})
     encoded = encode_parts(first, parts, tokenizer, model.config)
-    validation = Usable([]) if parts.cross_validated else parts.validation
-    several = config.columns.label if isinstance(config.columns.label, list) else []
-    figures, notes = describe(parts.train, validation, parts.labels, parts.targets["train"], several)
-    notes += truncation("training", parts.train.rows, encoded["train"])
-    if not parts.cross_validated:
-        notes += truncation("validation", parts.validation.rows, encoded["validation"])
-    texts = {row.segments for row in parts.train.rows}
-    for name, tested in parts.tests.items():
-        notes += also_trained_on(name, tested, texts)
-        if lacking := int((~encoded[name].known).sum()):
-            notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
-    figures["unread"] = {part: unread.count for part, unread in parts.unread.items()}
-    for part, unread in parts.unread.items():
-        if unread.count:
-            left_out, example = counted(unread.count, "row"), unread.first[0].seen
-            notes.append(f"skipped in {parts.names[part]}: {left_out} that cannot be read; the first: {example}")
-    figures["notes"] = notes.copy()
-    if config.recipe == "auto":
-        notes.append(_recipe_note(first, recipes, parts))
-    if config.learning_rate is None and len(recipes) == 1 and recipes != ("probe",):
-        rate, reason = first.peak_rate(model.config), first.rate_reason(model.config)
-        notes.append(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
-    epochs = first.epochs_for(rows, model.config)
-    own = first.steps or first.epochs or model.config.transfer_epochs
-    if own is None and len(recipes) == 1 and recipes != ("probe",) and epochs > PAPER_EPOCHS:
-        notes.append(f"{epochs:g} epochs, because there are few rows (--epochs for another number)")
-    for note in notes:
+    about_rows = _describe_rows(config, parts, encoded)
+    for note in [*about_rows["notes"], *_choice_notes(config, first, recipes, parts, model.config)]:
         progress.note(note)
     return Prepared(
         first,
@@ -226,12 +202,48 @@ def prepare(
         encoded,
         start,
         seen,
-        figures,
+        about_rows,
         load=lambda: prepare_base(config, *base())[0],
         loaded=[model],
         progress=progress,
-        fold=parts.fold,
     )
+
+
+def _describe_rows(config: FinetuneConfig, parts: Parts, encoded: dict[str, Encoded]) -> dict[str, Any]:
+    """Return what metrics.json has of the rows, with sentences as its "notes"."""
+    validation = Usable([]) if parts.cross_validated else parts.validation
+    several = config.columns.label if isinstance(config.columns.label, list) else []
+    about_rows, notes = describe(parts.train, validation, parts.labels, parts.targets["train"], several)
+    notes += truncation("training", parts.train.rows, encoded["train"])
+    if not parts.cross_validated:
+        notes += truncation("validation", parts.validation.rows, encoded["validation"])
+    texts = {row.segments for row in parts.train.rows}
+    for name, tested in parts.tests.items():
+        notes += also_trained_on(name, tested, texts)
+        if lacking := int((~encoded[name].known).sum()):
+            notes.append(f"not measured in {name}: {counted(lacking, 'row')} without text or label")
+    for part, unread in parts.unread.items():
+        if unread.count:
+            left_out, example = counted(unread.count, "row"), unread.first[0].seen
+            notes.append(f"skipped in {parts.names[part]}: {left_out} that cannot be read; the first: {example}")
+    counts = {part: unread.count for part, unread in parts.unread.items()}
+    return about_rows | {"unread": counts, "notes": notes}
+
+
+def _choice_notes(
+    config: FinetuneConfig, first: FinetuneConfig, recipes: tuple[Recipe, ...], parts: Parts, base: ModelConfig
+) -> list[str]:
+    """Return what was chosen where the configuration leaves it open: the recipe, the rate and the epochs."""
+    notes = [_recipe_note(first, recipes, parts)] if config.recipe == "auto" else []
+    if len(recipes) > 1 or recipes == ("probe",):
+        return notes
+    if config.learning_rate is None:
+        rate, reason = first.peak_rate(base), first.rate_reason(base)
+        notes.append(f"learning rate {rate:g}, {reason} (--learning-rate for another, --find-lr)")
+    epochs = first.epochs_for(len(parts.train.rows), base)
+    if not (first.steps or first.epochs or base.transfer_epochs) and epochs > PAPER_EPOCHS:
+        notes.append(f"{epochs:g} epochs, because there are few rows (--epochs for another number)")
+    return notes
 
 
 def encode_parts(

@@ -183,7 +183,7 @@ def set_probe(prepared: Prepared, model: PooledModel, probe: Start | None = None
         prepared.progress.note("a regression on the base's features begins the head")
         train = prepared.encoded["train"] = model.with_features(train)
     weights = row_weights(prepared.config, train.targets, labels, prepared.weights)
-    probe = probe or replace(choose_probe(train, labels, weights, prepared.fold), lexical=model.lexical)
+    probe = probe or replace(choose_probe(train, labels, weights, prepared.parts.fold), lexical=model.lexical)
     return probe, fit_probe(model, [train], labels, weights, probe)
 
 

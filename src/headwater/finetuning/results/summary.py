@@ -44,7 +44,7 @@ def measure(learned: Learned) -> dict[str, Any]:
     prepared, outcome = learned.prepared, learned.outcome
     parts, encoded, tuned = prepared.parts, prepared.encoded, outcome.fine_tuned
     calibration = calibrate(outcome, encoded["validation"])
-    classes = prepared.figures.get("classes", {})
+    classes = prepared.about_rows.get("classes", {})
     metrics: dict[str, Any] = _summary(prepared, outcome) | {"warnings": []}
     if parts.validation.rows:
         metrics |= _by_class(outcome, encoded["validation"], classes)
@@ -72,32 +72,30 @@ def add_baselines(
     metrics: dict[str, Any],
     prepared: Prepared,
     outcome: TrainingOutcome,
-    known: dict[str, dict[str, Any]] | None,
     progress: Progress,
 ) -> None:
-    """Measure the baseline on validation and the tests, unless it is `known`, and add it to the metrics."""
-    if known is None and not prepared.parts.validation.rows and not prepared.parts.tests:
+    """Measure the baseline on validation and the tests, and add it to the metrics."""
+    config, parts = prepared.config, prepared.parts
+    if not parts.validation.rows and not parts.tests:
         return
-    if known is None:
-        progress.start("baseline")
-        config, parts = prepared.config, prepared.parts
-        rows = {part: ([row.segments for row in rows], parts.targets[part]) for part, rows in parts.rows.items()}
-        known = compare(
-            config.task,
-            parts.labels,
-            outcome.metric,
-            rows.pop("train"),
-            rows,
-            seed=config.seed,
-            class_weight=config.class_weight,
-            fold=parts.fold if parts.cross_validated else None,
-        )
-        progress.finish(*[one["name"] for one in known.values()][:1])
-    if "validation" in known:
-        metrics["baseline"] = known["validation"]
+    progress.start("baseline")
+    rows = {part: ([row.segments for row in rows], parts.targets[part]) for part, rows in parts.rows.items()}
+    measured = compare(
+        config.task,
+        parts.labels,
+        outcome.metric,
+        rows.pop("train"),
+        rows,
+        seed=config.seed,
+        class_weight=config.class_weight,
+        fold=parts.fold if parts.cross_validated else None,
+    )
+    progress.finish(*[one["name"] for one in measured.values()][:1])
+    if "validation" in measured:
+        metrics["baseline"] = measured["validation"]
     for name, test in metrics["tests"].items():
-        if name in known:
-            test["baseline"] = known[name]
+        if name in measured:
+            test["baseline"] = measured[name]
 
 
 def find_suspects(metrics: dict[str, Any], learned: Learned, progress: Progress) -> list[dict[str, Any]]:
@@ -300,7 +298,7 @@ def _summary(prepared: Prepared, outcome: TrainingOutcome) -> dict[str, Any]:
         "counts": {"train": len(train), "validation": len(validation)},
         "validation_split_off": parts.split_off,
         "cross_validated": parts.cross_validated,
-        "data": prepared.figures,
+        "data": prepared.about_rows,
         "truncated": {
             name: {"examples": int(np.count_nonzero(part.cut)), "tokens": int(part.cut.sum())}
             for name, part in (("train", train), ("validation", validation))
