@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeGuard, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from headwater.errors import HeadwaterError, UsageError, nearest
 from headwater.plugins import RECIPES, plugins

@@ -152,7 +152,8 @@ def test_a_run_too_large_for_the_memory_is_refused(
 
 
 def test_ranks_time_equally_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "_TIMED", (2, 0.0))
+    monkeypatch.setattr(plan, "_TIMINGS", 2)
+    monkeypatch.setattr(plan, "_TIMED", 0.0)
     done: list[Any] = []
     another_needs = 9  # timings, by its own clock
     ranks = types.SimpleNamespace(

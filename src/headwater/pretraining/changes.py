@@ -17,12 +17,7 @@ from headwater.pretraining.recipe import PretrainConfig
 from headwater.storage import Progress, Stage, has_manifest, read_manifest
 from headwater.training import DECAY_SHARE
 
-_LENGTH = ("steps", "schedule")  # keys that may change in place
-
-
-def changes_length(stage: Stage) -> bool:
-    """Return whether the run in `stage.out` differs from the stage only in the length of training."""
-    return bool(stage.changed(_LENGTH))
+LENGTH = ("steps", "schedule")  # keys that may change in place
 
 
 def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> None:
@@ -31,7 +26,7 @@ def change_length(stage: Stage, config: PretrainConfig, progress: Progress) -> N
     Raises UsageError for fewer updates than were done, and for a schedule that would have changed these;
     FolderError if the checkpoints of a finished run are gone.
     """
-    if not (changed := stage.changed(_LENGTH)):
+    if not (changed := stage.changed(LENGTH)):
         return
     out = stage.out
     manifest = read_manifest(out)

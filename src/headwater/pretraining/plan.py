@@ -18,19 +18,18 @@ from typing import Any
 from headwater.device import available_cores, available_memory, cores_in_use
 from headwater.display import byte_size
 from headwater.pretraining.cost import Memory, estimate_memory
-from headwater.pretraining.pretraining import build_run
-from headwater.pretraining.preview import passes_of, passes_text, passes_warning, rate_text
+from headwater.pretraining.pretraining import build_run, passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.tokens.sampler import TokenStream
 from headwater.pretraining.tokens.shards import local_tokens
 from headwater.storage import SILENT, Progress, read_manifest
-from headwater.training import Ranks, Trainer, process_group
+from headwater.training import Run, Trainer, process_group
 
 _BUSY = 0.3  # cores used by other programs above which a measured speed is misleading
 _VALIDATED = 5.0  # seconds of a validation that is measured; that of a longer one follows from the updates
 _BUDGET = 20.0  # seconds for all timings, as far as the first sequence leaves a choice
 _SHARE = 4  # of the budget for one timing
-_TIMED = (3, 2.0)  # the fewest timings, after those that choose kernels and allocate memory, and their seconds
+_TIMINGS, _TIMED = 3, 2.0  # the fewest, after those that choose kernels and allocate memory, and their seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,25 @@ def forecast(config: PretrainConfig, tokens: str | Path, out: Path, progress: Pr
     """Return the cost of the run `pretrain(config, tokens, out)`, measured in about half a minute."""
     tokens = local_tokens(tokens)
     with process_group(config.device) as ranks:
-        return _forecast(config, resolve(config, tokens, ranks), tokens, out, ranks, progress)
+        resolved = resolve(config, tokens, ranks)
+        # The first rank's: all ranks must decide the same, or some would wait for others.
+        available = int(ranks.broadcast(available_memory(ranks.device)))
+        busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
+        progress.start("measuring memory")
+        run = build_run(resolved, tokens, out, ranks, SILENT)
+        result = _without_time(config, resolved, tokens, run, available, busy)
+        if result.memory.total > available:
+            return result
+        progress.finish(f"{byte_size(result.memory.total)} of {byte_size(available)}")
+        progress.start("measuring speed", unit="s")
+        with run.computing():
+            update = time_updates(run.trainer, run.read, progress)
+            validation = _time_validation(run, resolved, tokens, update)
+        speed = result.tokens_per_update / update
+        progress.finish(f"{speed:,.0f} tokens/s")
+        measurements = -(-resolved.steps // resolved.validate_every)
+        seconds = resolved.steps * update + measurements * validation
+        return replace(result, tokens_per_second=speed, seconds=seconds)
 
 
 def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
@@ -104,19 +121,20 @@ def seconds_per_update(config: PretrainConfig, tokens: Path) -> float:
             return time_updates(run.trainer, run.read)
 
 
-def _forecast(
-    asked: PretrainConfig, config: PretrainConfig, tokens: Path, out: Path, ranks: Ranks, progress: Progress
+def _without_time(
+    asked: PretrainConfig, config: PretrainConfig, tokens: Path, run: Run, available: int, busy: float
 ) -> Forecast:
+    """Return the sizes of a run, its memory, measured, and whether that fits."""
     assert config.micro_batch is not None
-    # The first rank's: all ranks must decide the same, or some would wait for others.
-    available = int(ranks.broadcast(available_memory(ranks.device)))
-    busy = cores_in_use() if ranks.device.type == "cpu" else 0.0
     count = read_manifest(tokens).config["counts"]["train"]["tokens"]
     tokens_per_update = config.batch_size * config.window
-    progress.start("measuring memory")
-    run = build_run(config, tokens, out, ranks, SILENT)
     memory = estimate_memory(run.trainer, run.read(0)[0], config.micro_batch)
-    result = Forecast(
+    advice = "It fits"
+    if memory.total > available:
+        fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
+        smaller = "Train a smaller model, or use a smaller --set context"
+        advice = f"It does not fit. {f'Use --set micro_batch={fits}' if fits >= 1 else smaller}"
+    return Forecast(
         preset=config.init_from or config.preset,
         parameters=config.architecture.parameter_count,
         precision=config.precision,
@@ -129,40 +147,21 @@ def _forecast(
         micro_batch=config.micro_batch,
         available=available,
         cores_in_use=busy,
-        advice="It fits",
+        advice=advice,
         memory=memory,
     )
-    if memory.total > available:
-        fits = int((available - memory.total + memory.activations) / (memory.activations / config.micro_batch))
-        advice = "It does not fit. "
-        advice += (
-            f"Use --set micro_batch={fits}"
-            if fits >= 1
-            else "Train a smaller model, or use a smaller --set context"
-        )
-        return replace(result, advice=advice)
-    progress.finish(f"{byte_size(memory.total)} of {byte_size(available)}")
-    progress.start("measuring speed", unit="s")
-    with run.computing():
-        update = time_updates(run.trainer, run.read, progress)
-        # A forward pass is a third of the work of an update's sequence.
-        windows = min(
-            config.validation_windows,
-            TokenStream(tokens, "validation", config.window, read_manifest(tokens)).windows,
-        )
-        validation = update / 3 * windows / config.batch_size
-        if not ranks.any(validation > _VALIDATED):
-            started = time.perf_counter()
-            run.validate()
-            validation = time.perf_counter() - started
-    speed = result.tokens_per_update / update
-    progress.finish(f"{speed:,.0f} tokens/s")
-    measurements = -(-config.steps // config.validate_every)
-    return replace(
-        result,
-        tokens_per_second=speed,
-        seconds=config.steps * update + measurements * validation,
-    )
+
+
+def _time_validation(run: Run, config: PretrainConfig, tokens: Path, update: float) -> float:
+    """Return the seconds of a validation: measured, or of a long one a third of its sequences in updates."""
+    stream = TokenStream(tokens, "validation", config.window, read_manifest(tokens))
+    windows = min(config.validation_windows, stream.windows)
+    computed = update / 3 * windows / config.batch_size  # a forward pass is a third of the work
+    if run.trainer.ranks.any(computed > _VALIDATED):
+        return computed
+    started = time.perf_counter()
+    run.validate()
+    return time.perf_counter() - started
 
 
 def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]], progress: Progress = SILENT) -> float:
@@ -198,7 +197,7 @@ def time_updates(trainer: Trainer, read: Callable[[int], Sequence[Any]], progres
         part = whole.first(min(fitting, len(whole.ids)))
         time_part()  # allocates memory
         timings: list[float] = []
-        while ranks.any(len(timings) < _TIMED[0] or sum(timings) < _TIMED[1]):
+        while ranks.any(len(timings) < _TIMINGS or sum(timings) < _TIMED):
             timings.append(time_part())
         seconds = statistics.median(timings)
     step = clock(lambda: trainer.optimizer.step(0.0))

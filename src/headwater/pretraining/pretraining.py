@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from headwater import shipped
+from headwater.display import byte_size, counted
 from headwater.errors import FolderError, HeadwaterError, TrainingError, resumable
 from headwater.model import IGNORE, ModelConfig, build_model, load_model, save_description, save_model
-from headwater.pretraining.changes import change_length, changes_length, set_aside_model
+from headwater.pretraining.changes import LENGTH, change_length, set_aside_model
 from headwater.pretraining.cost import training_flops_per_token
 from headwater.pretraining.masking import Masking
 from headwater.pretraining.objectives import l1, masked
-from headwater.pretraining.preview import kept_text, passes_of, passes_text, passes_warning, rate_text
 from headwater.pretraining.recipe import (
     REMOVED,
     PretrainConfig,
@@ -50,6 +50,9 @@ from headwater.training import (
 
 # Nats above the loss of guessing. Untrained models have up to 0.5.
 _DIVERGED = 1.0
+# Repeated text is worth nearly as much as new text up to four passes, and little beyond sixteen (Muennighoff et
+# al. 2023, "Scaling data-constrained language models", section 5).
+MANY_PASSES = 8
 # (model, step) -> figures for the journal
 Follow = Callable[[Any, int], dict[str, float]]
 
@@ -80,23 +83,14 @@ def pretrain(
         config = resolve(asked, tokens, ranks, _begun(out), packed)
         # Ranks on different machines use the first one's precision.
         config = config.model_copy(update={"precision": ranks.broadcast(config.precision)})
-        stage = Stage(
-            out,
-            kind="run",
-            config=config.deciding(),
-            inputs=run_inputs(config, tokens),
-            seed=config.seed,
-            defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
-            measured=("changes", *REMOVED),
-            alternative=lambda: _continuation(config, tokens, out),
-        )
         model_folder = out / "model"
         if not ranks.is_first:
             if not ranks.broadcast(None):
                 _train(config, tokens, out, ranks, SILENT)
             return model_folder
+        stage = _stage(config, tokens, out)
         with resumable(), ExitStack() as lock:
-            if is_locked := changes_length(stage):
+            if is_locked := bool(stage.changed(LENGTH)):
                 lock.enter_context(folder_lock(out))  # another process may train it
                 change_length(stage, config, progress)
             is_complete = stage.is_complete(progress)
@@ -119,25 +113,25 @@ def pretrain(
         return model_folder
 
 
-def _describe(
-    asked: PretrainConfig, config: PretrainConfig, out: Path, packed: Manifest, progress: Progress
-) -> None:
-    """Note what the run will do."""
-    count = packed.config["counts"]["train"]["tokens"]
-    passes = passes_of(config, count)
-    progress.note(f"computes in {config.precision}, {passes_text(passes, count)}")
-    if warning := passes_warning(passes):
-        progress.note(f"Warning: {warning}")
-    progress.note(f"learning rate {rate_text(asked, config)}")
-    progress.note(kept_text(config, out))
-
-
 def _begun(out: Path) -> PretrainConfig | None:
     """Return the recipe of an unfinished run in `out`, or None if there is no run."""
     recipe = out / "config.toml"
     if not recipe.exists() or not has_manifest(out) or read_manifest(out).kind != "run":
         return None
     return PretrainConfig.load(recipe)
+
+
+def _stage(config: PretrainConfig, tokens: Path, out: Path) -> Stage:
+    return Stage(
+        out,
+        kind="run",
+        config=config.deciding(),
+        inputs=run_inputs(config, tokens),
+        seed=config.seed,
+        defaults=PretrainConfig.defaults() | {"model": ModelConfig.defaults()},
+        measured=("changes", *REMOVED),
+        alternative=lambda: _continuation(config, tokens, out),
+    )
 
 
 def _continuation(config: PretrainConfig, tokens: Path, out: Path) -> str:
@@ -167,26 +161,8 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         assert own.mask is not None
         masking = Masking(own.mask, own.vocabulary_size, config.seed)
     train, held_out = (TokenStream(tokens, part, config.window, packed, masking) for part in PARTS)
-    model = build_model(config.architecture, seed=config.seed)
-    if config.init_from is not None:
-        model.load_state_dict(load_model(shipped.resolve(config.init_from)).state_dict())
-    model.to(ranks.device)
+    trainer = _build_trainer(config, tokens, ranks)
     sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
-    objective: Objective = masked
-    if masking is None:  # an architecture that was registered may have its own
-        crossed = config.cross_documents
-        objective = getattr(model, "objective", None) or l1(None if crossed else end_of_text_of(tokens))
-    sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
-    recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
-    trainer = Trainer(
-        model,
-        objective,
-        config,
-        ranks=ranks,
-        sharded=sharded,
-        recompute=recompute,
-        muon=config.optimizer == "muon",
-    )
 
     def describe(folder: Path) -> None:
         save_description(config.architecture, folder, tokenizer=own)
@@ -205,6 +181,29 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
         progress=progress,
         flops_per_token=training_flops_per_token(config.architecture, config.window),
         describe=describe,
+    )
+
+
+def _build_trainer(config: PretrainConfig, tokens: Path, ranks: Ranks) -> Trainer:
+    """Return the trainer of the recipe's model, new or trained before, and its objective."""
+    model = build_model(config.architecture, seed=config.seed)
+    if config.init_from is not None:
+        model.load_state_dict(load_model(shipped.resolve(config.init_from)).state_dict())
+    model.to(ranks.device)
+    objective: Objective = masked
+    if not config.architecture.is_masked:  # an architecture that was registered may have its own
+        crossed = config.cross_documents
+        objective = getattr(model, "objective", None) or l1(None if crossed else end_of_text_of(tokens))
+    sharded = config.shard and ranks.count > 1  # one rank has all of the model anyway
+    recompute = ("full" if sharded else "none") if config.recompute == "auto" else config.recompute
+    return Trainer(
+        model,
+        objective,
+        config,
+        ranks=ranks,
+        sharded=sharded,
+        recompute=recompute,
+        muon=config.optimizer == "muon",
     )
 
 
@@ -232,13 +231,6 @@ def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig)
     return float(loss_sum / token_count)
 
 
-def _samples(config: PretrainConfig, tokens: Path, out: Path, run: Run, progress: Progress) -> Samples | None:
-    """Return what writes samples on the first rank; None if none are asked for."""
-    if not config.sample_every or not run.trainer.ranks.is_first:
-        return None
-    return Samples(config, tokenizer_of(config.architecture, tokens), out, progress)
-
-
 def _require_learning(run: Run, config: PretrainConfig) -> None:
     """Raise TrainingError if even the best held-out loss is far above that of guessing among all tokens."""
     best = min(entry["validation_loss"] for entry in run.curve)
@@ -262,7 +254,9 @@ def _train(
     """Train, and write the weights with the lowest held-out loss as a model folder; every rank calls this."""
     run = build_run(config, tokens, out, ranks, progress)
     run.on_update = on_update
-    samples = _samples(config, tokens, out, run, progress)
+    samples = None
+    if config.sample_every and ranks.is_first:
+        samples = Samples(config, tokenizer_of(config.architecture, tokens), out, progress)
 
     def after_update() -> dict[str, float]:
         if samples is not None:
@@ -275,14 +269,21 @@ def _train(
     run.restore_best()
     run.require_folder()
     weights = run.trainer.full_weights()
-    if not ranks.is_first:
-        return
+    if ranks.is_first:
+        best = run.best["step"] if run.best else config.steps
+        _write_model(config, tokens, out / "model", weights, best)
+
+
+def _write_model(
+    config: PretrainConfig, tokens: Path, out: Path, weights: dict[str, torch.Tensor], step: int
+) -> None:
+    """Write the model folder of a run unless it is complete."""
     model = build_model(config.architecture, device="meta")
     model.load_state_dict(weights, assign=True)
     stage = Stage(
-        out / "model",
+        out,
         kind="model",
-        config=config.architecture.to_dict() | {"step": run.best["step"] if run.best else config.steps},
+        config=config.architecture.to_dict() | {"step": step},
         inputs=run_inputs(config, tokens),
         seed=config.seed,
         defaults=ModelConfig.defaults(),
@@ -290,3 +291,56 @@ def _train(
     if not stage.is_complete():
         with stage.write() as work:
             save_model(model, work, tokenizer=tokenizer_of(config.architecture, tokens))
+
+
+def _describe(
+    asked: PretrainConfig, config: PretrainConfig, out: Path, packed: Manifest, progress: Progress
+) -> None:
+    """Note what the run will do, and what it keeps on disk: float32 weights and moments of each checkpoint."""
+    count = packed.config["counts"]["train"]["tokens"]
+    passes = passes_of(config, count)
+    progress.note(f"computes in {config.precision}, {passes_text(passes, count)}")
+    if warning := passes_warning(passes):
+        progress.note(f"Warning: {warning}")
+    progress.note(f"learning rate {rate_text(asked, config)}")
+    moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
+    size = 4 * (1 + moments) * config.architecture.parameter_count
+    kept, prune = counted(config.keep, "checkpoint"), f"headwater prune {shlex.quote(str(out))}"
+    progress.note(f"keeps {kept} of {byte_size(size)} and the best one; `{prune}` removes old ones")
+
+
+def passes_of(config: PretrainConfig, train_tokens: int) -> float:
+    """Return how often the run of a resolved recipe reads the training part."""
+    return config.steps * config.batch_size * config.window / train_tokens
+
+
+def passes_text(passes: float, train_tokens: int) -> str:
+    """Return, for example, `9.8 passes over 10,095,107 tokens`."""
+    return f"{passes:,.{1 if passes < 10 else 0}f} passes over {train_tokens:,} tokens"
+
+
+def passes_warning(passes: float) -> str:
+    """Return a warning of a run that reads its text very often; empty for other runs."""
+    if passes < MANY_PASSES + 0.5:  # whole updates are a little more than the passes that were asked for
+        return ""
+    return (
+        f"the text is read {passes:,.0f} times; beyond about {MANY_PASSES} passes a model learns it by heart. "
+        f"Gather more text, or use --set epochs={MANY_PASSES} or a smaller model"
+    )
+
+
+def rate_text(asked: PretrainConfig, config: PretrainConfig) -> str:
+    """Return the peak of the learning rate and the way there; asked: the recipe before it was resolved."""
+    text = f"{config.learning_rate:g}"
+    if config.warmup_steps >= 1:
+        text += f" after a rise over {counted(round(config.warmup_steps), 'update')}"
+    text += f", schedule {config.schedule}"
+    if asked.warmup_steps > config.warmup_steps:
+        text += (
+            f"; warmup_steps = {asked.warmup_steps:g} was shortened: the run of {counted(config.steps, 'update')} "
+            "would not have reached this rate"
+        )
+    elif config.warmup_steps > config.steps:
+        reached = config.learning_rate * config.steps / config.warmup_steps
+        text += f"; the run ends at {reached:.3g}, because its warmup_steps are more than its steps"
+    return text
