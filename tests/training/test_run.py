@@ -75,8 +75,7 @@ def test_later_checkpoints_are_written_if_the_best_one_failed(
     monkeypatch.setattr("headwater.training.checkpoint.save_file", save)
     run, notes = trained(tmp_path, ranks)
     assert any(f"the best checkpoint, of step {full}, is missing" in text for text in notes)
-    assert run.best is not None
-    assert run.best["step"] == best
+    assert run.state.best_step == best
 
 
 def damage(checkpoint: Path) -> None:
@@ -88,7 +87,7 @@ def damage(checkpoint: Path) -> None:
 @pytest.mark.parametrize("how", ["missing", "damaged"])
 def test_a_run_without_its_best_checkpoint_uses_the_last_state(tmp_path: Path, how: str) -> None:
     run, _ = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
-    assert run.best == {"rank": [3.0], "step": 2}  # the first of equals
+    assert run.state.best == {"rank": [3.0], "step": 2}  # the first of equals
     last = run.trainer.full_weights()
     best = tmp_path / "checkpoints" / "step-00000002"
     if how == "missing":
@@ -97,8 +96,7 @@ def test_a_run_without_its_best_checkpoint_uses_the_last_state(tmp_path: Path, h
         damage(best)
     run, notes = trained(tmp_path, [1.0, 3.0, 3.0, 2.0])
     assert any("the best checkpoint, of step 2, is missing or damaged" in text for text in notes)
-    assert run.best is not None
-    assert run.best["step"] == 4
+    assert run.state.best_step == 4
     run.restore_best()
     for name, weight in run.trainer.full_weights().items():
         assert torch.equal(weight, last[name])

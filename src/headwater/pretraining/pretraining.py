@@ -233,7 +233,7 @@ def held_out_loss(trainer: Trainer, stream: TokenStream, config: PretrainConfig)
 
 def _require_learning(run: Run, config: PretrainConfig) -> None:
     """Raise TrainingError if even the best held-out loss is far above that of guessing among all tokens."""
-    best = min(entry["validation_loss"] for entry in run.curve)
+    best = min(entry["validation_loss"] for entry in run.state.curve)
     guessing = math.log(config.architecture.vocabulary)
     if best > guessing + _DIVERGED:
         raise TrainingError(
@@ -270,8 +270,8 @@ def _train(
     run.require_folder()
     weights = run.trainer.full_weights()
     if ranks.is_first:
-        best = run.best["step"] if run.best else config.steps
-        _write_model(config, tokens, out / "model", weights, best)
+        step = config.steps if run.state.best_step is None else run.state.best_step
+        _write_model(config, tokens, out / "model", weights, step)
 
 
 def _write_model(
@@ -306,7 +306,8 @@ def _describe(
     moments = 1 if config.optimizer == "muon" else 2  # for nearly all weights
     size = 4 * (1 + moments) * config.architecture.parameter_count
     kept, prune = counted(config.keep, "checkpoint"), f"headwater prune {shlex.quote(str(out))}"
-    progress.note(f"keeps {kept} of {byte_size(size)} and the best one; `{prune}` removes old ones")
+    keeps = f"keeps {kept} of {byte_size(size)} and the best one; `{prune}` removes old ones"
+    progress.note(keeps)
 
 
 def passes_of(config: PretrainConfig, train_tokens: int) -> float:

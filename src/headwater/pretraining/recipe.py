@@ -118,9 +118,46 @@ def resolve(
     recipe, tokens and ranks are inconsistent.
     """
     packed = packed or open_tokens(tokens)
-    vocabulary = int(packed.config["vocabulary_size"])
     if config.init_from is not None:
         config = start_from(config, config.init_from, tokens)
+    model = _model_of(config, tokens, packed)
+    window = config.context or model.context
+    if window > model.context:
+        raise UsageError(
+            f"context = {window} is longer than model.context = {model.context}",
+            repair=f"Use --set context={model.context}, or leave model.context out",
+        )
+    config = config.model_copy(update={"context": window, "model": model.to_dict(), "dropout": model.dropout})
+    _require_consistent(config, tokens, packed, ranks)
+    require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
+    steps = config.steps
+    if config.epochs is not None:
+        windows = TokenStream(tokens, "train", window, packed).windows
+        steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
+    warmup_steps = _fitting_warmup(config.warmup_steps, steps)
+    if begun is not None and begun.warmup_steps in (
+        config.warmup_steps,
+        _fitting_warmup(config.warmup_steps, begun.steps),
+    ):
+        warmup_steps = begun.warmup_steps  # of the length with which the run began
+    # A resumed run keeps its micro-batch: another one would round differently.
+    micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
+    if micro_batch is None:
+        micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
+    config = resolve_precision(config, begun, ranks.device)
+    return config.model_copy(
+        update={
+            "steps": steps,
+            "epochs": None,
+            "warmup_steps": warmup_steps,
+            "micro_batch": min(micro_batch, -(-config.batch_size // ranks.count)),
+        }
+    )
+
+
+def _model_of(config: PretrainConfig, tokens: Path, packed: Manifest) -> ModelConfig:
+    """Return the model for the vocabulary of the tokens; raise an error if the recipe contradicts itself."""
+    vocabulary = int(packed.config["vocabulary_size"])
     if config.architecture.is_masked:
         vocabulary = tokenizer_of(config.architecture, tokens).vocabulary_size
     changes: dict[str, Any] = {"vocabulary": vocabulary}
@@ -139,23 +176,22 @@ def resolve(
             f"the model has {model.vocabulary:,} vocabulary rows, and the tokens in {tokens} need {vocabulary:,}",
             repair="Leave model.vocabulary out, or pack with the model's own tokenizer",
         )
-    window = config.context or model.context
-    if window > model.context:
-        raise UsageError(
-            f"context = {window} is longer than model.context = {model.context}",
-            repair=f"Use --set context={model.context}, or leave model.context out",
-        )
-    config = config.model_copy(update={"context": window})
+    return model
+
+
+def _require_consistent(config: PretrainConfig, tokens: Path, packed: Manifest, ranks: Ranks) -> None:
+    """Raise UsageError or DataError for keys that do not fit the model, the tokens or the ranks."""
+    model, sharded = config.architecture, config.shard and ranks.count > 1
     for part, count in packed.config["counts"].items():
-        if count["tokens"] <= window:
-            raise too_short(tokens, packed, part, window)
+        if count["tokens"] <= config.window:
+            raise too_short(tokens, packed, part, config.window)
     if not config.cross_documents:
         if model.is_masked or model.is_recurrent:
             raise UsageError(
                 "cross_documents = false is only for causal attention", repair="Leave cross_documents out"
             )
         end_of_text_of(tokens)
-    if config.shard and ranks.count > 1 and config.optimizer == "muon":
+    if sharded and config.optimizer == "muon":
         raise UsageError(
             "optimizer = muon needs whole matrices, and shard = true divides them", repair="Leave one of them out"
         )
@@ -164,35 +200,8 @@ def resolve(
             f"recompute = {config.recompute} needs a Transformer's blocks, and this model is an LSTM",
             repair="Use --set recompute=none",
         )
-    require_memory(model, ranks, sharded=config.shard, optimizer=config.optimizer)
-    steps = config.steps
-    if config.epochs is not None:
-        windows = TokenStream(tokens, "train", window, packed).windows
-        steps = max(1, math.ceil(config.epochs * windows / config.batch_size))
-    warmup_steps = _fitting_warmup(config.warmup_steps, steps)
-    if begun is not None and begun.warmup_steps in (
-        config.warmup_steps,
-        _fitting_warmup(config.warmup_steps, begun.steps),
-    ):
-        warmup_steps = begun.warmup_steps  # of the length with which the run began
-    # A resumed run keeps its micro-batch: another one would round differently.
-    micro_batch = config.micro_batch or (begun.micro_batch if begun else None)
-    if micro_batch is None:
-        micro_batch = max(1, fitting_tokens(model, ranks, sharded=config.shard) // window)
     if config.sample_every:
-        resolved = config.model_copy(update={"model": model.to_dict()})
-        require_samples(resolved, tokenizer_of(model, tokens), sharded=config.shard and ranks.count > 1)
-    config = resolve_precision(config, begun, ranks.device)
-    return config.model_copy(
-        update={
-            "model": model.to_dict(),
-            "dropout": model.dropout,
-            "steps": steps,
-            "epochs": None,
-            "warmup_steps": warmup_steps,
-            "micro_batch": min(micro_batch, -(-config.batch_size // ranks.count)),
-        }
-    )
+        require_samples(config, tokenizer_of(model, tokens), sharded=sharded)
 
 
 def _fitting_warmup(warmup_steps: float, steps: int) -> float:

@@ -81,16 +81,6 @@ class Run:
                 describe=self.describe,
             )
 
-    @property
-    def best(self) -> dict[str, Any] | None:
-        """The step with the best measurement, and its rank."""
-        return self.state.best
-
-    @property
-    def curve(self) -> list[dict[str, Any]]:
-        """The validations; see `TrainingState.curve`."""
-        return self.state.curve
-
     def read(self, step: int) -> list[Any]:
         """Return this rank's micro-batches of an update, on its device."""
         return [batch.to(self.trainer.ranks.device) for batch in self.source.micro_batches(step)]
@@ -124,59 +114,69 @@ class Run:
             progress.advance(trainer.step)
             # A run that is ended at an update that it has done already.
             last: dict[str, Any] = {}
-            if trainer.step == config.steps and all(entry["step"] != trainer.step for entry in self.curve):
+            if trainer.step == config.steps and all(one["step"] != trainer.step for one in self.state.curve):
                 self._measure(last)
             if self.checkpoints is not None:
                 stack.callback(self.checkpoints.wait)
             journal = self._open_journal(stack, last)
             ahead = ReadAhead(self.read, config.steps)
             stack.callback(ahead.close)
-            signals: list[int] = []
-            written = time.monotonic()
-            if self.out is not None:  # a library call does not change the process's signals
-                signals = stack.enter_context(delayed_interruption())
-            while not self._is_over():
-                started = time.perf_counter()
-                result = self._update(ahead)
-                line = self._line(result, time.perf_counter() - started)
-                stop = trainer.ranks.any(bool(signals))
-                old = time.monotonic() - written > 60 * config.checkpoint_minutes
-                due = self._measure(line) or stop or trainer.ranks.any(old)
-                # The journal first: it must have every line up to a checkpoint.
-                journal(line, due)
-                if due:
-                    self._checkpoint()
-                    written = time.monotonic()
-                shown = ("loss", "validation_loss", "tokens_per_second")
-                progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
-                if self.on_update is not None and trainer.ranks.is_first:
-                    self.on_update(dict(line))
-                if stop and not self._is_over():
-                    raise KeyboardInterrupt
-        self._require_kept(trainer.step)
+            # A library call does not change the process's signals.
+            signals = [] if self.out is None else stack.enter_context(delayed_interruption())
+            self._update_until_over(ahead, journal, signals)
+        if not self._is_kept(trainer.step):
+            raise StorageError(
+                f"the checkpoint of update {trainer.step:,} could not be written, for the reason above",
+                repair="Mend that, and run the command again: it resumes from the last good checkpoint, if any",
+            )
         progress.finish(self._summary())
+
+    def _update_until_over(
+        self, ahead: ReadAhead, journal: Callable[[dict[str, Any], bool], None], signals: list[int]
+    ) -> None:
+        """Do the updates that are left; around each: journal, validation, checkpoint, progress."""
+        trainer, written = self.trainer, time.monotonic()
+        while not self._is_over():
+            started = time.perf_counter()
+            result = self._update(ahead)
+            line = self._line(result, time.perf_counter() - started)
+            stop = trainer.ranks.any(bool(signals))
+            old = time.monotonic() - written > 60 * self.config.checkpoint_minutes
+            due = self._measure(line) or stop or trainer.ranks.any(old)
+            # The journal first: it must have every line up to a checkpoint.
+            journal(line, due)
+            if due:
+                self._checkpoint()
+                written = time.monotonic()
+            shown = ("loss", "validation_loss", "tokens_per_second")
+            self.progress.advance(trainer.step, **{name: line[name] for name in shown if name in line})
+            if self.on_update is not None and trainer.ranks.is_first:
+                self.on_update(dict(line))
+            if stop and not self._is_over():
+                raise KeyboardInterrupt
 
     def restore_best(self) -> None:
         """Load the best weights into the trainer; every rank must call this."""
-        if self.state.best is None or self.state.best["step"] == self.trainer.step:
+        best, optimizer = self.state.best_step, self.trainer.optimizer
+        if best is None or best == self.trainer.step:
             return
-        optimizer = self.trainer.optimizer
         if self.checkpoints is None:
             with torch.no_grad():
                 torch._foreach_copy_(optimizer.masters, self._best_weights)
             optimizer.copy_to_model()
             return
-        path = self.checkpoints.path_of(self.state.best["step"])
+        path = self.checkpoints.path_of(best)
         self.checkpoints.check(path)
         self.checkpoints.load(path, optimizer.state())
-        optimizer.load(self.state.best["step"])
+        optimizer.load(best)
 
     def _is_over(self) -> bool:
         if self.trainer.step >= self.config.steps:
             return True
-        if self.patience is None or self.state.best is None:
+        best = self.state.best_step
+        if self.patience is None or best is None:
             return False
-        return sum(entry["step"] > self.state.best["step"] for entry in self.state.curve) >= self.patience
+        return sum(entry["step"] > best for entry in self.state.curve) >= self.patience
 
     def _update(self, ahead: ReadAhead) -> UpdateResult:
         trainer, step = self.trainer, self.trainer.step
@@ -261,36 +261,23 @@ class Run:
         self.checkpoints.wait()
         return bool(self.trainer.ranks.broadcast(self.checkpoints.path_of(step).is_dir()))
 
-    def _require_kept(self, step: int) -> None:
-        """Raise StorageError if the checkpoint of a step could not be written; every rank must call this."""
-        if not self._is_kept(step):
-            raise StorageError(
-                f"the checkpoint of update {step:,} could not be written, for the reason above",
-                repair="Mend that, and run the command again: it resumes from the last good checkpoint, if any",
-            )
-
     def _checkpoint(self) -> None:
         """Write a checkpoint; if the run has no folder, keep the weights in memory if they are the best.
 
         Raises StorageError if the folder is not the one where the run began.
         """
-        step, optimizer = self.trainer.step, self.trainer.optimizer
+        step, best, optimizer = self.trainer.step, self.state.best_step, self.trainer.optimizer
         if self.checkpoints is None:
-            if self.state.best is not None and self.state.best["step"] == step:
+            if best == step:
                 self._best_weights = self._best_weights or [torch.empty_like(m) for m in optimizer.masters]
                 with torch.no_grad():
                     torch._foreach_copy_(self._best_weights, [m.detach() for m in optimizer.masters])
             return
         self.require_folder()
-        if (
-            self.state.best is not None
-            and self.state.best["step"] != step
-            and not self._is_kept(self.state.best["step"])
-        ):
+        if best is not None and best != step and not self._is_kept(best):
             self._forget_best(step)
         record = asdict(self.state)  # a copy: the state changes while a thread writes
-        best = None if self.state.best is None else self.state.best["step"]
-        self.checkpoints.save(step, optimizer.state(), record, best)
+        self.checkpoints.save(step, optimizer.state(), record, self.state.best_step)
 
     def _resume(self) -> None:
         if self.checkpoints is None:
@@ -303,28 +290,19 @@ class Run:
         self.checkpoints.load(path, optimizer.state())
         optimizer.load(record["step"])
         self.state = TrainingState.from_record(record)
-        step = self.state.step
-        if self.state.best and not self._has_best(self.state.best["step"], step):
-            self._forget_best(step)
+        step, best = self.state.step, self.state.best_step
+        if best is not None and best != step:
+            there = self.checkpoints.path_of(best)
+            if not ranks.broadcast(ranks.is_first and there.is_dir() and self.checkpoints.is_good(there)):
+                self._forget_best(step)
         self.progress.note(f"resuming from step {step:,} of {self.config.steps:,}")
 
     def _forget_best(self, step: int) -> None:
         """Forget the best state, whose checkpoint is gone, so that a later one is used. step: the current one."""
-        assert self.state.best is not None
-        gone = f"the best checkpoint, of step {self.state.best['step']}, is missing or damaged"
+        gone = f"the best checkpoint, of step {self.state.best_step}, is missing or damaged"
         self.progress.note(f"Warning: {gone}: a later one is used")
         # A finished run measures no later state: its last one is used.
         self.state.best = {"rank": [], "step": step} if step == self.config.steps else None
-
-    def _has_best(self, best: int, resumed: int) -> bool:
-        """Return whether the best checkpoint is undamaged; every rank must call this.
-
-        The checkpoint of step `resumed` was loaded, so it is undamaged.
-        """
-        assert self.checkpoints is not None
-        path, ranks = self.checkpoints.path_of(best), self.trainer.ranks
-        good = best == resumed or (ranks.is_first and path.is_dir() and self.checkpoints.is_good(path))
-        return bool(ranks.broadcast(good))
 
     def _open_journal(
         self, stack: ExitStack, measured: Mapping[str, Any]
@@ -359,10 +337,7 @@ class Run:
     def _summary(self) -> str:
         """Return a summary, such as `24 updates; best after 16: validation loss 3.211`."""
         text = f"{self.trainer.step:,} updates"
-        best = [
-            entry for entry in self.state.curve if self.state.best and entry["step"] == self.state.best["step"]
-        ]
-        for entry in best:
+        for entry in [one for one in self.state.curve if one["step"] == self.state.best_step]:
             figures = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in entry.items() if isinstance(v, float)]
             text += f"; best after {entry['step']:,}: {', '.join(figures)}" if figures else ""
         return text

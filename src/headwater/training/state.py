@@ -70,6 +70,11 @@ class TrainingState:
         """Return the state of a checkpoint; one of an earlier version has keys that are not used."""
         return cls(**{one.name: record[one.name] for one in fields(cls)})
 
+    @property
+    def best_step(self) -> int | None:
+        """The step with the best measurement."""
+        return None if self.best is None else self.best["step"]
+
     def measure(self, measured: Measurement) -> bool:
         """Add a validation of the present step to the curve; return whether it is the best one."""
         means = {name: total / self.summed for name, total in self.sums.items()}

@@ -115,9 +115,9 @@ def _tune(
     run.train()
     run.restore_best()
     trainer.end_training()
-    assert run.best is not None
-    best_step = int(run.best["step"])
-    curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.curve]
+    best_step = run.state.best_step
+    assert best_step is not None
+    curve = [_curve_entry(entry, metric, source.updates_an_epoch) for entry in run.state.curve]
     kept = next(entry for entry in curve if entry["step"] == best_step)
     if pooled is not None and start is not None:
         for entry in curve:

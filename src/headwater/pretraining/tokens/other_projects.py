@@ -58,9 +58,44 @@ def convert_tokens(
     {"tokens", "documents", "bytes"}. Raises DataError for a damaged or too short file or an id beyond the
     vocabulary, FolderError if a part has no files.
     """
+    files = _files_of(source)
+    meta = source / "meta.pkl"
+    if tokenizer is None and meta.is_file():
+        tokenizer = str(source)
+        progress.note(f"The ids in {source} are of the characters that its meta.pkl lists")
+    if tokenizer is None:
+        progress.note(f"The ids in {source} are assumed to be of GPT-2's original tokenizer (gpt2)")
+    named = tokenizer or "gpt2"
+    loaded = Tokenizer.load(named)
+    if meta.is_file():
+        _require_vocabulary(loaded, named, meta)
+    opened = {part: [(path, *_open(path)) for path in files[part]] for part in PARTS}
+    formats = {kind for shards in opened.values() for _, kind, _ in shards}
+    if len(formats) > 1:
+        raise FolderError(f"{source} mixes {' and '.join(sorted(formats))} files", expected="one format")
+    (kind,) = formats
+    stage = tokens_stage(out, named, loaded, {"source": source}, {"format": kind})
+    if not stage.is_complete():
+        with stage.write() as work:
+            counts: dict[str, dict[str, int]] = {}
+            for part in PARTS:
+                shards = [(path, ids) for path, _, ids in opened[part]]
+                counts[part] = _import_part(work, part, shards, loaded)
+                if counts[part]["tokens"] < MINIMUM_TOKENS:
+                    raise DataError(
+                        f"the {part} part of {source} has {counts[part]['tokens']:,} tokens",
+                        expected=f"at least {MINIMUM_TOKENS}",
+                    )
+            finish_tokens(stage, work, loaded, counts)
+    result = {"source": kind, "destination": str(out), "tokenizer": loaded.kind}
+    return result | {"counts": stage.config["counts"]}
+
+
+def _files_of(source: Path) -> dict[str, list[Path]]:
+    """Return the files of each part; raise FolderError if one has none, or if a file could be of both."""
     if source.is_file():
         raise FolderError(f"{source} is one token file", expected="the folder with the train and the val files")
-    files = {part: _part_files(source, part) for part in PARTS}
+    files: dict[str, list[Path]] = {part: _part_files(source, part) for part in PARTS}
     for part in PARTS:
         if not files[part]:
             raise FolderError(
@@ -73,36 +108,7 @@ def convert_tokens(
             expected="one of the two words",
             repair="Rename it",
         )
-    meta = source / "meta.pkl"
-    if tokenizer is None and meta.is_file():
-        tokenizer = str(source)
-        progress.note(f"The ids in {source} are of the characters that its meta.pkl lists")
-    if tokenizer is None:
-        progress.note(f"The ids in {source} are assumed to be of GPT-2's original tokenizer (gpt2)")
-    named = tokenizer or "gpt2"
-    loaded = Tokenizer.load(named)
-    if meta.is_file():
-        _require_vocabulary(loaded, named, meta)
-    opened = {part: [_open(path) for path in files[part]] for part in PARTS}
-    formats = {kind for shards in opened.values() for kind, _ in shards}
-    if len(formats) > 1:
-        raise FolderError(f"{source} mixes {' and '.join(sorted(formats))} files", expected="one format")
-    (kind,) = formats
-    stage = tokens_stage(out, named, loaded, {"source": source}, {"format": kind})
-    if not stage.is_complete():
-        with stage.write() as work:
-            counts: dict[str, dict[str, int]] = {}
-            for part in PARTS:
-                shards = [(path, ids) for path, (_, ids) in zip(files[part], opened[part], strict=True)]
-                counts[part] = _import_part(work, part, shards, loaded)
-                if counts[part]["tokens"] < MINIMUM_TOKENS:
-                    raise DataError(
-                        f"the {part} part of {source} has {counts[part]['tokens']:,} tokens",
-                        expected=f"at least {MINIMUM_TOKENS}",
-                    )
-            finish_tokens(stage, work, loaded, counts)
-    result = {"source": kind, "destination": str(out), "tokenizer": loaded.kind}
-    return result | {"counts": stage.config["counts"]}
+    return files
 
 
 def _part_files(folder: Path, part: str) -> list[Path]:

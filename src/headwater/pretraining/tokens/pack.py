@@ -149,42 +149,52 @@ def _do_tasks(
     """Do all tasks, and return the counts of both parts."""
     runner = PackRunner(plan)
     runner.remove_altered()
-    done, total = 0, 0
+    shown = _Shown(plan, progress)
 
-    def show(counts: Counts) -> None:
-        tokens = total + sum(count["tokens"] for count in counts.values())
-        size = done + sum(count["bytes"] for count in counts.values())
-        progress.advance(size / 1e6, tokens=tokens)
-
-    def count_ids(number: int) -> None:
-        nonlocal done, total
-        for count in read_json(plan.output("ids", number) / _COUNTS).values():
-            done, total = done + count["bytes"], total + count["tokens"]
-
-    def start() -> None:
-        """Begin with the size, which the division tells, and with what earlier runs encoded."""
-        progress.start("pack", total=plan.division.bytes / 1e6, unit="MB")
-        for number in set(range(len(plan.files))).difference(runner.missing("ids")):
-            count_ids(number)
-        show({})
-
-    def add(phase: str, number: int) -> None:
+    def on_done(phase: str, number: int) -> None:
         if phase == "division":
-            start()
+            shown.start(runner)
         elif phase == "ids":
-            count_ids(number)
-            show({})
+            shown.add(number)
 
     if runner.missing("division"):
         progress.start("pack")
     else:
-        start()
-    runner.report = show
-    runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
+        shown.start(runner)
+    runner.report = shown.advance
+    runner.run_all(workers=workers, engine=engine, address=address, on_done=on_done)
     counts: Counts = read_json(plan.output("bounds", 0) / _COUNTS)
     tokens = sum(count["tokens"] for count in counts.values())
     progress.finish(f"{tokens:,} tokens, {counts['validation']['tokens']:,} of them held out")
     return counts
+
+
+class _Shown:
+    """The progress that is shown: megabytes and tokens of the files that are encoded."""
+
+    def __init__(self, plan: PackPlan, progress: Progress) -> None:
+        self._plan, self._progress = plan, progress
+        self._bytes = self._tokens = 0  # of whole files
+
+    def start(self, runner: PackRunner) -> None:
+        """Begin with the size, which the division tells, and with what earlier runs encoded."""
+        self._progress.start("pack", total=self._plan.division.bytes / 1e6, unit="MB")
+        self.advance({})
+        for number in set(range(len(self._plan.files))).difference(runner.missing("ids")):
+            self.add(number)
+
+    def add(self, number: int) -> None:
+        """Add a file."""
+        counts = read_json(self._plan.output("ids", number) / _COUNTS).values()
+        self._bytes += sum(count["bytes"] for count in counts)
+        self._tokens += sum(count["tokens"] for count in counts)
+        self.advance({})
+
+    def advance(self, file: Counts) -> None:
+        """Show the whole files and the beginning of another one."""
+        tokens = self._tokens + sum(count["tokens"] for count in file.values())
+        size = self._bytes + sum(count["bytes"] for count in file.values())
+        self._progress.advance(size / 1e6, tokens=tokens)
 
 
 @dataclass(frozen=True)
