@@ -69,7 +69,7 @@ def _compile_and_compare(trainer: Trainer, batch: Any, dynamic: bool | None) -> 
     """Compile the model; return why the result cannot be used, or an empty string."""
     eager = _loss_and_norm(trainer, batch, training=False)
     try:
-        forward = torch.compile(_with_own_code(Block.forward), backend=_COMPILER, fullgraph=True, dynamic=dynamic)
+        forward = _compile(_with_own_code(Block.forward), dynamic)
         for block in filter(lambda module: isinstance(module, Block), trainer.model.modules()):
             # `block.compile()` would include the hooks that gather a sharded block in the graph.
             vars(block)["forward"] = MethodType(forward, block)
@@ -86,6 +86,10 @@ def _compile_and_compare(trainer: Trainer, batch: Any, dynamic: bool | None) -> 
         if not abs(got - expected) <= tolerance * abs(expected):
             return f"the compiled {name} {got:.5f} is not the eager {expected:.5f}"
     return ""
+
+
+def _compile(forward: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
+    return torch.compile(forward, backend=_COMPILER, fullgraph=True, dynamic=dynamic)
 
 
 def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:

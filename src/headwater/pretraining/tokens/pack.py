@@ -156,6 +156,7 @@ def _do_tasks(
             shown.start(runner)
         elif phase == "ids":
             shown.add(number)
+            shown.advance({})
 
     if runner.missing("division"):
         progress.start("pack")
@@ -179,16 +180,15 @@ class _Shown:
     def start(self, runner: PackRunner) -> None:
         """Begin with the size, which the division tells, and with what earlier runs encoded."""
         self._progress.start("pack", total=self._plan.division.bytes / 1e6, unit="MB")
-        self.advance({})
         for number in set(range(len(self._plan.files))).difference(runner.missing("ids")):
             self.add(number)
+        self.advance({})
 
     def add(self, number: int) -> None:
         """Add a file."""
         counts = read_json(self._plan.output("ids", number) / _COUNTS).values()
         self._bytes += sum(count["bytes"] for count in counts)
         self._tokens += sum(count["tokens"] for count in counts)
-        self.advance({})
 
     def advance(self, file: Counts) -> None:
         """Show the whole files and the beginning of another one."""
