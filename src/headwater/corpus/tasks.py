@@ -11,13 +11,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
-from headwater.corpus.workers import WorkerPool, all_results
+from headwater.corpus.workers import WorkerPool
 from headwater.errors import FolderError, HeadwaterError, StorageError
 from headwater.reading import parse_json, sha256_of
 from headwater.storage import atomic_path
@@ -112,23 +111,16 @@ class TaskRunner:
         engine "ray" does them on the cluster at `address`, or on one started here. Raises what a task raised after
         the others of its phase are done, but a failure of storage at once.
         """
-        count, processes = workers if engine == "local" else min(workers, os.cpu_count() or 1), None
-        with self, ExitStack() as opened:
-            if count > 1:
-                handler = "headwater.corpus.tasks:_task_handler"
-                processes = opened.enter_context(WorkerPool(count, handler, self.opener, str(self.plan.folder)))
+        count = workers if engine == "local" else min(workers, os.cpu_count() or 1)
+        command = ("headwater.corpus.tasks:_task_handler", self.opener, str(self.plan.folder))
+        with self, WorkerPool(count, *command) as pool:
             if engine == "ray":
                 from headwater.corpus.building.cluster import run_on_ray
 
                 run_on_ray(self, workers, address)
             for phase in self.phases:
-                missing = self.missing(phase)
-                if processes is None or len(missing) <= 1:
-                    done = all_results(partial(_do, self, (phase, number)) for number in missing)
-                else:
-                    requests = [(phase, number) for number in missing]
-                    done = processes.replies(requests, lambda request: self.described(*request))
-                for number in done:
+                requests = [(phase, number) for number in self.missing(phase)]
+                for number in pool.replies(requests, partial(_do, self), lambda request: self.described(*request)):
                     on_done(phase, number)
 
 

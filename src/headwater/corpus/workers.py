@@ -120,12 +120,18 @@ class WorkerPool:
         while self._idle:
             self._idle.pop().stop()
 
-    def replies(self, requests: Sequence[Any], input_of: Callable[[Any], str]) -> Iterator[Any]:
+    def replies(
+        self, requests: Sequence[Any], here: Callable[[Any], Any], input_of: Callable[[Any], str]
+    ) -> Iterator[Any]:
         """Yield the replies in the order of completion; raise what a request raised.
 
-        A request whose worker dies ATTEMPTS times raises ResourceError with what `input_of` returns for it.
-        The other requests are answered first, unless storage or the program failed.
+        `here` answers in this process what one worker would do alone. A request whose worker dies ATTEMPTS times
+        raises ResourceError with what `input_of` returns for it. The other requests are answered first, unless
+        storage or the program failed.
         """
+        if self.count == 1 or len(requests) <= 1:
+            yield from _results(partial(here, request) for request in requests)
+            return
 
         def reply(future: Future[Any]) -> Any:
             try:
@@ -137,10 +143,10 @@ class WorkerPool:
                     "what is complete is kept",
                 ) from None
 
-        with ThreadPoolExecutor(max(1, min(self.count, len(requests)))) as threads:
+        with ThreadPoolExecutor(min(self.count, len(requests))) as threads:
             futures = [threads.submit(self._ask, request) for request in requests]
             try:
-                yield from all_results(partial(reply, future) for future in as_completed(futures))
+                yield from _results(partial(reply, future) for future in as_completed(futures))
             except BaseException as error:
                 threads.shutdown(wait=False, cancel_futures=True)
                 if not isinstance(error, Exception):  # after Ctrl-C do not wait for the running requests
@@ -178,7 +184,7 @@ class WorkerPool:
         return WorkerProcess(*self._command)
 
 
-def all_results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+def _results(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
     """Yield what calls return; raise the first error after all others, but a failure of storage at once."""
     failed: HeadwaterError | None = None
     for call in calls:

@@ -134,18 +134,27 @@ def _carry_out(
                 hashes = read_account(part).get("hashes", {})
                 stage.hashes |= {Path(name): value for name, value in hashes.items()}
             with stage.write() as work:
-                try:
-                    findings = Findings(plan, sources)
-                    findings.refuse_empty(plan.config)
-                    kept = join_parts(plan, work, findings)
-                except DataError:  # with these sources and settings there is no corpus
-                    shutil.rmtree(plan.folder, ignore_errors=True)
-                    raise
+                kept = _join(plan, work, sources)
     except HeadwaterError:
         plan.remove_if_unused()
         raise
     shutil.rmtree(plan.folder, ignore_errors=True)
     return kept
+
+
+def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> dict[str, int]:
+    """Write the corpus into the stage's folder `work`; return the size of what was kept."""
+    try:
+        findings = Findings(plan, sources)
+        findings.refuse_empty(plan.config)
+        kept = _join_shards(plan, work, findings.funnel)
+    except DataError:  # with these sources and settings there is no corpus
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        raise
+    sizes = {name: kept.total("kept", name) for name in ("documents", "bytes")}
+    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, kept) | {"kept": sizes})
+    findings.write_aside(work)
+    return sizes
 
 
 def prepare_slurm(
@@ -249,8 +258,8 @@ def read_funnel(corpus: str | Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.is_file() else {}
 
 
-def join_parts(plan: BuildPlan, work: Path, findings: Findings) -> dict[str, int]:
-    """Move the shards into the stage's folder `work`, and write its funnel; return the size of what was kept.
+def _join_shards(plan: BuildPlan, work: Path, funnel: Funnel) -> Tally:
+    """Move the shards into the stage's folder `work`; return the counts of their documents, of copies too.
 
     Raises DataError if no document is left.
     """
@@ -261,15 +270,12 @@ def join_parts(plan: BuildPlan, work: Path, findings: Findings) -> dict[str, int
         merge(counts, read_json(shard / COUNTS))
         (shard / shard_name(0)).rename(work / DOCUMENTS / shard_name(number))
     if not counts.total("kept", "documents"):
-        strictest = ", ".join(f"{count:,} by {rule}" for rule, count in findings.funnel.strictest())
+        strictest = ", ".join(f"{count:,} by {rule}" for rule, count in funnel.strictest())
         raise DataError(
-            f"the recipe {plan.config.recipe!r} removed all of {findings.funnel.read['documents']:,} documents",
+            f"the recipe {plan.config.recipe!r} removed all of {funnel.read['documents']:,} documents",
             repair=f"Loosen it with --set; it removed {strictest or 'duplicates'}",
         )
-    kept = {name: counts.total("kept", name) for name in ("documents", "bytes")}
-    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts) | {"kept": kept})
-    findings.write_aside(work)
-    return kept
+    return counts
 
 
 def _described_duplicates(plan: BuildPlan, counts: Tally) -> dict[str, Any]:

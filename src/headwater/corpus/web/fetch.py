@@ -11,11 +11,11 @@ redirects and in DNS answers at the time of connecting.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,18 +81,34 @@ def fetch_links(
     if int(config.shard.partition("/")[0]) > int(config.shard.partition("/")[2]):
         raise UsageError(f"shard is {config.shard}", expected="I/N with I from 1 to N")
     require_packages()
+    destination = Destination(out)
+    stage = _stage(links, destination, config)
+    if destination.is_complete(stage, progress):
+        (destination.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
+        return destination.read_json(FUNNEL)
+    out = destination.folder
+    with storage_errors(out):
+        stage.begin()
+        with folder_lock(out):
+            result = _crawl(links, out, config, progress)
+            write_json(out / FUNNEL, result)
+            stage.finish()  # may take hours; killed here, the fetch still has its journal
+            (out / JOURNAL).unlink()
+    progress.finish(f"{result['pages']:,} pages of {result['links']:,} links, {result['bytes'] / 1e6:.1f} MB")
+    destination.publish(progress)
+    return result
+
+
+def _stage(links: str | Path, destination: Destination, config: FetchConfig) -> Stage:
+    """Return the stage of a fetch; raises FolderError if `links` is another folder."""
     # Settings of speed and contact may change between two runs of one fetch.
     free = {"hosts", "delay", "contact", "back_off", "longest_wait", "retries", "failures"}
-    decisive = {key: value for key, value in config.to_dict().items() if key not in free}
-    destination = Destination(out)
-    inputs = {"links": links}
-    moves = bool(destination.url)
     stage = Stage(
         destination.folder,
         kind="pages",
-        config=decisive,
-        inputs=inputs,
-        moves=moves,
+        config={key: value for key, value in config.to_dict().items() if key not in free},
+        inputs={"links": links},
+        moves=bool(destination.url),
         grows=True,
         defaults=FetchConfig.defaults(),
     )
@@ -101,33 +117,19 @@ def fetch_links(
             f"{links} is not a links folder ({stage.inputs[0].kind})",
             repair="Make one with: headwater corpus links DUMP… --out links",
         )
-    if destination.is_complete(stage, progress):
-        (destination.folder / JOURNAL).unlink(missing_ok=True)  # of a fetch killed after its last step
-        return destination.read_json(FUNNEL)
-    out = destination.folder
-    with storage_errors(out):
-        stage.begin()
-    with storage_errors(out), folder_lock(out):
-        log = CrawlLog(out)
-        try:
-            progress.start("fetch", unit="links")
-            queues = HostQueues(out, _waiting(links, log, config.shard))
-            try:
-                asyncio.run(_Fetch(config, log, queues, progress).run())
-            finally:
-                queues.close()
-        finally:
-            log.close()
-        if not log.links:
-            share = "" if config.shard == "1/1" else f" for shard {config.shard}"
-            raise DataError(f"{links} contains no links{share}", repair="Gather more with: headwater corpus links")
-        result = log.result()
-        write_json(out / FUNNEL, result)
-        stage.finish()  # may take hours; killed here, the fetch still has its journal
-        (out / JOURNAL).unlink()
-    progress.finish(f"{log.pages:,} pages of {log.links:,} links, {log.bytes / 1e6:.1f} MB")
-    destination.publish(progress)
-    return result
+    return stage
+
+
+def _crawl(links: str | Path, out: Path, config: FetchConfig, progress: Progress) -> dict[str, Any]:
+    """Visit the links that the journal in `out` does not name; return the counts of all."""
+    with closing(CrawlLog(out)) as log:
+        progress.start("fetch", unit="links")
+        with closing(HostQueues(out, _waiting(links, log, config.shard))) as queues:
+            asyncio.run(_Fetch(config, log, queues, progress).run())
+    if not log.links:
+        share = "" if config.shard == "1/1" else f" for shard {config.shard}"
+        raise DataError(f"{links} contains no links{share}", repair="Gather more with: headwater corpus links")
+    return log.result()
 
 
 def _waiting(links: str | Path, log: CrawlLog, shard: str) -> Iterator[tuple[str, str]]:
@@ -188,7 +190,7 @@ class _Fetch:
                         break
                     self._changed.clear()
                     wait = max(0.001, self._ready[0][0] - time.monotonic()) if self._ready and free else None
-                    with contextlib.suppress(TimeoutError):
+                    with suppress(TimeoutError):
                         async with asyncio.timeout(wait):
                             await self._changed.wait()
         except BaseExceptionGroup as failed:  # visits that raised; the others were cancelled

@@ -114,31 +114,22 @@ def gather_links(
     progress.start("links", unit="submissions")
     with storage_errors(stage.out):
         parts.mkdir(parents=True, exist_ok=True)
-    with storage_errors(stage.out), folder_lock(parts):
-        try:
-            _sort_dumps(files, config, workers, progress)
-        except HeadwaterError:
-            if not any(part.is_dir() for part in files):
+        with folder_lock(parts):
+            funnel = _sorted_dumps(files, config, workers, progress)
+            if not funnel.submissions:
                 shutil.rmtree(parts)
-            raise
-        funnel = _Funnel()
-        for part in files:
-            merge(vars(funnel), read_json(part / _ACCOUNT))
-        if not funnel.submissions:
+                raise DataError(
+                    f"{', '.join(map(str, dumps))} contains no submissions",
+                    expected="JSON lines with url, score and subreddit",
+                    repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
+                )
+            with stage.write() as work:
+                result = funnel.result(_write(_merged(list(files), config.partitions), work))
+                write_json(work / FUNNEL, result)
             shutil.rmtree(parts)
-            raise DataError(
-                f"{', '.join(map(str, dumps))} contains no submissions",
-                expected="JSON lines with url, score and subreddit",
-                repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
-            )
-        with stage.write() as work:
-            kept = _write(_merged(list(files), config.partitions), work)
-            result = funnel.result(kept)
-            write_json(work / FUNNEL, result)
-        shutil.rmtree(parts)
     for sentence in funnel.cut:
         progress.note(sentence)
-    progress.finish(f"{kept:,} links from {funnel.submissions:,} submissions")
+    progress.finish(f"{result['links']:,} links from {funnel.submissions:,} submissions")
     destination.publish(progress)
     return result
 
@@ -224,20 +215,25 @@ def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
         funnel.cut.append(file.cut)
 
 
-def _sort_dumps(files: Mapping[Path, AnyFile], config: LinksConfig, workers: int, progress: Progress) -> None:
-    """Sort the links of each dump that is not done into partitions, in its folder."""
-    alone = len(files) == 1
+def _sorted_dumps(files: Mapping[Path, AnyFile], config: LinksConfig, workers: int, progress: Progress) -> _Funnel:
+    """Sort the links of each dump that is not done into partitions, in its folder; return what all dumps have."""
+    settings, alone = json.dumps(config.to_dict()), len(files) == 1
     missing = [(str(part), file, alone) for part, file in files.items() if not part.is_dir()]
     total = sum(read_json(part / _ACCOUNT)["submissions"] for part in files if part.is_dir())
-    if workers == 1 or len(missing) <= 1:
-        handle = _dump_handler(json.dumps(config.to_dict()), lambda count: progress.advance(total + count))
-        for request in missing:
-            total += handle(request)
-        return
-    with WorkerPool(workers, "headwater.corpus.web.links:_dump_handler", json.dumps(config.to_dict())) as pool:
-        for count in pool.replies(missing, lambda request: str(request[1])):
-            total += count
-            progress.advance(total)
+    here = _dump_handler(settings, lambda count: progress.advance(total + count))
+    try:
+        with WorkerPool(workers, "headwater.corpus.web.links:_dump_handler", settings) as pool:
+            for count in pool.replies(missing, here, lambda request: str(request[1])):
+                total += count
+                progress.advance(total)
+    except HeadwaterError:
+        if not any(part.is_dir() for part in files):
+            shutil.rmtree(next(iter(files)).parent)
+        raise
+    funnel = _Funnel()
+    for part in files:
+        merge(vars(funnel), read_json(part / _ACCOUNT))
+    return funnel
 
 
 def _dump_handler(
