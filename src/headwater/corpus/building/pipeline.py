@@ -147,14 +147,14 @@ def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> dict[s
     try:
         findings = Findings(plan, sources)
         findings.refuse_empty(plan.config)
-        kept = _join_shards(plan, work, findings.funnel)
+        counts = _join_shards(plan, work, findings.funnel)
     except DataError:  # with these sources and settings there is no corpus
         shutil.rmtree(plan.folder, ignore_errors=True)
         raise
-    sizes = {name: kept.total("kept", name) for name in ("documents", "bytes")}
-    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, kept) | {"kept": sizes})
+    kept = {name: counts.total("kept", name) for name in ("documents", "bytes")}
+    write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts) | {"kept": kept})
     findings.write_aside(work)
-    return sizes
+    return kept
 
 
 def prepare_slurm(

@@ -115,14 +115,10 @@ def gather_links(
     with storage_errors(stage.out):
         parts.mkdir(parents=True, exist_ok=True)
         with folder_lock(parts):
-            funnel = _sorted_dumps(files, config, workers, progress)
+            funnel = _sorted_dumps(parts, files, config, workers, progress)
             if not funnel.submissions:
                 shutil.rmtree(parts)
-                raise DataError(
-                    f"{', '.join(map(str, dumps))} contains no submissions",
-                    expected="JSON lines with url, score and subreddit",
-                    repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
-                )
+                raise _no_submissions(dumps, funnel)
             with stage.write() as work:
                 result = funnel.result(_write(_merged(list(files), config.partitions), work))
                 write_json(work / FUNNEL, result)
@@ -215,8 +211,21 @@ def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
         funnel.cut.append(file.cut)
 
 
-def _sorted_dumps(files: Mapping[Path, AnyFile], config: LinksConfig, workers: int, progress: Progress) -> _Funnel:
-    """Sort the links of each dump that is not done into partitions, in its folder; return what all dumps have."""
+def _no_submissions(dumps: Sequence[str | Path], funnel: _Funnel) -> DataError:
+    return DataError(
+        f"{', '.join(map(str, dumps))} contains no submissions",
+        expected="JSON lines with url, score and subreddit",
+        repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
+    )
+
+
+def _sorted_dumps(
+    parts: Path, files: Mapping[Path, AnyFile], config: LinksConfig, workers: int, progress: Progress
+) -> _Funnel:
+    """Sort the links of each dump that is not done into partitions, in its folder; return what all dumps have.
+
+    Removes `parts`, which has the folders, if no dump can be read.
+    """
     settings, alone = json.dumps(config.to_dict()), len(files) == 1
     missing = [(str(part), file, alone) for part, file in files.items() if not part.is_dir()]
     total = sum(read_json(part / _ACCOUNT)["submissions"] for part in files if part.is_dir())
@@ -228,7 +237,7 @@ def _sorted_dumps(files: Mapping[Path, AnyFile], config: LinksConfig, workers: i
                 progress.advance(total)
     except HeadwaterError:
         if not any(part.is_dir() for part in files):
-            shutil.rmtree(next(iter(files)).parent)
+            shutil.rmtree(parts)
         raise
     funnel = _Funnel()
     for part in files:
