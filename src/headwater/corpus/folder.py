@@ -139,7 +139,7 @@ def read_documents(corpus: str | Path) -> Iterator[Document]:
 def read_shard(path: AnyFile) -> Iterator[Document]:
     """Stream the documents of one Parquet file that `write_documents` wrote."""
     with ParquetTable(path) as file:
-        labels = _labels(file)
+        labels = [name for name in file.schema.names if name not in COLUMNS]
         for batch in file.batches(_BATCH_DOCUMENTS):
             fields = [batch.column(name).to_pylist() for name in COLUMNS]
             values = [batch.column(name).to_pylist() for name in labels]
@@ -147,10 +147,6 @@ def read_shard(path: AnyFile) -> Iterator[Document]:
                 own = {n: column[number] for n, column in zip(labels, values, strict=True)} if labels else {}
                 own = {name: value for name, value in own.items() if value is not None}
                 yield Document(identity, text, source, url, date, language, own)
-
-
-def _labels(file: ParquetTable) -> tuple[str, ...]:
-    return tuple(name for name in file.schema.names if name not in COLUMNS)
 
 
 def shard_paths(corpus: str | Path) -> list[AnyFile]:

@@ -70,10 +70,6 @@ def example_of(document: Document) -> dict[str, str]:
     return {"source": document.source, "url": document.url, "text": document.text[:_EXAMPLE_CHARACTERS]}
 
 
-def _no_documents() -> dict[str, int]:
-    return {"documents": 0, "bytes": 0}
-
-
 @dataclass
 class Funnel:
     """What a task, or all tasks of a build, read, kept and left out, in plain values.
@@ -83,8 +79,8 @@ class Funnel:
     their order; composed: documents that had another Unicode form; replaced: documents with U+FFFD.
     """
 
-    read: dict[str, int] = field(default_factory=_no_documents)
-    kept: dict[str, int] = field(default_factory=_no_documents)
+    read: dict[str, int] = field(default_factory=lambda: {"documents": 0, "bytes": 0})
+    kept: dict[str, int] = field(default_factory=lambda: {"documents": 0, "bytes": 0})
     removed: dict[str, Tally] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     aside: list[dict[str, str]] = field(default_factory=list)

@@ -11,8 +11,8 @@ Folders of `datasets.save_to_disk` have the same columns in Arrow's own format.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,14 +36,10 @@ class ParquetTable:
         import pyarrow.parquet
 
         self.path, self._rows = path, 0
-        try:
+        with self._readable():
             source = path.open("rb") if isinstance(path, RemoteFile) else path
             self._file = pyarrow.parquet.ParquetFile(source)
             self._bytes = path.stat().st_size
-        except FileNotFoundError as error:
-            raise file_error(path, error) from None
-        except (pyarrow.ArrowException, OSError) as error:
-            raise self._unreadable(error) from None
         self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
         check_columns(path, self._metadata.num_columns)
         self._limit("rows", self._metadata.num_rows, FileLimits.ROWS, self._bytes)
@@ -59,10 +55,8 @@ class ParquetTable:
 
         Raises DataError for what cannot be read, and for a file that unpacks to far more than its size.
         """
-        import pyarrow
-
         total = 0
-        try:
+        with self._readable():
             for group in range(self._metadata.num_row_groups):
                 missing = self._metadata.row_group(group).num_rows
                 for batch in self._file.iter_batches(min(rows, self._most_rows(group, columns)), [group], columns):
@@ -74,8 +68,6 @@ class ParquetTable:
                     yield batch
                 if missing:
                     raise OSError(f"{missing:,} rows of its metadata are missing")
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise self._unreadable(error) from None
 
     def _most_rows(self, group: int, columns: Sequence[str] | None) -> int:
         """Return the most rows of a batch; raise DataError for a column that unpacks to far more than its size."""
@@ -104,10 +96,23 @@ class ParquetTable:
                 repair="If it is not a compression bomb, save it again in several files",
             )
 
-    def _unreadable(self, error: Exception) -> DataError:
+    def _readable(self) -> AbstractContextManager[None]:
+        return _readable(self.path, lambda: f"Parquet after row {self._rows:,}" if self._rows else "Parquet")
+
+
+@contextmanager
+def _readable(path: AnyFile, format_name: Callable[[], str]) -> Iterator[None]:
+    """Turn the errors of pyarrow and of the file into DataError; `format_name` may say how far it was read."""
+    import pyarrow
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise file_error(path, error) from None
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).partition("\n")[0]
-        where = f" after row {self._rows:,}" if self._rows else ""
-        return DataError(f"{self.path} cannot be read as Parquet{where}: {reason}", repair="Make the file again")
+        seen = f"{path} cannot be read as {format_name()}: {reason}"
+        raise DataError(seen, repair="Make the file again") from None
 
 
 def _repeated_bytes(chunk: Any) -> int:
@@ -186,25 +191,17 @@ def arrow_batches(path: AnyFile, rows: int) -> tuple[Any, Iterator[Any]]:
     """
     import pyarrow
 
-    def unreadable(error: Exception) -> DataError:
-        reason = str(error).partition("\n")[0]
-        return DataError(f"{path} cannot be read as Arrow: {reason}", repair="Make the file again")
-
-    try:
+    with _readable(path, lambda: "Arrow"):
         size = path.stat().st_size
         source = path.open("rb") if isinstance(path, RemoteFile) else pyarrow.memory_map(str(path))
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
-    except FileNotFoundError as error:
-        raise file_error(path, error) from None
-    except (pyarrow.ArrowException, OSError) as error:
-        raise unreadable(error) from None
 
     def batches() -> Iterator[Any]:
         total = 0
         whole = (reader.get_batch(n) for n in range(reader.num_record_batches)) if is_file else reader
-        try:
+        with _readable(path, lambda: "Arrow"):
             for batch in whole:
                 total += batch.nbytes
                 if total > max(FileLimits.TABLE_BYTES, FileLimits.ARROW_RATIO * size):
@@ -212,8 +209,6 @@ def arrow_batches(path: AnyFile, rows: int) -> tuple[Any, Iterator[Any]]:
                 batch.validate(full=True)
                 for start in range(0, batch.num_rows, rows):
                     yield batch.slice(start, rows)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise unreadable(error) from None
 
     return reader.schema, batches()
 

@@ -6,7 +6,6 @@ import codecs
 import re
 import shlex
 import unicodedata
-from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -69,16 +68,9 @@ def encoding_of(data: bytes) -> str:
     if data.isascii() or _begins(data, "utf-8") is not None:
         return ""
     beyond = [character for character in _begins(data, "cp949") or "" if character > "\x7f"][:_JUDGED]
-    common = _common_syllables()  # in cp949, the bytes of a Japanese text are rare syllables
-    syllables = sum(character in common for character in beyond)
+    # The common syllables are those of KS X 1001; in cp949, the bytes of a Japanese text are rare ones.
+    syllables = sum(_HANGUL.fullmatch(character.encode("cp949")) is not None for character in beyond)
     return "cp949" if syllables >= max(_KOREAN_SYLLABLES, _KOREAN_SHARE * len(beyond)) else ""
-
-
-@cache
-def _common_syllables() -> frozenset[str]:
-    """Return the syllables of EUC-KR (KS X 1001), which nearly all Korean text consists of."""
-    pairs = (bytes((lead, trail)) for lead in range(0xB0, 0xC9) for trail in range(0xA1, 0xFF))
-    return frozenset(pair.decode("cp949") for pair in pairs)
 
 
 def _begins(data: bytes, encoding: str) -> str | None:

@@ -252,20 +252,18 @@ def _listing(folder: Path) -> tuple[Iterator[Path], bool]:
 
 
 def describe_input(role: str, path: Path, out: Path | None, hashes: Mapping[Path, str] = {}) -> Input:
-    """Return the entry of an input for the manifest of `out`; with its absolute path if `out` is None."""
+    """Return the entry of an input for the manifest of `out`, with its path relative to that if possible.
+
+    With its absolute path if `out` is None.
+    """
     check_name(path)
     kind, identity = identity_of(path, hashes)
-    return Input(role=role, path=_recorded(path, out), kind=kind, identity=identity)
-
-
-def _recorded(path: Path, out: Path | None) -> str:
-    """Return a path relative to `out`, absolute if that is None or not possible."""
     recorded = path.absolute()
     if out is not None:
         with suppress(ValueError):  # another drive on Windows
             # Without symbolic links above both, since `..` after a link leads to its target's folder.
             recorded = Path(os.path.relpath(path.parent.resolve() / path.name, out.resolve()))
-    return recorded.as_posix()
+    return Input(role=role, path=recorded.as_posix(), kind=kind, identity=identity)
 
 
 def record_files(folder: Path, *, only: Collection[str] = ()) -> dict[str, FileRecord]:

@@ -282,16 +282,13 @@ def _pages(files: Iterable[tuple[str, AnyFile]], task: BuildTask, funnel: Funnel
 
 def _text_page(path: AnyFile) -> Iterator[Page]:
     data = bytearray()
-    try:
-        for block in byte_blocks(path):
-            data += block
-            if len(data) > TEXT_BYTES:
-                raise DataError(
-                    f"{path} is larger than {TEXT_BYTES:,} bytes, too large to detect its encoding",
-                    repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
-                )
-    except OSError as error:
-        raise file_error(path, error) from None
+    for block in byte_blocks(path):
+        data += block
+        if len(data) > TEXT_BYTES:
+            raise DataError(
+                f"{path} is larger than {TEXT_BYTES:,} bytes, too large to detect its encoding",
+                repair="Cut it into several files, or read it as a stream of UTF-8: --set any_encoding=false",
+            )
     yield Page(name=path.name, data=bytes(data), kind="text")
 
 
