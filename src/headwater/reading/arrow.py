@@ -1,7 +1,8 @@
 """Read Parquet and Arrow files: batches of bounded memory, and what their columns mean.
 
-A page of Parquet may repeat one long value, or extend the value before it (the encoding DELTA_BYTE_ARRAY): a few
-bytes stand for gigabytes. The sizes in the metadata decide how many rows a batch has, and what is refused.
+A block of a Parquet column may repeat one long value, or extend the value before it (the encoding
+DELTA_BYTE_ARRAY): a few bytes stand for gigabytes. The sizes in the metadata decide how many rows a batch has, and
+what is refused.
 
 A DECIMAL is a number; a BINARY column without an annotation, as Spark and Impala write text, is a text where it is
 UTF-8; the integers of a `ClassLabel` of the library `datasets` are the names that the file's own metadata has.

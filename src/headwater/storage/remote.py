@@ -1,4 +1,4 @@
-"""List what is at a URL (s3://, gs://, hdfs://, https://, …) once, before anything is read.
+"""List what is at a URL (s3://, gs://, hdfs://, https://, …) once, before anything is read; upload a folder.
 
 The identity of a source is a hash of the names, sizes and checksums (S3: ETags) of its files, or that of its
 `headwater.json`, if it has one. An http(s) URL is one file, never a folder.
@@ -15,9 +15,11 @@ from typing import Any
 
 from headwater.errors import DataError, FolderError
 from headwater.reading import AnyFile, file_at, is_remote, open_store, remote_size
-from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest, open_folder
+from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest, open_folder, read_manifest
 
-UPLOADING = ".headwater-uploading"  # a file in a folder that is being uploaded, see `destination`
+UPLOADING = ".headwater-uploading"  # a file in a folder that is being uploaded, see `upload`
+# Stores without folders: asked to make one, they would create a bucket with a mistyped name.
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,18 @@ def list_source(url: str) -> RemoteListing:
     with open_store(url) as (store, path):
         top, entries = _entries(store, path)
         sizes = {name: remote_size(url, info) for name, info in entries}
-        marks = [[name, sizes[name], _checksum(store, _join(top, name), info)] for name, info in entries]
+        marks = [[name, sizes[name], _checksum(store, posixpath.join(top, name), info)] for name, info in entries]
         root = store.unstrip_protocol(top) if top else f"{url.partition('://')[0]}://"
         own = posixpath.join(posixpath.relpath(path, top or "."), MANIFEST)
         manifest = None
         if own in sizes:
-            manifest = check_manifest(json.loads(store.cat_file(_join(path, MANIFEST))), f"{url}/{MANIFEST}")
+            manifest = check_manifest(
+                json.loads(store.cat_file(posixpath.join(path, MANIFEST))), f"{url}/{MANIFEST}"
+            )
     if not sizes:
         raise DataError(f"nothing is at {url}", expected="a file or a folder", repair="Check the URL")
     if manifest is None:
-        kind = "file" if [name for name in sizes if _join(top, name) == path] else "folder"
+        kind = "file" if [name for name in sizes if posixpath.join(top, name) == path] else "folder"
         identity = hashlib.sha256(json.dumps(marks).encode()).hexdigest()
         return RemoteListing(root, tuple(sizes.items()), Input(role="", path=url, kind=kind, identity=identity))
     folder = posixpath.dirname(own)
@@ -114,5 +118,35 @@ def _checksum(store: Any, path: str, info: dict[str, Any]) -> str:
         return str(store.checksum(path))
 
 
-def _join(top: str, name: str) -> str:
-    return f"{top.rstrip('/')}/{name}" if top else name
+def upload(folder: Path, url: str) -> None:
+    """Copy a finished folder to a URL, its manifest last; skip the files that an earlier attempt uploaded."""
+    manifest = read_manifest(folder)
+    identity = manifest.identity.encode()
+    with open_store(url) as (store, path):
+        base = path.rstrip("/")
+        marker = f"{base}/{UPLOADING}"
+        begun = store.cat_file(marker) if store.exists(marker) else None
+        if begun is None and store.exists(base) and store.find(base):
+            raise FolderError(
+                f"{url} already contains files that are not Headwater's",
+                expected="an empty folder",
+                repair="Choose another output path",
+            )
+        folders = url.partition("://")[0] not in _BUCKETS
+        if folders:
+            store.makedirs(base, exist_ok=True)
+        if begun != identity:
+            # Another folder's files go first: with our marker, a file of the right size counts as uploaded.
+            for name in store.find(base) if begun is not None else ():
+                if posixpath.basename(name) != UPLOADING:
+                    store.rm_file(name)
+            store.pipe_file(marker, identity)
+        for name, record in sorted(manifest.files.items()):
+            target = f"{base}/{name}"
+            if begun == identity and store.exists(target) and store.size(target) == record.bytes:
+                continue
+            if folders:
+                store.makedirs(posixpath.dirname(target), exist_ok=True)
+            store.put_file(str(folder / name), target)
+        store.put_file(str(folder / MANIFEST), f"{base}/{MANIFEST}")
+        store.rm_file(marker)

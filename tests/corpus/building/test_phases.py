@@ -130,7 +130,7 @@ def test_a_build_stopped_after_each_task_does_each_once(
     phases = Counter(phase for phase, _ in done)
     assert list(phases) == [
         "parts",
-        "rows",
+        "starts",
         "copies",
         "pairs",
         "wanted",

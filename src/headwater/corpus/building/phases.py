@@ -3,7 +3,7 @@
 | phase | a task reads | and writes |
 |---|---|---|
 | parts | files | a part of the corpus (`parts`) |
-| rows | the length of every part | the number of each part's first document |
+| starts | the length of every part | the number of each part's first document |
 | copies | fingerprints in a range of keys | documents that equal an earlier one |
 | pairs | band keys in a range | pairs of documents that share one |
 | wanted | all pairs | each pair once; the documents in them |
@@ -66,7 +66,7 @@ def load_array(plan: BuildPlan, phase: str, number: int, name: str = "") -> npt.
 
 def first_documents(plan: BuildPlan) -> list[int]:
     """Return the number of the first document of each part, counted through all parts, and of all documents."""
-    return [int(row) for row in load_array(plan, "rows", 0)]
+    return [int(start) for start in load_array(plan, "starts", 0)]
 
 
 def exact_copies(plan: BuildPlan) -> npt.NDArray[np.bool_]:
@@ -98,8 +98,8 @@ def _chunks(plan: BuildPlan) -> int:
     return -(-len(load_array(plan, "wanted", 0, "pairs")) // COMPARED_PAIRS)
 
 
-def _rows(plan: BuildPlan, number: int, work: Path) -> None:
-    save_array(work / "rows.npy", np.array(first_rows([part / FINGERPRINTS for part in plan.parts])))
+def _starts(plan: BuildPlan, number: int, work: Path) -> None:
+    save_array(work / "starts.npy", np.array(first_rows([part / FINGERPRINTS for part in plan.parts])))
 
 
 def _copies(plan: BuildPlan, number: int, work: Path) -> None:
@@ -198,7 +198,7 @@ def _shard(plan: BuildPlan, number: int, work: Path) -> None:
     write_json(work / COUNTS, counts)
 
 
-_DUPLICATES = (Phase("rows", _single, _rows), Phase("copies", _ranges, _copies))
+_DUPLICATES = (Phase("starts", _single, _starts), Phase("copies", _ranges, _copies))
 _NEAR = (
     Phase("pairs", _ranges, _pairs),
     Phase("wanted", _single, _wanted),

@@ -121,7 +121,7 @@ def rows_in(
     values: list[list[npt.NDArray[np.uint64]]] = [[] for _ in groups]
     numbers: list[list[Numbers]] = [[] for _ in groups]
     for path, start in zip(paths, starts, strict=False):
-        # Opened for each range: the pages of a mapped file count as memory until it is closed.
+        # Opened for each range: the blocks of a mapped file count as memory until it is closed.
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
         for group, columns in enumerate(groups):
             keys = rows[:, columns[0]]

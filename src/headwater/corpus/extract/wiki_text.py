@@ -17,6 +17,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 FILES = ("file", "image", "category", "datei", "fichier", "archivo", "파일", "그림", "분류", "ファイル")
@@ -228,10 +229,6 @@ def _as_of(arguments: Sequence[str], named: Mapping[str, str]) -> str:
     return f"{'as' if 'lc' in named else 'As'} of {_date(arguments, {**named, 'df': 'y'})}"
 
 
-def _korean_date(arguments: Sequence[str], named: Mapping[str, str]) -> str:
-    return _date(arguments, named, korean=True)
-
-
 _BY_KIND: dict[str, Shown] = {
     "first": lambda arguments, named: _at(arguments, 0) or named.get("text", ""),
     "second": lambda arguments, named: _at(arguments, 1) or _at(arguments, 0) or named.get("text", ""),
@@ -243,6 +240,6 @@ _BY_KIND: dict[str, Shown] = {
     "circa": lambda arguments, named: "c. " + " – ".join(arguments),
     "as_of": _as_of,
     "date": _date,
-    "korean_date": _korean_date,
+    "korean_date": partial(_date, korean=True),
 }
 _SHOWN = {name: _BY_KIND[kind] for kind, names in _TABLES["arguments"].items() for name in names}

@@ -37,11 +37,14 @@ class HostLinks(NamedTuple):
 
 
 class RobotsFile(NamedTuple):
-    """A robots.txt as it was fetched; no body: everything is allowed. See `visit` for the other fields."""
+    """A robots.txt as it was fetched; an empty one allows everything.
+
+    until: when, by the monotonic clock, it is requested again; failed: the number of consecutive failed requests.
+    """
 
     until: float
     failed: int
-    body: bytes | None
+    body: bytes
 
 
 class HostQueues:
@@ -78,13 +81,12 @@ class HostQueues:
         with _storage():
             query = "SELECT until, failed, body FROM robots WHERE origin = ?"
             row = self._database.execute(query, (origin,)).fetchone()
-        return RobotsFile(row[0], row[1], None if row[2] is None else zlib.decompress(row[2])) if row else None
+        return RobotsFile(row[0], row[1], zlib.decompress(row[2])) if row else None
 
     def keep_robots(self, origin: str, file: RobotsFile) -> None:
         """Save the robots.txt of an origin."""
-        body = None if file.body is None else zlib.compress(file.body)
         with _storage():
-            values = (origin, file.until, file.failed, body)
+            values = (origin, file.until, file.failed, zlib.compress(file.body))
             self._database.execute("INSERT OR REPLACE INTO robots VALUES (?, ?, ?, ?)", values)
 
     def close(self) -> None:

@@ -10,11 +10,11 @@ import asyncio
 import socket
 import time
 import zlib
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain")
 _HEADER_BYTES = 64 * 1024  # of one header: security policies exceed aiohttp's default of 8 KiB
 _ROBOTS_BYTES = 512 * 1024  # of robots.txt: RFC 9309 requires at least 500 KiB
-_ROBOTS_KEPT = 4000  # origins whose rules are in memory; `HostQueues` has all on disk
+_ROBOTS_KEPT = 4000  # files whose rules are in memory; `HostQueues` has all on disk
 _ROBOTS_SECONDS = 24 * 3600.0  # how long one is cached (RFC 9309, section 2.4)
 _GATES_KEPT = 100_000  # hosts
 _DNS_SECONDS = 120.0  # for one name; resolvers usually give up sooner
@@ -72,14 +72,6 @@ class Fetched:
     wait: float = 0.0
 
 
-@dataclass
-class _Robots:
-    rules: Any  # protego's, or None if everything is allowed
-    delay: float
-    until: float  # when, by the monotonic clock, robots.txt is requested again
-    failed: int  # consecutive failed requests
-
-
 def require_packages() -> None:
     """Raise ResourceError if the packages that visit pages are not installed."""
     with require_extra("corpus", "fetching"):
@@ -100,14 +92,11 @@ class Visitor:
 
     def __init__(self, config: FetchConfig, queues: HostQueues) -> None:
         import aiohttp
-        import protego
 
         self._aiohttp: Any = aiohttp
-        self._protego: Any = protego.Protego
         self._config, self._queues = config, queues
         contact = f" (+{config.contact})" if config.contact else ""
         self._agent = f"Headwater/{version('headwater')}{contact}"
-        self._robots: OrderedDict[str, _Robots] = OrderedDict()
         self._asking: dict[str, asyncio.Lock] = {}
         self._gates: dict[str, _Gate] = {}
 
@@ -175,38 +164,25 @@ class Visitor:
         robots = await self._robots_of(url)
         if robots.failed:
             raise Refused("robots.txt unreachable", temporary=robots.failed <= self._config.retries)
-        if robots.delay > self._config.longest_delay:
+        rules, delay = _rules(robots.body)
+        if delay > self._config.longest_delay:
             raise Refused("robots.txt asks for too long a delay")
-        if robots.rules is not None and not robots.rules.can_fetch(url, "Headwater"):
+        if not rules.can_fetch(url, "Headwater"):
             raise Refused("robots.txt forbids it")
 
-    async def _robots_of(self, url: str) -> _Robots:
+    async def _robots_of(self, url: str) -> RobotsFile:
         origin = _origin(url)
         lock = self._asking.setdefault(origin, asyncio.Lock())
         try:
             async with lock:
-                known = self._robots.get(origin)
-                if known is None and (saved := self._queues.robots(origin)):
-                    known = self._parsed(saved)
+                known = self._queues.robots(origin)
                 if known is None or known.until <= time.monotonic():
-                    fetched = await self._ask_robots(origin, known.failed if known else 0)
-                    self._queues.keep_robots(origin, fetched)
-                    known = self._parsed(fetched)
-                self._robots[origin] = known
-                self._robots.move_to_end(origin)
-                while len(self._robots) > _ROBOTS_KEPT:
-                    self._robots.popitem(last=False)
+                    known = await self._ask_robots(origin, known.failed if known else 0)
+                    self._queues.keep_robots(origin, known)
                 return known
         finally:
             if not lock.locked():
                 self._asking.pop(origin, None)
-
-    def _parsed(self, file: RobotsFile) -> _Robots:
-        if file.body is None:
-            return _Robots(None, 0.0, file.until, file.failed)
-        rules = self._protego.parse(file.body.decode("utf-8-sig", "replace"))  # without a byte-order mark
-        delay = rules.crawl_delay("Headwater")
-        return _Robots(rules, float(delay) if delay else 0.0, file.until, file.failed)
 
     async def _ask_robots(self, origin: str, failed: int) -> RobotsFile:
         """Request robots.txt; `failed`: the number of consecutive failures before."""
@@ -221,8 +197,8 @@ class Visitor:
         until = time.monotonic() + _ROBOTS_SECONDS
         if answer.status >= 500 or answer.status == 429:
             # Requested again with each retry of the first link, then not for a day.
-            return RobotsFile(until if failed >= self._config.retries else 0.0, failed + 1, None)
-        return RobotsFile(until, 0, answer.body if answer.status == 200 else None)
+            return RobotsFile(until if failed >= self._config.retries else 0.0, failed + 1, b"")
+        return RobotsFile(until, 0, answer.body if answer.status == 200 else b"")
 
     async def _get(self, url: str, limit: int, *, pages_only: bool) -> Fetched:
         """Request a URL when its host may be visited; other requests to that host wait."""
@@ -244,8 +220,8 @@ class Visitor:
             except TimeoutError:
                 raise Refused("too slow", no_answer=True) from None
             finally:
-                robots = self._robots.get(_origin(url))
-                delay = max(self._config.delay, robots.delay if robots else 0.0, wait)
+                robots = self._queues.robots(_origin(url))
+                delay = max(self._config.delay, _rules(robots.body)[1] if robots else 0.0, wait)
                 gate.free_at = time.monotonic() + delay
 
     async def _resolve(self, url: str) -> None:
@@ -316,6 +292,16 @@ class Visitor:
         except (self._aiohttp.ClientPayloadError, self._aiohttp.ServerDisconnectedError, ConnectionResetError):
             return b"".join(pieces), False
         return b"".join(pieces), decoder is None or decoder.eof or not begun
+
+
+@lru_cache(_ROBOTS_KEPT)
+def _rules(robots: bytes) -> tuple[Any, float]:
+    """Return protego's rules of a robots.txt, and the seconds between two visits that it asks for."""
+    from protego import Protego
+
+    rules = Protego.parse(robots.decode("utf-8-sig", "replace"))  # without a byte-order mark
+    delay = rules.crawl_delay("Headwater")
+    return rules, float(delay) if delay else 0.0
 
 
 def retry_after(value: str) -> float:
