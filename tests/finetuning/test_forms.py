@@ -51,7 +51,7 @@ def test_columns_are_named_in_either_form(tmp_path: Path) -> None:
     path.write_text(normalize("NFD", "글,갈래\n강물,긍정\n산,부정\n"), encoding="utf-8")
     for form in ("NFC", "NFD"):
         named = Columns(text=normalize(form, "글"), label=normalize(form, "갈래"))
-        found, rows, _ = read_table(path, "classify", named)
+        found, rows, *_ = read_table(path, "classify", named)
         assert [row.composed().label for row in rows] == ["긍정", "부정"]
         config = load_recipe("plain", {"text_field": normalize(form, "글")})
         build_corpus([path], tmp_path / form, config)

@@ -31,7 +31,11 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def rows(path: Path, task: TaskName = "classify", **columns: Any) -> list[Raw]:
-    return list(read_table(path, task, Columns(**columns))[1])
+    table = read_table(path, task, Columns(**columns))
+    found = list(table.rows)
+    for error in table.unread.first:
+        raise error
+    return found
 
 
 def test_the_same_table_in_every_format_gives_the_same_rows(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
 from headwater.errors import DataError, MismatchError, UsageError
-from headwater.finetuning.learning.choose import learn
+from headwater.finetuning.learning.choose import Learned, learn
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.prepare import check_start, load_tokenizer, prepare
 from headwater.finetuning.model.fine_tuned import FineTuned, fingerprint, parse_part
@@ -135,25 +135,27 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             labels, classes = self._learn_labels(kept, y, start)
             return labels
 
-        seen = start.seen if start else None if self.from_scratch else Seen.of_base(self.base)
         prepared = prepare(
             config,
             {"train": ("X", map(Raw.composed, labelled) if self.compose else labelled)},
             lambda: (start.model.model, start.tokenizer) if start else self._base(),
             start=start,
-            seen=seen,
+            seen=start.seen if start else None if self.from_scratch else Seen.of_base(self.base),
             learn=learn_labels_of,
             progress=progress,
         )
-        parts = prepared.parts
         prepared.on_update = on_update
-        prepared.weights = training_weights(sample_weight, len(rows), parts.train.rows)
-        learned = learn(prepared)
+        prepared.weights = training_weights(sample_weight, len(rows), prepared.parts.train.rows)
+        self._keep(learn(prepared), config)
+        self.classes_ = classes
+        return self
+
+    def _keep(self, learned: Learned, config: FinetuneConfig) -> None:
+        """Set the learned attributes but the classes; calibrate the model."""
         prepared, outcome = learned.prepared, learned.outcome
         self.learning_rates_ = learned.rates
         self.calibration_ = calibrate(outcome, prepared.encoded["validation"])
-        self.n_without_text_ = parts.train.empty
-        self.classes_ = classes
+        self.n_without_text_ = prepared.parts.train.empty
         self.fine_tuned_ = outcome.fine_tuned
         self.fine_tuned_.compose = self.compose
         self.fine_tuned_.seen = learned.seen
@@ -162,7 +164,6 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         self.learning_rate_reason_ = used.rate_reason(prepared.shape)
         self.curve_ = outcome.curve
         self.n_features_in_ = 1
-        return self
 
     def explain(self, X: Any) -> list[list[dict[str, Any]] | None]:
         """Return for each row which words changed its prediction, as the server's /classify with `explain`.

@@ -153,6 +153,8 @@ def show_examples(
         train, config.task, config.columns, need_label=False, limit=config.limit, encoding=config.encoding
     )
     rows = list(islice(table.rows, count if recipe != "auto" else None))
+    if table.unread.first:
+        raise table.unread.first[0]
     if recipe == "auto":  # the rows decide
         recipe = config.candidates(len(rows), max(2, len({row.label for row in rows})), shape)[0]
     reading = sequences_of(recipe, extended, shape)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import tee
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,13 +21,13 @@ from headwater.errors import UsageError
 from headwater.finetuning.results.predictions import FORMATS, RANKED, PredictionTable
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.labels import Labels, listed, number_of
-from headwater.finetuning.rows.read import TaskTable, Unread, read_table
+from headwater.finetuning.rows.read import Unread, read_table
 from headwater.finetuning.rows.row import Raw, Seen, class_name, label_set, row_hash
 from headwater.reading import text_encoding, unpacked_suffix
 from headwater.storage import SILENT, OutputFile, Progress
 
 if TYPE_CHECKING:
-    from headwater.finetuning.model.fine_tuned import Prediction
+    from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 
 # The name of standard input and output.
 STREAM = Path("-")
@@ -81,49 +82,33 @@ def predict_file(
         form = out.suffix.lower() if out != STREAM else ".csv" if unpacked_suffix(file) == ".csv" else ".jsonl"
         if bom and form not in {".csv", ".tsv"}:
             raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
-        from headwater.finetuning.model.fine_tuned import FineTuned  # and torch
-
-        fine_tuned = FineTuned.load(model, device=choose_device(device, training=False))
+        fine_tuned, named = _open(model, columns or {}, threshold, top, device, progress)
         labels = fine_tuned.labels
-        if labels.target not in RANKED and (threshold or top):
-            option = "threshold" if threshold else "top"
-            raise UsageError(f"--{option} needs a model of classes or choices", repair=f"Leave --{option} out")
-        if top > labels.outputs > 1:
-            progress.note(f"--top {top}: the model has {labels.outputs:,} classes, and all are written")
-        if labels.target == "labels" and isinstance(several := (columns or {}).get("label"), str):
-            names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
-            columns = {**(columns or {}), "label": names if len(names) > 1 else several}
-        named = Columns.build(columns or {}, source="--column")
-        fine_tuned = fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task)
-        encoding = text_encoding(encoding) if encoding else ""
-
-        def read(unread: Unread, progress: Progress = SILENT) -> TaskTable:
-            return read_table(
-                file,
-                fine_tuned.task,
-                named,
-                trained=fine_tuned.columns,
-                need_label=False,
-                keep=True,
-                limit=limit,
-                encoding=encoding,
-                unread=unread,
-                progress=progress,
-            )
-
-        available = read(Unread(), progress).available
+        read = partial(
+            read_table,
+            file,
+            fine_tuned.task,
+            named,
+            trained=fine_tuned.columns,
+            need_label=False,
+            keep=True,
+            limit=limit,
+            encoding=text_encoding(encoding) if encoding else "",
+        )
+        available = read(progress=progress).available
         given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
-        settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
+        settings = {"columns": named.to_dict(), "limit": limit, **{k: v for k, v in given.items() if v}}
         output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
         if out != STREAM:
             output.require_own()
 
         table = PredictionTable.build(form, fine_tuned, available, bom=bom, top=top)
-        table.check(fine_tuned.as_read(read(Unread()).rows))
-        tally = _Tally(labels, threshold, fine_tuned.seen or Seen())
+        table.check(fine_tuned.as_read(read().rows))
+        opened = read()
+        tally = _Tally(labels, threshold, fine_tuned.seen or Seen(), opened.unread)
         progress.start("Predicting", unit="rows")
         with _standard_output() if out == STREAM else output.write() as handle:
-            rows, again = tee(fine_tuned.as_read(read(tally.unread).rows))
+            rows, again = tee(fine_tuned.as_read(opened.rows))
             pairs = zip(again, fine_tuned.predict(rows), strict=True)
             table.write(handle, (tally.add(*pair, progress) for pair in pairs))
     progress.finish(counted(tally.rows, "row"))
@@ -133,6 +118,26 @@ def predict_file(
     for note in tally.notes():
         progress.note(note)
     return {"out": str(out), **tally.summary()}
+
+
+def _open(
+    model: Path, columns: Mapping[str, Any], threshold: float, top: int, device: str, progress: Progress
+) -> tuple[FineTuned, Columns]:
+    """Return the model for one text or for two, and the user's columns; refuse options that do not fit it."""
+    from headwater.finetuning.model.fine_tuned import FineTuned  # and torch
+
+    fine_tuned = FineTuned.load(model, device=choose_device(device, training=False))
+    labels = fine_tuned.labels
+    if labels.target not in RANKED and (threshold or top):
+        option = "threshold" if threshold else "top"
+        raise UsageError(f"--{option} needs a model of classes or choices", repair=f"Leave --{option} out")
+    if top > labels.outputs > 1:
+        progress.note(f"--top {top}: the model has {labels.outputs:,} classes, and all are written")
+    if labels.target == "labels" and isinstance(several := columns.get("label"), str):
+        names = [name.strip() for name in several.split(",")]  # as in `finetune --label a,b`
+        columns = {**columns, "label": names if len(names) > 1 else several}
+    named = Columns.build(columns, source="--column")
+    return fine_tuned.for_task("entail" if named.premise or named.hypothesis else fine_tuned.task), named
 
 
 @dataclass
@@ -147,6 +152,7 @@ class _Tally:
     labels: Labels
     threshold: float
     seen: Seen
+    unread: Unread
     rows: int = 0
     empty: list[int] = field(default_factory=list)
     unsure: int = 0
@@ -156,7 +162,6 @@ class _Tally:
     error: float = 0.0
     trained_on: int = 0
     foreign: Counter[str] = field(default_factory=Counter)
-    unread: Unread = field(default_factory=Unread)
 
     def add(self, row: Raw, prediction: Prediction, progress: Progress) -> tuple[Raw, Prediction]:
         """Count a row; return it with its prediction, which is empty below the threshold."""

@@ -68,8 +68,7 @@ def read_tables(
     for part, path in files.items():
         if path is None:
             continue
-        unread = Unread()
-        found, rows, _ = read_table(
+        table = read_table(
             path,
             config.task,
             config.columns,
@@ -77,11 +76,10 @@ def read_tables(
             need_label=part != "test",
             limit=config.limit,
             encoding=config.encoding,
-            unread=unread,
             progress=progress,
         )
-        columns = found if part == "train" else columns
-        tables[part] = str(path), map(Raw.composed, rows) if config.compose else rows, unread
+        columns = table.found if part == "train" else columns
+        tables[part] = str(path), map(Raw.composed, table.rows) if config.compose else table.rows, table.unread
     return columns or Columns(), tables
 
 

@@ -72,6 +72,25 @@ class TaskDescription(Config):
             raise FolderError(f"{path} names no {described.labels.target}", expected="what the outputs mean")
         return described
 
+    def build_model(self, base: Model, tokenizer: Tokenizer) -> TaskModel:
+        """Return the base with a head for the weights of the folder."""
+        outputs, dropout = self.labels.outputs, self.classifier_dropout
+        if self.templates is not None:
+            return SequenceModel(base, outputs, self.templates, self.padding, dropout=dropout)
+        model = build_task_model(
+            base,
+            tokenizer,
+            self.task,
+            outputs,
+            dropout=dropout,
+            frozen=self.task_model if self.frozen else None,
+            pooled=self.pooled is not None,
+            lexical=self.lexical,
+        )
+        if isinstance(model, PooledModel):
+            model.pooled = self.pooled or model.pooled
+        return model
+
 
 @dataclass
 class Prediction:
@@ -232,7 +251,8 @@ class FineTuned:
         Raises FolderError for a folder that is not a fine-tuned model, UsageError for a head of transformers.
         """
         if not (folder / TASK_FILE).is_file():
-            cls.load(folder)  # says what is wrong
+            if class_of(folder) is None:
+                raise _not_fine_tuned(folder)
             raise no_head(folder, "it is one of transformers")
         described = TaskDescription.read(folder)
         if described.templates is not None or described.lexical:
@@ -250,45 +270,16 @@ class FineTuned:
 
         Raises FolderError for any other.
         """
-        if not (folder / TASK_FILE).is_file() and class_of(folder) is not None:
+        if not (folder / TASK_FILE).is_file():
+            if class_of(folder) is None:
+                raise _not_fine_tuned(folder)
             classifier, tokenizer, labels = read_classifier(folder, device)
             return cls(classifier, tokenizer, "classify", labels)
-        if not (folder / TASK_FILE).is_file():
-            if has_manifest(folder):
-                open_folder(folder)  # names an unfinished training
-            there = shipped.find(folder).is_dir()
-            seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
-            if head := other_head(folder):
-                seen = f"is a {head}, whose head Headwater does not have"
-            base, out = map(shlex.quote, (str(folder), "DIR") if there else (shipped.DEFAULT, str(folder)))
-            raise FolderError(
-                f"{folder} {seen}",
-                expected="a folder that fine-tuning wrote",
-                repair=f"Make one: headwater finetune --model {base} --task classify --train FILE --out {out}",
-            )
         described = TaskDescription.read(folder)
-        outputs, dropout = described.labels.outputs, described.classifier_dropout
         # One of transformers gives its probabilities, in float32. Loading compares the folder with its manifest.
-        exact = described.templates is not None
-        language_model = load_model(folder, dtype=torch.float32 if exact else dtype, device=device)
+        base = load_model(folder, dtype=dtype if described.templates is None else torch.float32, device=device)
         tokenizer = Tokenizer.load(folder)
-        if described.templates is not None:
-            model: TaskModel = SequenceModel(
-                language_model, outputs, described.templates, described.padding, dropout=dropout
-            )
-        else:
-            model = build_task_model(
-                language_model,
-                tokenizer,
-                described.task,
-                outputs,
-                dropout=dropout,
-                frozen=described.task_model if described.frozen else None,
-                pooled=described.pooled is not None,
-                lexical=described.lexical,
-            )
-            if isinstance(model, PooledModel):
-                model.pooled = described.pooled or model.pooled
+        model = described.build_model(base, tokenizer)
         try:
             model.head.load_state_dict(read_tensors(folder / HEAD_FILE))
         except (OSError, RuntimeError) as error:
@@ -303,6 +294,22 @@ class FineTuned:
             described.compose,
             Seen.load(folder),
         )
+
+
+def _not_fine_tuned(folder: Path) -> FolderError:
+    """Return the error of a folder without a fine-tuned model; raise that of an unfinished training."""
+    if has_manifest(folder):
+        open_folder(folder)
+    there = shipped.find(folder).is_dir()
+    seen = "is not a fine-tuned model: it has no task.json" if there else "does not exist"
+    if head := other_head(folder):
+        seen = f"is a {head}, whose head Headwater does not have"
+    base, out = map(shlex.quote, (str(folder), "DIR") if there else (shipped.DEFAULT, str(folder)))
+    return FolderError(
+        f"{folder} {seen}",
+        expected="a folder that fine-tuning wrote",
+        repair=f"Make one: headwater finetune --model {base} --task classify --train FILE --out {out}",
+    )
 
 
 def build_task_model(

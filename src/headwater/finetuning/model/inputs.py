@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -173,10 +174,10 @@ class Encoded:
         rows = np.arange(len(self))[rows]
         counts = np.diff(self.first)[rows]
         sequences = [n for row in rows for n in range(self.first[row], self.first[row + 1])]
-        parts = [self.ids[self.starts[n] : self.starts[n + 1]] for n in sequences]
+        ids = [self.ids[self.starts[n] : self.starts[n + 1]] for n in sequences]
         return Encoded(
-            ids=np.concatenate([np.zeros(0, np.int32), *parts]),
-            starts=np.cumsum([0, *map(len, parts)], dtype=np.int64),
+            ids=np.concatenate([np.zeros(0, np.int32), *ids]),
+            starts=np.cumsum([0, *map(len, ids)], dtype=np.int64),
             first=np.cumsum([0, *counts], dtype=np.int64),
             targets=self.targets[rows],
             cut=self.cut[rows],
@@ -205,34 +206,34 @@ def encode(
     Raises DataError naming the row that cannot be used, and its table if that has a `name`.
     """
     tokens = template or tokenizer.task_tokens
-    parts = [np.zeros(0, dtype=np.int32)]
+    ids = [np.zeros(0, dtype=np.int32)]
     lengths, candidates = [0], [0]
     cut: list[int] = []
     counts: list[Any] = []
     iterator = iter(rows)
     characters = max(_TEXT_CHARACTERS, _TOKEN_CHARACTERS * context)
     while chunk := _chunk(iterator, characters):
-        encoded = iter(_tokenized(chunk, task, tokenizer, name))
+        tokenized = iter(_tokenized(chunk, task, tokenizer, name))
         flat: list[int] = []
         for row in chunk:
-            segments = [next(encoded) for _ in row.segments]
+            segments = [next(tokenized) for _ in row.segments]
             try:
                 arranged = arrange(task, segments, tokens, context, apart=apart)
+                if not (all(arranged.sequences) or row.is_empty(task)):
+                    raise DataError("the tokenizer has no token for the text")
             except DataError as error:
                 raise _in_row(error, row, name) from None
+            # A row without text, which gets no prediction, has a token too.
+            sequences = [sequence or [0] for sequence in arranged.sequences]
+            flat += chain.from_iterable(sequences)
+            lengths += map(len, sequences)
+            candidates.append(len(sequences))
             cut.append(arranged.cut)
-            for sequence in arranged.sequences:
-                if not sequence and not row.is_empty(task):
-                    raise _in_row(DataError("the tokenizer has no token for the text"), row, name)
-                sequence = sequence or [0]  # of a row without text, which gets no prediction
-                flat += sequence
-                lengths.append(len(sequence))
-            candidates.append(len(arranged.sequences))
-        parts.append(np.array(flat, dtype=np.int32))
+        ids.append(np.array(flat, dtype=np.int32))
         if ngrams:
             counts.append(log_counts([row.segments[0] for row in chunk]))
     return Encoded(
-        ids=np.concatenate(parts),
+        ids=np.concatenate(ids),
         starts=np.cumsum(lengths, dtype=np.int64),
         first=np.cumsum(candidates, dtype=np.int64),
         targets=np.full(len(cut), np.nan) if targets is None else targets,

@@ -58,7 +58,6 @@ class PooledModel(TaskModel):
         outputs: int,
         template: Template,
         *,
-        pooled: Pooled = "mean",
         dropout: float = 0.1,
         seed: int = 0,
         lexical: bool = False,
@@ -68,7 +67,8 @@ class PooledModel(TaskModel):
         if lexical:
             head.register_buffer("idf", torch.ones(NGRAMS))
         super().__init__(model, task, outputs, dropout=dropout, seed=seed, head=head)
-        self.template, self.pooled, self.reads_cosines, self.lexical = template, pooled, False, lexical
+        self.template, self.reads_cosines, self.lexical = template, False, lexical
+        self.pooled: Pooled = "mean"
 
     def summary(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return the vector of each text: (sequences, time, width) -> (sequences, width)."""

@@ -41,23 +41,15 @@ def page(
 
     Of each mistake: {"row", "label", "predicted", "text"}, a long text shortened; of a score also "difference".
     """
-    labels, curve, name = fine_tuned.labels, metrics["curve"], metrics["metric"]
-    same = [p for p in curve if p.get("head") == "cosines"] or curve  # losses of one head
-    losses = [
-        Series("training loss", [(p["step"], p["training_loss"]) for p in same], marked=True),
-    ]
-    measured: list[Series] = []
-    if rows:
-        losses.append(Series("validation loss", [(p["step"], p["validation_loss"]) for p in same], marked=True))
-        shown = [(p["step"], p[name]["value"]) for p in curve]
-        measured.append(Series(f"validation {name}", shown, marked=True))
+    labels, name = fine_tuned.labels, metrics["metric"]
+    losses, measured = _curves(metrics, bool(rows))
+    wrong = _mistakes(fine_tuned, encoded, probabilities) if rows else np.zeros(0, np.intp)
+    cases = [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
     confusion: list[tuple[str, list[int]]] = []
     if rows and labels.target == "class" and labels.outputs <= _MOST_CLASSES:
         truth, chosen = encoded.targets.astype(np.int64), probabilities.argmax(axis=1).astype(np.int64)
         counts = confusion_matrix(truth, chosen, labels.outputs).astype(int).tolist()
         confusion = list(zip(labels.names, counts, strict=True))
-    wrong = _mistakes(fine_tuned, encoded, probabilities) if rows else np.zeros(0, np.intp)
-    cases = [_case(fine_tuned, rows[n], probabilities[n]) for n in wrong]
     written: str = template(Path(__file__).with_name("report.html.j2")).render(
         task=_task(metrics),
         metrics=metrics,
@@ -75,6 +67,17 @@ def page(
         {key: value for key, value in case.items() if key != "pieces"} | {"text": _shortened(rows[n])}
         for n, case in zip(wrong[:_IN_TERMINAL], cases, strict=False)
     ]
+
+
+def _curves(metrics: Mapping[str, Any], validated: bool) -> tuple[list[Series], list[Series]]:
+    """Return the losses over the updates, those of one head, and the metric of the validation rows."""
+    curve, name = metrics["curve"], metrics["metric"]
+    same = [p for p in curve if p.get("head") == "cosines"] or curve
+    losses = [Series("training loss", [(p["step"], p["training_loss"]) for p in same], marked=True)]
+    if not validated:
+        return losses, []
+    losses.append(Series("validation loss", [(p["step"], p["validation_loss"]) for p in same], marked=True))
+    return losses, [Series(f"validation {name}", [(p["step"], p[name]["value"]) for p in curve], marked=True)]
 
 
 def _task(metrics: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from headwater.errors import DataError, UsageError, nearest
 from headwater.finetuning.rows.labels import listed
 from headwater.finetuning.rows.row import TaskName
 from headwater.reading import compose
-from headwater.storage import SILENT, Progress
+from headwater.storage import Progress
 
 # Common names of columns, the likeliest first.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -74,9 +74,9 @@ def find_columns(
     columns: Columns,
     *,
     first: Sequence[str],
-    trained: Columns | None = None,
-    need_label: bool = True,
-    progress: Progress = SILENT,
+    trained: Columns | None,
+    need_label: bool,
+    progress: Progress,
 ) -> Columns:
     """Return the columns that a task reads in the table `name`, which has the columns `available`.
 
@@ -119,18 +119,22 @@ def find_columns(
         elif optional and (role == "label" or not trained_on):
             chosen[role] = ""
         else:
-            read = f", which was {trained_on!r} in training" if trained_on else ""
-            raise DataError(
-                f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
-                expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
-                repair=f"Name it: --column {role}=COLUMN",
-            )
+            raise _lacks(name, role, task, available, trained_on)
     separator = columns.separator or (trained.separator if trained else None)
     if separator and (task != "classify" or isinstance(chosen["label"], list)):
         raise UsageError(
             "columns.separator is for several labels in one cell", expected="classify, and one --label"
         )
     return Columns.build(chosen | ({"separator": separator} if separator else {}))
+
+
+def _lacks(name: str, role: str, task: TaskName, available: Sequence[str], trained_on: Any) -> DataError:
+    read = f", which was {trained_on!r} in training" if trained_on else ""
+    return DataError(
+        f"{name} has no column for the {role} of task {task}{read}; it has {listed(available)}",
+        expected=f"a column with a name like {', '.join(NAMES[role][:3])}",
+        repair=f"Name it: --column {role}=COLUMN",
+    )
 
 
 def _as_spelled(value: str | list[str], available: Sequence[str]) -> str | list[str]:

@@ -43,11 +43,12 @@ class Unread:
 
 
 class TaskTable(NamedTuple):
-    """The columns that a task reads in a table, its rows, and all columns of the table."""
+    """The columns that a task reads in a table, its rows, all columns, and the rows that cannot be read."""
 
     found: Columns
     rows: Iterator[Raw]
     available: list[str]
+    unread: Unread
 
 
 def read_table(
@@ -60,19 +61,17 @@ def read_table(
     keep: bool = False,
     limit: int | None = None,
     encoding: str = "",
-    unread: Unread | None = None,
     progress: Progress = SILENT,
 ) -> TaskTable:
     """Open a table, and return the columns that a task reads and at most `limit` of its rows; see `find_columns`.
 
     With `keep` a row has all its columns. Columns that are named by their numbers are those of a table without a
-    header. encoding: as in `text_blocks`. unread: skip rows that cannot be read, and count them there, unless all
-    are such. Raises what `find_columns` raises; of a table without a header that it says so.
+    header. encoding: as in `text_blocks`. Rows that cannot be read are skipped and counted, unless all are such.
+    Raises what `find_columns` raises; of a table without a header that it says so.
     """
     named = [*_named(columns), *(_named(trained) if trained else ())]
-    options: dict[str, Any] = {"encoding": encoding, "named": named}
-    if unread is not None:
-        options["on_broken"] = unread.add
+    unread = Unread()
+    options: dict[str, Any] = {"encoding": encoding, "named": named, "on_broken": unread.add}
     table = open_table(path, **options)
     numbered = table.columns == [str(number) for number in range(1, len(table.columns) + 1)]
     if numbered and table.uniform and any(name in table.columns for name in named):
@@ -80,7 +79,7 @@ def read_table(
     for note in table.notes:
         progress.note(note)
     available, name = table.all_columns(limit), str(path)
-    if unread and unread.first and not any(available):
+    if unread.first and not any(available):
         raise unread.first[0]
     try:
         found = find_columns(
@@ -94,19 +93,23 @@ def read_table(
             progress=progress,
         )
     except DataError:
-        if numbered or (first := table.first_row()) is None:
-            raise
-        given = [f"--column {role}={n}" for n, role in enumerate((*ROLES[task], "label"), 1)]
-        raise DataError(
-            f"{path} has no header: its first row is {listed(first)}",
-            expected="names of the columns in the first row, or numbers of columns",
-            repair=f"Name columns by their numbers, as with: {' '.join(given)}",
-        ) from None
+        if not numbered and (first := table.first_row()) is not None:
+            raise _without_header(name, task, first) from None
+        raise
     if not table.uniform:  # the rows were read for their columns
-        if unread is not None:
-            unread.count, unread.first = 0, []
+        unread.count, unread.first = 0, []
         table = open_table(path, **options)
-    return TaskTable(found, _task_rows(islice(table.rows, limit), name, task, found, keep, unread), available)
+    rows = _task_rows(islice(table.rows, limit), name, task, found, keep, unread)
+    return TaskTable(found, rows, available, unread)
+
+
+def _without_header(name: str, task: TaskName, first: Sequence[str]) -> DataError:
+    given = [f"--column {role}={n}" for n, role in enumerate((*ROLES[task], "label"), 1)]
+    return DataError(
+        f"{name} has no header: its first row is {listed(first)}",
+        expected="names of the columns in the first row, or numbers of columns",
+        repair=f"Name columns by their numbers, as with: {' '.join(given)}",
+    )
 
 
 def _named(columns: Columns) -> list[str]:
@@ -133,24 +136,22 @@ def _task_rows(
     task: TaskName,
     columns: Columns,
     keep: bool,
-    unread: Unread | None,
+    unread: Unread,
 ) -> Iterator[Raw]:
     """Yield the rows of the table `name` as a task's texts and label; rows without text have empty segments.
 
-    Raises DataError for a row that cannot be read, or adds it to `unread` unless no row can.
+    A row that cannot be read is added to `unread`; raises DataError if no row can.
     """
     yielded = False
     for number, row in rows:
         try:
             read = _task_row(row, f"{name} row {number:,}", task, columns)
         except DataError as error:
-            if unread is None:
-                raise
             unread.add(error)
             continue
         yield replace(read, row=number, columns=row if keep else None)
         yielded = True
-    if unread and unread.first and not yielded:
+    if unread.first and not yielded:
         raise unread.first[0]
 
 

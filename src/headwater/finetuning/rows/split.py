@@ -54,13 +54,10 @@ def split(
     validation rows. Raises DataError if a side is empty without an earlier training.
     """
     kept = kept or {}
-    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        groups[row.segments].append(index)
-    strata: defaultdict[str, list[list[int]]] = defaultdict(list)
     train: list[int] = []
     validation: list[int] = []
-    for group in groups.values():
+    strata: defaultdict[str, list[list[int]]] = defaultdict(list)
+    for group in _by_text(rows, range(len(rows))):
         if group[0] in kept:
             (validation if kept[group[0]] else train).extend(group)
             continue
@@ -68,6 +65,12 @@ def split(
     random = np.random.default_rng([seed, len(rows) - len(kept)])
     few: list[list[int]] = []  # of rare classes
     few_rows = 0
+
+    def divide(groups: Sequence[Sequence[int]], wanted: int, most: int) -> None:
+        chosen = _chosen(groups, random.permutation(len(groups)), wanted, most=most)
+        for number, group in enumerate(groups):
+            (validation if number in chosen else train).extend(group)
+
     for key in sorted(strata):
         members = strata[key]
         size = sum(map(len, members))
@@ -75,14 +78,9 @@ def split(
             train.extend(members[0])  # every class is in training
             few.extend(members[1:])
             few_rows += size
-            continue
-        order = random.permutation(len(members))
-        held = _held(members, order, max(1, round(size * share)), most=len(members) - 1)
-        for number, group in enumerate(members):
-            (validation if number in held else train).extend(group)
-    held = _held(few, random.permutation(len(few)), max(round(few_rows * share), not validation), most=len(few))
-    for number, group in enumerate(few):
-        (validation if number in held else train).extend(group)
+        else:
+            divide(members, max(1, round(size * share)), len(members) - 1)
+    divide(few, max(round(few_rows * share), not validation), len(few))
     if not validation and (spare := [group for members in strata.values() for group in members[1:]]):
         validation = sorted(spare, key=len)[0]  # of texts that are all repeated
         train = sorted({*train} - {*validation})
@@ -94,33 +92,39 @@ def split(
     return sorted(train), sorted(validation)
 
 
+def _by_text(rows: Sequence[Raw], places: Iterable[int]) -> list[list[int]]:
+    """Return the places in groups of equal texts, in the order in which these first come."""
+    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place in places:
+        groups[rows[place].segments].append(place)
+    return [*groups.values()]
+
+
 def folds(rows: Sequence[Raw], targets: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.int64] | None:
     """Return (rows,) the fold of each row of a cross-validation, -1 for those beyond FOLDED.
 
     Equal texts are in one fold, and the texts of a class are spread evenly. None for fewer than two texts a fold.
     """
-    groups: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place in np.random.default_rng(seed).permutation(len(rows))[:FOLDED].tolist():
-        groups[rows[place].segments].append(place)
+    groups = _by_text(rows, np.random.default_rng(seed).permutation(len(rows))[:FOLDED].tolist())
     if len(groups) < 2 * FOLDS:
         return None
     found = np.full(len(rows), -1)
     outputs = targets if targets.ndim == 1 else targets.argmax(axis=1)
-    in_order = sorted(groups.values(), key=lambda group: outputs[group[0]])
+    in_order = sorted(groups, key=lambda group: outputs[group[0]])
     for number, group in enumerate(in_order):
         found[group] = number % FOLDS
     return found
 
 
-def _held(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, *, most: int) -> set[int]:
+def _chosen(groups: Sequence[Sequence[int]], order: Iterable[int], wanted: int, *, most: int) -> set[int]:
     """Return at most `most` groups, drawn in this order, that have about `wanted` rows together."""
-    held: set[int] = set()
+    chosen: set[int] = set()
     size = 0
     for number in order:
-        if len(held) < most and size + len(groups[number]) / 2 <= wanted:  # which is nearer to `wanted`
-            held.add(int(number))
+        if len(chosen) < most and size + len(groups[number]) / 2 <= wanted:  # which is nearer to `wanted`
+            chosen.add(int(number))
             size += len(groups[number])
-    return held
+    return chosen
 
 
 def also_trained_on(part: str, rows: Sequence[Raw], texts: Set[tuple[str, ...]]) -> list[str]:
