@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import headwater as hw
-from headwater.errors import DataError, MismatchError
+from headwater.errors import MismatchError
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, arrange_parts, finetune, predict_file
 from headwater.finetuning.rows.columns import Columns
 from headwater.finetuning.rows.read import read_table
@@ -92,20 +91,3 @@ def test_a_similarity_does_not_open_several_labels(base: Path, sentences: Any, t
     hw.Classifier(base, epochs=0.1, multi_label=True).fit(texts, sets).save(tmp_path / "several")
     with pytest.raises(MismatchError, match="fine-tuned for task classify"):
         hw.Similarity.load(tmp_path / "several")
-
-
-def test_parquet_refuses_what_it_cannot_hold_before_predicting(
-    base: Path, sentences: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = table(tmp_path / "rows.csv", *sentences(30))
-    finetune(FinetuneConfig(steps=1), tmp_path / "out", model=base, train=rows)
-    for value in ({}, [{}], 2**70):
-        given = tmp_path / "given.jsonl"
-        given.write_text("".join(json.dumps({"text": "fine", "meta": value}) + "\n" for _ in range(3)))
-        with pytest.raises(DataError, match=r"which .parquet cannot hold"):
-            predict_file(tmp_path / "out", given, tmp_path / "out.parquet")
-        assert not list(tmp_path.glob("out.parquet*"))
-    monkeypatch.setattr("headwater.finetuning.results.predictions._BATCH_ROWS", 2)
-    sparse = table(tmp_path / "sparse.csv", ["", "", "", "", "fine"], [""] * 5)
-    predict_file(tmp_path / "out", sparse, tmp_path / "p.parquet")
-    assert pq.read_table(tmp_path / "p.parquet")["prediction"].to_pylist()[:4] == [None] * 4

@@ -119,7 +119,7 @@ def test_a_score_has_errors_and_no_classes(base: Path, tmp_path: Path, capsys: A
     page = (tmp_path / "model" / "report.html").read_text()
     assert "difference" in page
     assert "p(" not in page
-    for name in ("out.csv", "out.jsonl", "out.parquet"):
+    for name in ("out.csv", "out.jsonl"):
         summary = predict_file(tmp_path / "model", file, tmp_path / name)
     assert (tmp_path / "out.csv").read_text().splitlines()[0] == "text,label,prediction"
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -67,12 +67,6 @@ def test_what_predict_writes_is_read_again(
     file = tmp_path / "rows.jsonl"
     file.write_text("\n".join(json.dumps({"review": text}) for text in texts))
     assert [row["review"] for row in predicted(tuned, file, "out.csv")] == texts
-    assert main(["predict", str(file), "--model", str(tuned), "--out", str(tmp_path / "out.tsv")]) == 1
-    said = capsys.readouterr().err
-    assert "row 4 has a field with a tab or a line end, which .tsv cannot hold" in said
-    assert "Predicting" not in said  # rows are checked before the first prediction
-    assert not (tmp_path / "out.tsv").exists()
-    assert [row["review"] for row in predicted(tuned, file, "out.tsv", limit=3)] == texts[:3]
     nested = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"review": ["fine"], "numbers": [[1.0, float("nan")]]}), nested)
     predict_file(tuned, nested, tmp_path / "out.jsonl")
@@ -149,29 +143,16 @@ def test_predictions_replace_only_what_the_same_command_wrote(tuned: Path, tmp_p
         predict_file(tuned, rows, out)
 
 
-def test_parquet_and_csv_with_a_mark_have_the_same_predictions(tuned: Path, tmp_path: Path) -> None:
+def test_csv_with_a_mark_has_the_same_predictions(tuned: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("id,review\n1,the film was great\n2,\n", encoding="utf-8")
     expected = predicted(tuned, rows, "out.csv")
     assert predicted(tuned, rows, "marked.csv", bom=True) == expected
     assert (tmp_path / "marked.csv").read_bytes() == b"\xef\xbb\xbf" + (tmp_path / "out.csv").read_bytes()
-    typed = predicted(tuned, rows, "out.parquet")
-    texts = [{k: "" if value is None else str(value) for k, value in row.items()} for row in typed]
-    assert texts == expected
-    assert typed[1]["prediction"] is None
-    again = predicted(tuned, tmp_path / "out.parquet", "again.parquet")
-    assert [row["prediction_"] for row in again] == [row["prediction"] for row in typed]
     with pytest.raises(UsageError, match="does not belong into"):
         predict_file(tuned, rows, tmp_path / "out.jsonl", bom=True)
-
-
-def test_parquet_keeps_numbers_and_names_a_column_of_two_types(tuned: Path, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"review": "good", "n": 1}\n{"review": "bad", "n": 2.5}\n{"review": "bad"}\n')
-    assert [row["n"] for row in predicted(tuned, rows, "out.parquet")] == [1.0, 2.5, None]
-    rows.write_text('{"review": "good", "n": 1}\n{"review": "bad", "n": "two"}\n')
-    with pytest.raises(DataError, match="column 'n' has values of different types"):
-        predict_file(tuned, rows, tmp_path / "other.parquet")
+    with pytest.raises(UsageError, match="has an unknown extension"):
+        predict_file(tuned, rows, tmp_path / "out.parquet")
 
 
 @pytest.mark.parametrize(
@@ -248,14 +229,12 @@ def test_the_second_choice_is_written(base: Path, tuned: Path, tmp_path: Path, s
     Classifier(base, epochs=0.1, device="cpu").fit(texts, names).save(tmp_path / "three")
     rows = tmp_path / "texts.csv"
     rows.write_text("text\na lovely film\n")
-    ((whole,), (two,), (typed,)) = (
-        predicted(tmp_path / "three", rows, name, top=top)
-        for name, top in (("all.jsonl", 0), ("two.csv", 2), ("two.parquet", 2))
+    ((whole,), (two,)) = (
+        predicted(tmp_path / "three", rows, name, top=top) for name, top in (("all.jsonl", 0), ("two.csv", 2))
     )
     ranked = sorted(whole["probabilities"].items(), key=lambda one: -one[1])
     assert list(two) == ["text", "prediction", "confidence", "second", "second_confidence", "probabilities"]
     assert [*json.loads(two["probabilities"]).items()] == ranked[:2]
-    assert {k: str(v) for k, v in typed.items()} == two
 
 
 def test_a_table_of_other_labels_has_no_accuracy(tuned: Path, tmp_path: Path, capsys: Any) -> None:

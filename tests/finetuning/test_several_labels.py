@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from scipy.sparse import csr_matrix
@@ -245,9 +244,6 @@ def test_a_table_becomes_predictions_and_a_page(
         predict_file(tmp_path / "out", path, tmp_path / "again.csv", columns=given)["accuracy"]
         == summary["accuracy"]
     )
-    predict_file(tmp_path / "out", path, tmp_path / "made.parquet")
-    table = pq.read_table(tmp_path / "made.parquet").to_pydict()
-    assert table["prediction"] == [json.loads(row["prediction"]) for row in made]
 
 
 def test_transformers_gives_the_probabilities(

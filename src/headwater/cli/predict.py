@@ -28,11 +28,11 @@ def predict(
         typer.Argument(help="Rows to label: .csv, .tsv, .xlsx, .jsonl, .json, .parquet, or - for stdin."),
     ],
     model: Annotated[Path, typer.Option(help="Folder that `headwater finetune` wrote.")],
-    out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv, .tsv, .parquet, or - for stdout.")],
+    out: Annotated[Path, typer.Option(help="File to write: .jsonl, .csv, or - for stdout.")],
     columns: NamedColumns = None,
     encoding: Encoding = "",
     bom: Annotated[
-        bool, typer.Option("--bom", help="Begin .csv or .tsv with a byte-order mark, as Excel expects.")
+        bool, typer.Option("--bom", help="Begin .csv with a byte-order mark, as Excel expects.")
     ] = False,
     threshold: Annotated[
         float, typer.Option(help="Leave the prediction empty below this probability.", min=0, max=1)

@@ -75,7 +75,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
     probe and tunes all weights; or "auto", the best of those that suit the number of rows, see `recipe_`.
     features: what a probe of one text reads; "tfidf+base" adds TF-IDF of n-grams to the base's features. The
     other parameters are those of `headwater finetune`, with the recipe's defaults for None. learning_rate:
-    None is the recipe's or the base's own; "search" tries a series on the held-out rows, see
+    None is the recipe's or the base's own; "search" tries a series on the validation rows, see
     `learning_rates_`; what was used, and why, is in `learning_rate_` and `learning_rate_reason_`.
     validation_share: the share of the rows that choose the best state; at the default, "auto" trains on all of
     few rows and cross-validates. freeze: keep the base unchanged, and learn a head over a mixture of its layers.
@@ -128,6 +128,9 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         start: FineTuned | None = getattr(self, "fine_tuned_", None) if self.warm_start else None
         if start is not None:
             check_start(start, config, f"this {type(self).__name__}")
+        seen = start.seen if start else None
+        if start is None and not self.from_scratch and isinstance(self.base, str | Path):
+            seen = Seen.load(shipped.find(self.base))
         classes: npt.NDArray[Any] | None = None
 
         def learn_labels_of(kept: list[Raw]) -> Labels:
@@ -140,7 +143,7 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
             {"train": ("X", map(Raw.composed, labelled) if self.compose else labelled)},
             lambda: (start.model.model, start.tokenizer) if start else self._base(),
             start=start,
-            seen=start.seen if start else None if self.from_scratch else Seen.of_base(self.base),
+            seen=seen,
             learn=learn_labels_of,
             progress=progress,
         )

@@ -54,11 +54,11 @@ def predict_file(
 
     Each row keeps its columns, in order, followed by `prediction`; of classes and choices by `confidence`, the
     probability of the most probable one, and by `second` and `second_confidence`, the next one; and, unless it is
-    a score, by the probability of each class: one column a class in .csv, .tsv and .parquet, `probabilities` in
-    .jsonl. The probabilities of a choice, whose rows may have different numbers of answers, share one column,
-    separated by spaces. A row without text gets an empty prediction. An added column gets an underscore if the
-    file already has its name. `columns` names those of `file` that differ from the training file's. `encoding`: of
-    `file`, if it is not UTF-8. `bom`: begin .csv and .tsv with a byte-order mark, by which Excel knows UTF-8.
+    a score, by the probability of each class: one column a class in .csv, `probabilities` in .jsonl. The
+    probabilities of a choice, whose rows may have different numbers of answers, share one column, separated by
+    spaces. A row without text gets an empty prediction. An added column gets an underscore if the file already
+    has its name. `columns` names those of `file` that differ from the training file's. `encoding`: of `file`, if
+    it is not UTF-8. `bom`: begin .csv with a byte-order mark, by which Excel knows UTF-8.
 
     Path("-") is standard input, whose format is detected from its first bytes, or standard output, which is CSV
     for CSV and else JSON Lines.
@@ -80,8 +80,8 @@ def predict_file(
         raise UsageError(f"--out {out} is the file to read", repair="Choose another --out")
     with _stored_input() if file == STREAM else nullcontext(file) as file:
         form = out.suffix.lower() if out != STREAM else ".csv" if unpacked_suffix(file) == ".csv" else ".jsonl"
-        if bom and form not in {".csv", ".tsv"}:
-            raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv or .tsv")
+        if bom and form != ".csv":
+            raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv")
         fine_tuned, named = _open(model, columns or {}, threshold, top, device, progress)
         labels = fine_tuned.labels
         read = partial(
@@ -101,9 +101,7 @@ def predict_file(
         output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
         if out != STREAM:
             output.require_own()
-
         table = PredictionTable.build(form, fine_tuned, available, bom=bom, top=top)
-        table.check(fine_tuned.as_read(read().rows))
         opened = read()
         tally = _Tally(labels, threshold, fine_tuned.seen or Seen(), opened.unread)
         progress.start("Predicting", unit="rows")
@@ -113,7 +111,7 @@ def predict_file(
             table.write(handle, (tally.add(*pair, progress) for pair in pairs))
     progress.finish(counted(tally.rows, "row"))
     formulas = [name for name in labels.names if _FORMULA.match(name)]
-    if formulas and form in {".csv", ".tsv"}:
+    if formulas and form == ".csv":
         progress.note(f"Warning: a spreadsheet runs the label {formulas[0]!r} as a formula: import {out} as text")
     for note in tally.notes():
         progress.note(note)

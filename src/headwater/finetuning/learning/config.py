@@ -193,7 +193,7 @@ class FinetuneConfig(TrainConfig):
         return ("lp-ft" if examples <= MANY_ROWS else "probe", "gpt1")
 
     def cross_validates(self, examples: int, outputs: int, base: ModelConfig) -> bool:
-        """Return whether few rows are all trained on: cross-validation compares the candidates, not held-out rows.
+        """Return whether few rows are all trained on, and cross-validation compares the candidates.
 
         A search and a share to validate on hold rows out.
         """

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.sparse import hstack, issparse
+from scipy.sparse import hstack, issparse, vstack
 
+from headwater.finetuning.model.head import log_probabilities
 from headwater.finetuning.model.inputs import Encoded
-from headwater.finetuning.model.ngrams import NGRAMS, stacked
+from headwater.finetuning.model.ngrams import NGRAMS
 from headwater.finetuning.model.pooled import Pooled, PooledModel
 from headwater.finetuning.rows.labels import Labels
 from headwater.finetuning.rows.split import FOLDS
@@ -75,12 +76,8 @@ class _Linear(NamedTuple):
 
     def loss(self, features: Any, targets: Floats, scale: float = 1.0) -> float:
         """Return the mean of −Σ p log P over rows, as `head.class_loss`, of the logits times the scale."""
-        logits = torch.from_numpy(features @ self.weight.T + self.bias) * scale
-        if targets.shape[1] == 2 * logits.shape[1]:
-            logarithms = torch.nn.functional.logsigmoid(torch.cat([logits, -logits], dim=1))
-        else:
-            logarithms = logits.log_softmax(dim=1)
-        return float(-(torch.from_numpy(targets) * logarithms).sum(dim=1).mean())
+        logits, wanted = torch.from_numpy(features @ self.weight.T + self.bias) * scale, torch.from_numpy(targets)
+        return float(-(wanted * log_probabilities(logits, wanted)).sum(dim=1).mean())
 
 
 def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDArray[np.int64] | None) -> Start:
@@ -104,9 +101,9 @@ def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDAr
                 continue
             losses = []
             for number in range(FOLDS):
-                held, left = fold == number, (fold >= 0) & (fold != number)
+                held_out, left = fold == number, (fold >= 0) & (fold != number)
                 found = _fit(features[left], targets[left], weights[left], strength, several)
-                losses.append([found.loss(features[held], smoothed[held], scale) for scale in SCALES])
+                losses.append([found.loss(features[held_out], smoothed[held_out], scale) for scale in SCALES])
             loss, scale = min(zip(np.mean(losses, axis=0).tolist(), SCALES, strict=True))
             tried.append((loss, pooled, strength, scale))
             if loss > before:  # more freedom would cost more, and take the longest to fit
@@ -117,16 +114,16 @@ def choose_probe(train: Encoded, labels: Labels, weights: Floats, fold: npt.NDAr
 
 
 def fit_probe(
-    model: PooledModel, parts: Sequence[Encoded], labels: Labels, weights: Floats, start: Start
+    model: PooledModel, encoded: Sequence[Encoded], labels: Labels, weights: Floats, start: Start
 ) -> float:
     """Set the head by a regression on the model's features; return the loss of the rows.
 
-    parts: with features. weights: of all their rows.
+    encoded: with features. weights: of all their rows.
     """
     model.pooled, model.reads_cosines = start.pooled, False
-    each = [part.features[start.pooled] for part in parts if part.features is not None]
-    features = stacked(each) if issparse(each[0]) else np.concatenate(each)
-    targets = np.concatenate([labels.probabilities(part) for part in parts])
+    each = [one.features[start.pooled] for one in encoded if one.features is not None]
+    features = vstack(each, format="csr") if issparse(each[0]) else np.concatenate(each)
+    targets = np.concatenate([labels.probabilities(one) for one in encoded])
     found = _fit(features, targets, weights, start.strength, labels.target == "labels").scaled(start.scale)
     with torch.no_grad():
         model.head.weight.copy_(torch.from_numpy(found.weight))
@@ -135,20 +132,20 @@ def fit_probe(
 
 
 def predict_by_probe(
-    train: Encoded, held: Encoded, labels: Labels, weights: Floats, start: Start
+    train: Encoded, held_out: Encoded, labels: Labels, weights: Floats, start: Start
 ) -> tuple[dict[str, float], Floats]:
     """Return the losses of a probe of the rows `train`, and (rows, outputs): what it predicts for those held out.
 
     Both have features.
     """
     assert train.features is not None
-    assert held.features is not None
+    assert held_out.features is not None
     targets, several = labels.probabilities(train), labels.target == "labels"
-    features, others = train.features[start.pooled], held.features[start.pooled]
+    features, others = train.features[start.pooled], held_out.features[start.pooled]
     found = _fit(features, targets, weights, start.strength, several).scaled(start.scale)
     logits = torch.from_numpy(others @ found.weight.T + found.bias)
     losses = {"training_loss": found.loss(features, targets)}
-    losses["validation_loss"] = found.loss(others, labels.probabilities(held))
+    losses["validation_loss"] = found.loss(others, labels.probabilities(held_out))
     return losses, (logits.sigmoid() if several else logits.softmax(dim=1)).numpy()
 
 

@@ -199,9 +199,9 @@ def fit_all_rows(prepared: Prepared, outcome: TrainingOutcome) -> bool:
     if not prepared.parts.split_off or prepared.weights is not None:
         return False
     assert isinstance(model, PooledModel)
-    parts = [model.with_features(prepared.encoded[part]) for part in ("train", "validation")]
-    targets = np.concatenate([part.targets for part in parts])
-    fit_probe(model, parts, labels, row_weights(prepared.config, targets, labels, None), start)
+    encoded = [model.with_features(prepared.encoded[part]) for part in ("train", "validation")]
+    targets = np.concatenate([one.targets for one in encoded])
+    fit_probe(model, encoded, labels, row_weights(prepared.config, targets, labels, None), start)
     prepared.progress.note(f"the head is fitted again on all {len(targets):,} rows, validation rows included")
     return True
 

@@ -194,11 +194,11 @@ def _cut(
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yield an update's examples in parts of at most `most` sequences, or of one example."""
     part: list[int] = []
-    held = 0
+    size = 0
     for example in chosen:
-        if part and held + counts[example] > most:
+        if part and size + counts[example] > most:
             yield np.array(part, dtype=np.int64)
-            part, held = [], 0
+            part, size = [], 0
         part.append(int(example))
-        held += int(counts[example])
+        size += int(counts[example])
     yield np.array(part, dtype=np.int64)

@@ -110,7 +110,7 @@ class TaskModel(nn.Module):
             if labels.linear:
                 probabilities[chosen] = logits.numpy()
                 continue
-            shares = log_probabilities(logits, batch)
+            shares = log_probabilities(logits, batch.targets)
             probabilities[chosen] = shares.exp().numpy()[:, : probabilities.shape[1]]
             loss -= float((shares * batch.targets).sum())
         self.train(training)
@@ -154,14 +154,14 @@ class TaskModel(nn.Module):
         return functional.linear(pooled, weight, bias)
 
 
-def log_probabilities(logits: Tensor, batch: Batch) -> Tensor:
-    """Return the logarithms that the batch's targets weigh: logits (examples, outputs) -> float32, of their shape.
+def log_probabilities(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the logarithms that the targets weigh: logits (examples, outputs) -> float32, of their shape.
 
     They are of the softmax or, of several labels, of σ(x) for each that is there, then of σ(−x) for each that is
     not.
     """
     logits = logits.float()
-    if batch.targets.shape[1] == 2 * logits.shape[1]:
+    if targets.shape[1] == 2 * logits.shape[1]:
         return functional.logsigmoid(torch.cat([logits, -logits], dim=1))
     return logits.log_softmax(dim=1)
 
@@ -172,7 +172,7 @@ def class_loss(logits: Tensor, batch: Batch) -> Tensor:
     p is 1 for the label, or shared between the two nearest levels of a score (Tai et al. 2015, section 4.2).
     Several labels are independent given x: their logarithms are added.
     """
-    losses = -(batch.targets * log_probabilities(logits, batch)).sum(dim=1)
+    losses = -(batch.targets * log_probabilities(logits, batch.targets)).sum(dim=1)
     return (losses * batch.weights).sum()
 
 

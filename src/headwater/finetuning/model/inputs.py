@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import vstack
 
 from headwater.errors import DataError
-from headwater.finetuning.model.ngrams import log_counts, stacked
+from headwater.finetuning.model.ngrams import log_counts
 from headwater.finetuning.rows.row import Raw, TaskName
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def encode(
         first=np.cumsum(candidates, dtype=np.int64),
         targets=np.full(len(cut), np.nan) if targets is None else targets,
         cut=np.array(cut, dtype=np.int32),
-        ngrams=stacked(counts) if counts else None,
+        ngrams=vstack(counts, format="csr") if counts else None,
     )
 
 

@@ -43,10 +43,3 @@ def with_ngrams(features: npt.NDArray[np.float32], counts: Any, idf: npt.NDArray
     from sklearn.preprocessing import normalize
 
     return hstack([csr_matrix(features), normalize(counts.multiply(idf).tocsr())]).tocsr()
-
-
-def stacked(parts: Sequence[Any]) -> Any:
-    """Return the rows of sparse matrices in one."""
-    from scipy.sparse import vstack
-
-    return vstack(parts).tocsr()

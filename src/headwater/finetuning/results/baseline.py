@@ -69,8 +69,10 @@ def compare(
         if fold is not None and not measured:
             decided, truth = np.empty(targets.shape), targets
             for number in np.unique(fold):
-                held = np.flatnonzero(fold == number)
-                decided[held] = fitted(np.flatnonzero(fold != number)).decide([segments[int(row)] for row in held])
+                held_out = np.flatnonzero(fold == number)
+                decided[held_out] = fitted(np.flatnonzero(fold != number)).decide(
+                    [segments[int(row)] for row in held_out]
+                )
         else:
             truth, decided = targets[known], baseline.decide([segments[int(row)] for row in known])
         figures = measure_decisions(labels.target, truth, decided, labels.outputs)

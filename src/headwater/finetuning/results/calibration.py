@@ -1,4 +1,4 @@
-"""Calibrate probabilities: divide all logits by one temperature, fitted on held-out rows.
+"""Calibrate probabilities: divide all logits by one temperature, fitted on validation rows.
 
 Temperature scaling (Guo et al. 2017): P = softmax(z / T), with the T of the lowest loss on rows that were not
 trained on. Every prediction stays the same. The head's weights are divided by T, so whatever reads the model has
@@ -7,7 +7,7 @@ do not prove certainty.
 
 Scores have no probability to calibrate, but a scale. An expected level stays in the range of the training rows and
 shrinks towards its middle. Ratings stay like this. The levels of scores over a wide range, such as prices, are
-stretched by the line of least squares through the held-out rows: a row can have more than any training row had.
+stretched by the line of least squares through the validation rows: a row can have more than any training row had.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-# Fewer held-out rows do not determine a temperature; the temperatures that are tried.
+# Fewer validation rows do not determine a temperature; the temperatures that are tried.
 _FEWEST, _LOWEST, _HIGHEST = 10, 0.05, 20.0
 # Bins of equal width of the expected calibration error (Naeini et al. 2015).
 _BINS = 15

@@ -18,8 +18,9 @@ import numpy as np
 from headwater.finetuning.model.fine_tuned import FineTuned
 from headwater.finetuning.rows.row import Raw
 
-# For one prediction: the most and fewest parts that are left out in turn, and about how many tokens that may cost.
-_MOST_PARTS, _FEWEST_PARTS, _TOKENS = 48, 6, 4_096
+# For one prediction: the most and fewest pieces that are left out in turn, and about how many tokens that may
+# cost.
+_MOST_PIECES, _FEWEST_PIECES, _TOKENS = 48, 6, 4_096
 _CHARACTERS_PER_TOKEN = 256  # the most that are looked at
 _LEAST = 1e-30  # above the least float32
 # A word with its space; longer runs without a space, as in Chinese, are split into four characters each.
@@ -28,7 +29,7 @@ _WORD = re.compile(r"\s*\S{1,20}(?=\s|$)|\s*\S{1,4}|\s+")
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a segment; change: the answer's probability (or score) with it minus that without it.
+    """A piece of a segment; change: the answer's probability (or score) with it minus that without it.
 
     log_odds: the same difference of log(p / (1 - p)), which still tells words apart where p is about 1; None for a
     score.
@@ -46,7 +47,7 @@ class Piece:
 
 
 def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list[Piece]:
-    """Return the parts of the segments in order, each with its change of the probability of `output`.
+    """Return the pieces of the segments in order, each with its change of the probability of `output`.
 
     Only the chosen answer of a choice is explained.
     """
@@ -54,23 +55,23 @@ def explain(fine_tuned: FineTuned, segments: Sequence[str], output: int) -> list
     segments = row.segments
     explained = [0, 1, 2 + output] if fine_tuned.task == "choice" else range(len(segments))
     whole = fine_tuned.encode([row])
-    if whole.cut[0]:  # what the model does not read is not encoded again for each part
+    if whole.cut[0]:  # what the model does not read is not encoded again for each piece
         segments = tuple(_beginning(fine_tuned, text) for text in segments)
-    most = max(_FEWEST_PARTS, min(_MOST_PARTS, _TOKENS // int(whole.lengths.sum())))
-    parts = _parts(segments, explained, most)
-    variants = [_without(segments, parts, index) for index in range(len(parts))]
+    most = max(_FEWEST_PIECES, min(_MOST_PIECES, _TOKENS // int(whole.lengths.sum())))
+    pieces = _pieces(segments, explained, most)
+    variants = [_without(segments, pieces, index) for index in range(len(pieces))]
     encoded = fine_tuned.encode(Raw(variant) for variant in [segments, *variants])
     probabilities = fine_tuned.probabilities(encoded)
     if fine_tuned.labels.target == "score":
         values = fine_tuned.decide(probabilities)
         changes = values[0] - values[1:]
-        return [Piece(segment, text, float(c)) for (segment, text), c in zip(parts, changes, strict=True)]
+        return [Piece(segment, text, float(c)) for (segment, text), c in zip(pieces, changes, strict=True)]
     exact = probabilities.astype(np.float64)
     values = exact[:, output]
     # The sum of the others is exact where 1 - p would be 0; labels of which several hold have no such sum.
     rest = 1 - values if fine_tuned.labels.target == "labels" else np.delete(exact, output, axis=1).sum(axis=1)
     log_odds = np.log(np.maximum(values, _LEAST)) - np.log(np.maximum(rest, _LEAST))
-    changes = zip(parts, values[0] - values[1:], log_odds[0] - log_odds[1:], strict=True)
+    changes = zip(pieces, values[0] - values[1:], log_odds[0] - log_odds[1:], strict=True)
     return [Piece(segment, text, float(change), float(odds)) for (segment, text), change, odds in changes]
 
 
@@ -82,18 +83,18 @@ def _beginning(fine_tuned: FineTuned, text: str) -> str:
     return "".join(word for word, total in zip(words, accumulate(lengths), strict=True) if total <= context)
 
 
-def _parts(segments: Sequence[str], explained: Iterable[int], most: int) -> list[tuple[int, str]]:
-    """Return about `most` parts at most, (segment, text) each; adjacent words are joined if there are more."""
+def _pieces(segments: Sequence[str], explained: Iterable[int], most: int) -> list[tuple[int, str]]:
+    """Return about `most` pieces at most, (segment, text) each; adjacent words are joined if there are more."""
     words = [(segment, _WORD.findall(segments[segment])) for segment in explained]
-    size = max(1, -(-sum(len(pieces) for _, pieces in words) // most))
+    size = max(1, -(-sum(len(found) for _, found in words) // most))
     return [
-        (segment, "".join(pieces[start : start + size]))
-        for segment, pieces in words
-        for start in range(0, len(pieces), size)
+        (segment, "".join(found[start : start + size]))
+        for segment, found in words
+        for start in range(0, len(found), size)
     ]
 
 
-def _without(segments: Sequence[str], parts: Sequence[tuple[int, str]], left_out: int) -> tuple[str, ...]:
-    chosen = parts[left_out][0]
-    rest = "".join(text for index, (segment, text) in enumerate(parts) if segment == chosen and index != left_out)
+def _without(segments: Sequence[str], pieces: Sequence[tuple[int, str]], left_out: int) -> tuple[str, ...]:
+    chosen = pieces[left_out][0]
+    rest = "".join(text for index, (segment, text) in enumerate(pieces) if segment == chosen and index != left_out)
     return tuple(rest.strip() if number == chosen else text for number, text in enumerate(segments))

@@ -8,30 +8,22 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from headwater.errors import DataError
 from headwater.finetuning.rows.row import Raw, Target
 from headwater.storage import to_json, write_json_lines
 
 if TYPE_CHECKING:
     from headwater.finetuning.model.fine_tuned import FineTuned, Prediction
 
-# The separator of each format with one.
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-FORMATS = (".jsonl", *_SEPARATORS, ".parquet")
-_BATCH_ROWS = 2_048
+FORMATS = (".jsonl", ".csv")
 # Labels whose predictions have a first and a second choice.
 RANKED = ("class", "answer")
-# What to do where a format cannot hold a value.
-_ANOTHER = "Choose an --out that ends in .csv or .jsonl"
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ class PredictionTable:
     """Rows with their predictions in one of `FORMATS`: the columns of the input, then what `added` names.
 
     together: whether one column has the probabilities of all classes or answers; top: of the most probable ones
-    alone, if it is not 0. types: of the columns of the input, in Parquet.
+    alone, if it is not 0.
     """
 
     form: str
@@ -47,13 +39,12 @@ class PredictionTable:
     added: list[str]
     together: bool
     target: Target
-    bom: bool = False
-    top: int = 0
-    types: dict[str, Any] = field(default_factory=dict)
+    bom: bool
+    top: int
 
     @classmethod
     def build(
-        cls, form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool, top: int = 0
+        cls, form: str, fine_tuned: FineTuned, columns: list[str], *, bom: bool, top: int
     ) -> PredictionTable:
         """Return the table for input with these columns."""
         target = fine_tuned.labels.target
@@ -63,57 +54,21 @@ class PredictionTable:
             names += ["probabilities"] if together else [f"p({name})" for name in fine_tuned.labels.output_names]
         return cls(form, columns, [_free(name, columns) for name in names], together, target, bom, top)
 
-    def check(self, rows: Iterable[Raw]) -> None:
-        """Raise DataError for a row that the format cannot hold: before hours of work, not after."""
-        if self.form == ".tsv":
-            for row in rows:
-                if any(mark in str(value) for value in self._fields(row) for mark in "\t\n"):
-                    raise DataError(
-                        f"row {row.row:,} has a field with a tab or a line end, which .tsv cannot hold",
-                        repair=_ANOTHER,
-                    )
-        elif self.form == ".parquet":
-            self.types.update(_column_types(rows, self.columns))
-
     def write(self, handle: IO[bytes], rows: Iterable[tuple[Raw, Prediction]]) -> None:
         """Write rows; the added fields are empty if there is no prediction."""
-        if self.form == ".parquet":
-            self._write_parquet(handle, rows)
-        else:
-            handle.writelines(self._json_lines(rows) if self.form == ".jsonl" else self._separated(rows))
+        handle.writelines(self._json_lines(rows) if self.form == ".jsonl" else self._csv_lines(rows))
 
     def _json_lines(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
         for row, prediction in rows:
             added = dict(zip(self.added, self._values(prediction), strict=True))
             yield to_json(_finite({**(row.columns or {}), **added}), default=str)
 
-    def _separated(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
-        line = partial(_line, separator=_SEPARATORS[self.form])
-        yield (codecs.BOM_UTF8 if self.bom else b"") + line([*self.columns, *self.added])
+    def _csv_lines(self, rows: Iterable[tuple[Raw, Prediction]]) -> Iterator[bytes]:
+        yield (codecs.BOM_UTF8 if self.bom else b"") + _line([*self.columns, *self.added])
         for row, prediction in rows:
+            own = [_plain((row.columns or {}).get(column)) for column in self.columns]
             added = ["" if value is None else _plain(value) for value in self._values(prediction)]
-            yield line([*self._fields(row), *added])
-
-    def _write_parquet(self, handle: IO[bytes], rows: Iterable[tuple[Raw, Prediction]]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        kinds = {"labels": pa.list_(pa.string()), "score": pa.float64(), "answer": pa.int64()}
-        kind, share = kinds.get(self.target, pa.string()), pa.float64()
-        added = [kind, *([share, kind, share] if self.target in RANKED else [])]
-        added += [pa.string() if self.together else share] * (len(self.added) - len(added))
-        schema = pa.schema([*self.types.items(), *zip(self.added, added, strict=True)])
-        iterator = iter(rows)
-        with pq.ParquetWriter(handle, schema) as writer:
-            while window := list(islice(iterator, _BATCH_ROWS)):
-                lines = [[(row.columns or {}).get(name) for name in self.types] for row, _ in window]
-                lines = [line + self._values(one) for line, (_, one) in zip(lines, window, strict=True)]
-                columns = zip(*lines, strict=True)
-                arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
-                writer.write_table(pa.table(arrays, schema))
-
-    def _fields(self, row: Raw) -> list[Any]:
-        return [_plain((row.columns or {}).get(column)) for column in self.columns]
+            yield _line([*own, *added])
 
     def _values(self, prediction: Prediction) -> list[Any]:
         """Return the values of the added columns; None without a prediction."""
@@ -142,41 +97,11 @@ def _free(name: str, columns: list[str]) -> str:
     return name
 
 
-def _line(fields: list[Any], separator: str) -> bytes:
+def _line(fields: list[Any]) -> bytes:
     buffer = io.StringIO()
     # csv quotes a field that contains a character of the line end; "\r\n" makes it quote a lone "\r" too.
-    csv.writer(buffer, delimiter=separator, lineterminator="\r\n").writerow(fields)
+    csv.writer(buffer, lineterminator="\r\n").writerow(fields)
     return (buffer.getvalue().removesuffix("\r\n") + "\n").encode()
-
-
-def _column_types(rows: Iterable[Raw], columns: list[str]) -> dict[str, Any]:
-    """Return the type of each column in Parquet, which all rows decide."""
-    import pyarrow as pa
-
-    schema = pa.schema([(name, pa.null()) for name in columns])
-    iterator = iter(rows)
-    while window := list(islice(iterator, _BATCH_ROWS)):
-        for name in columns:
-            try:
-                kind = pa.array([(row.columns or {}).get(name) for row in window]).type
-                schema = pa.unify_schemas([schema, pa.schema([(name, kind)])], promote_options="permissive")
-            except (pa.ArrowException, OverflowError):
-                raise DataError(
-                    f"the column {name!r} has values of different types near row {window[0].row:,}, which "
-                    ".parquet cannot hold",
-                    repair=_ANOTHER,
-                ) from None
-    if empty := next((one.name for one in schema if _has_empty_struct(one.type)), None):
-        raise DataError(
-            f"the column {empty!r} has objects without keys, which .parquet cannot hold", repair=_ANOTHER
-        )
-    return {one.name: one.type for one in schema}
-
-
-def _has_empty_struct(kind: Any) -> bool:
-    """Return whether a type of pyarrow has an object without keys anywhere."""
-    inner = [kind.field(number).type for number in range(kind.num_fields)]
-    return (str(kind).startswith("struct") and not inner) or any(map(_has_empty_struct, inner))
 
 
 def _plain(value: Any) -> Any:

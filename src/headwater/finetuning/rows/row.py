@@ -145,16 +145,11 @@ class Seen(NamedTuple):
         except (OSError, KeyError, ValueError, EOFError) as error:
             raise FolderError(f"{path} is damaged: {error}", repair="Make the folder again") from None
 
-    @classmethod
-    def of_base(cls, base: Any) -> Self | None:
-        """Return the rows of a base's own fine-tuning, if it is a folder that records them."""
-        return cls.load(shipped.find(base)) if isinstance(base, str | Path) else None
-
     def save(self, folder: Path) -> None:
         """Write SEEN_FILE into a folder."""
-        parts = {name: np.array(sorted(hashes), dtype=np.uint64) for name, hashes in self._asdict().items()}
+        arrays = {name: np.array(sorted(hashes), dtype=np.uint64) for name, hashes in self._asdict().items()}
         with (folder / SEEN_FILE).open("wb") as handle:
-            np.savez(handle, train=parts["train"], validation=parts["validation"])
+            np.savez(handle, train=arrays["train"], validation=arrays["validation"])
 
     def extended(self, train: Iterable[Raw], validation: Iterable[Raw]) -> Seen:
         """Return this with the rows of a further training."""

@@ -88,7 +88,6 @@ class TokenStream:
         read = self._map(lambda name: Shard(name, files), names)
         self.shards = [shard for shard in read if len(shard) > context]
         self._vocabulary = int(self.manifest.config.get("vocabulary_size", 1 << 32))
-        self.tokens = sum(len(shard) for shard in self.shards)
         if not self.shards:
             raise too_short(folder, self.manifest, part, context)
         # Windows of each shard: the last one, full but overlapping, counts as one.
