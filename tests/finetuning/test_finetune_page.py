@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headwater.cli.main import main
 from headwater.finetuning import FinetuneConfig, FineTuned, Raw, explain, finetune
-from headwater.finetuning.results.explanation import _parts
+from headwater.finetuning.results.explanation import _pieces
 from headwater.language import use_language
 
 
@@ -110,7 +110,7 @@ def test_of_a_long_row_what_is_read_is_explained(trained: Path, monkeypatch: pyt
 
 @given(st.lists(st.text("ab 가\n", max_size=200), min_size=1, max_size=3), st.integers(1, 60))
 def test_parts_put_together_are_the_text(segments: list[str], most: int) -> None:
-    parts = _parts(segments, range(len(segments)), most)
+    parts = _pieces(segments, range(len(segments)), most)
     assert len(parts) <= most + len(segments)
     for number, text in enumerate(segments):
         assert "".join(part for segment, part in parts if segment == number) == text
