@@ -83,23 +83,74 @@ def test_the_help_of_an_inner_command_shows_no_type_of_a_flag(capfd: pytest.Capt
     assert "<bool>" not in shown
 
 
-def test_wrong_use_is_status_2_and_one_paragraph(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["pretrian"]) == 2
-    assert main(["pretrain", "--no-such-option"]) == 2
-    assert main(["pretrain", "--out", str(tmp_path / "run"), "--set", "stepz=3"]) == 2
-    assert main(["quickstart", "--minutes", "0", "--out", str(tmp_path / "q")]) == 2
-    assert main(["quickstart", "--minutes", "inf", "--out", str(tmp_path / "q")]) == 2
+WRONG_USE = """
+pretrain --no-such-option
+pretrain --out run --set stepz=3
+pretrain bad.toml --tokens nowhere --out run
+quickstart --minutes 0 --out q
+quickstart --minutes inf --out q
+corpus build python-docs --recipe nowhere.toml --out out
+pack nowhere --tokenizer gpt2 --validation 2 --out out
+evaluate --model gpt2-mini --tasks nowhere.toml --data . --out out
+finetune --train nowhere.csv --out out
+generate one --prompt two
+embed a.txt --model gpt2-mini --out vectors.csv
+serve --host 0.0.0.0
+doctor --no-such-option
+"""
+FAILURES = """
+quickstart nowhere.txt --out q
+corpus build empty.txt --out out
+corpus stats nowhere
+tokenizer train nowhere.txt --out out
+tokenizer compare gpt2-mini gpt2-mini nowhere.txt
+pack nowhere --tokenizer gpt2 --out out
+pretrain --preset gpt2-pico --tokens nowhere --out run
+prune nowhere
+generate hi --model nowhere
+fill x[MASK] --model nowhere
+embed nowhere.txt --model gpt2-mini --out vectors.npy
+serve --model nowhere
+serve --api-key-file empty.txt
+evaluate --model gpt2-mini --tasks heldout --data nowhere --out out
+evaluate --compare nowhere nowhere
+finetune --task classify --train nowhere.csv --out out
+predict nowhere.csv --model gpt2-mini --out out.csv
+convert nowhere out
+report nowhere --out out.html
+lineage nowhere
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [(line, status) for status, lines in ((2, WRONG_USE), (1, FAILURES)) for line in lines.strip().splitlines()],
+)
+def test_the_status_says_whether_the_command_or_a_file_is_wrong(
+    line: str,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "bad.toml").write_text("steps = [")
+    assert main(line.split()) == status
     errors = capfd.readouterr().err
+    assert "Error: " in errors
     assert "Traceback" not in errors
-    assert "Did you mean 'steps'?" in errors
-    assert "--minutes 0 leaves no time to train" in errors
-    assert list(tmp_path.iterdir()) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"empty.txt", "bad.toml"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["pretrian"], "there is no command 'pretrian'. Did you mean 'pretrain'?"),
+        (
+            ["pretrain", "--out", "run", "--set", "stepz=3"],
+            "--set has the unknown key 'stepz'. Did you mean 'steps'?",
+        ),
         (["corpus", "biuld"], "No such command 'biuld'. Did you mean 'build'? See: headwater corpus --help"),
         (["reproduce", "nope"], "there is no experiment 'nope'; expected all, gpt1_"),
         (["reproduce", "gpt1", "--scale", "minni"], "there is no scale 'minni'; expected mini, small, paper"),
@@ -119,14 +170,6 @@ def test_an_unknown_name_is_the_first_error(
     monkeypatch.delenv("HEADWATER_DATA")
     assert main(arguments) == 2
     assert capfd.readouterr().err.startswith(f"Error: {said}")
-
-
-def test_a_failure_is_status_1_and_names_the_repair(
-    tokens: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    tokenizer, out = str(tokens / "tokenizer"), str(tmp_path / "out")
-    assert main(["pack", str(tmp_path / "nowhere"), "--tokenizer", tokenizer, "--out", out]) == 1
-    assert "nowhere does not exist" in capfd.readouterr().err
 
 
 def test_what_the_system_refuses_is_one_line(

@@ -1,6 +1,8 @@
 """The errors that a user can cause and repair.
 
 Each error says what was seen, what was expected and how to repair it, and has the exit status of the command line.
+That is 2 (`UsageError`) if the command line, a recipe or a key is wrong, and 1 if a file, a folder, the data or
+the machine is.
 The command line also shows a failure of the operating system (OSError) in one line. Any other exception is a bug
 in Headwater and shows its traceback.
 """

@@ -19,9 +19,8 @@ LANGUAGES = ("en", "ko")
 _CATALOGUES = Path(__file__).parent / "locale"
 _QUOTATION = re.compile(r"'[^']*'|\"[^\"]*\"")
 _PATH = re.compile(r"[/\\]")
-_QUOTED = re.compile(
-    r'<(?:code|style|footer)|<\w+ class="(?:prompt|t t\d|quoted|name)"'
-)  # tags of a page's own text
+# Tags of a page's own text.
+_QUOTED = re.compile(r'<(?:code|style)|<\w+ class="(?:prompt|t t\d|quoted|name)"')
 _VALUES = re.compile(r"\{n?\}")
 _CELL = re.compile(r"\S+(?: \S+)*")  # of a row of a table: two spaces or more are between cells
 _ALTERNATIVES = re.compile(r"[^\s,]+(?:, [^\s,]+)*(?: (?:or|and) \S+)+")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, FolderError
 from headwater.inference import load
 from headwater.model import build_model, preset, save_model
 from headwater.tokenizer import Tokenizer
@@ -109,7 +109,7 @@ def test_modules_that_change_the_vector_are_refused(encoder: Path) -> None:
     modules = json.loads((encoder / "modules.json").read_text())
     dense = {"path": "2_Dense", "type": f"{MODULE}Dense"}
     (encoder / "modules.json").write_text(json.dumps([*modules, dense]))
-    with pytest.raises(UsageError, match="has Dense among its modules"):
+    with pytest.raises(FolderError, match="has Dense among its modules"):
         load(encoder).embed("the sky")
     (encoder / "modules.json").write_text(json.dumps([{"path": "../../etc", "type": f"{MODULE}Pooling"}]))
     with pytest.raises(DataError, match="one inside the folder"):

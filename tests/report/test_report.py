@@ -444,6 +444,7 @@ def test_a_korean_report_keeps_the_texts_of_the_models(world: Path) -> None:
     assert '<span class="prompt">Samples</span>' in page
     assert ">interval</span>" in page
     assert not re.search("<h2>[A-Z]", page)
+    assert "<footer>\nHeadwater가 만들었습니다" in page
 
 
 def test_a_page_without_a_name_cannot_be_written(world: Path) -> None:

@@ -1,8 +1,8 @@
 """The entry point: the commands, and how errors are shown.
 
-Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted. An error of the user or of the operating system
-is one paragraph; `--debug` shows the traceback. Command modules are imported only when their command is called,
-so that `--help` stays fast.
+Exit status: 0 done, 1 failed, 2 wrong use (`errors` says which error is which), 130 interrupted. An error of the
+user or of the operating system is one paragraph; `--debug` shows the traceback. Command modules are imported only
+when their command is called, so that `--help` stays fast.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ _PROTOCOL = re.compile(r"\w[\w.-]*")
 
 def read_task_file(path: Path) -> list[Task]:
     """Return the protocols of a task file; raise UsageError for a wrong key or kind."""
+    if not path.is_file():
+        raise UsageError(f"there is no task file {path}", repair="Check the path")
     described = read_toml(path)
     kind = described.get("kind")
     tasks: list[Task]

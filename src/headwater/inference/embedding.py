@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headwater.errors import DataError, UsageError
+from headwater.errors import DataError, FolderError
 from headwater.inference.request import encode_prompts, require_ids
 from headwater.model import padding_mask
 from headwater.reading import read_json, read_object
@@ -79,9 +79,9 @@ class EmbeddingRule:
         return cls(pooling, normalize, most, unknown, folder)
 
     def require_known(self) -> None:
-        """Raise UsageError for a folder with a module or a pooling that is not supported."""
+        """Raise FolderError for a folder with a module or a pooling that is not supported."""
         if self.unknown or self.pooling not in (MEAN, FIRST, LARGEST, LAST):
-            raise UsageError(
+            raise FolderError(
                 f"{self.source} has {self.unknown or self.pooling} among its modules",
                 expected="Transformer, Pooling (mean, cls, max or lasttoken) and Normalize",
                 repair="Read it with sentence-transformers",

@@ -27,6 +27,7 @@ from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
 from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
+_FOOTER = re.compile(rb"<footer>\n[^<]*Headwater")  # in any language
 _SHARES = ("accuracy", "f1")  # metrics shown in per cent
 
 
@@ -67,7 +68,7 @@ def _require_report(path: Path) -> None:
     if path.exists() and not path.is_dir():
         with path.open("rb") as handle:
             page = handle.read()
-        if not page.lstrip().startswith(b"<!doctype html>") or b"\nMade by Headwater" not in page:
+        if not page.lstrip().startswith(b"<!doctype html>") or not _FOOTER.search(page):
             raise FolderError(
                 f"{path} exists, and is not a report that Headwater wrote",
                 expected="a new file, or an earlier report",

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from headwater.config import Config
 from headwater.display import counted
-from headwater.errors import FolderError, HeadwaterError, UsageError
+from headwater.errors import DataError, FolderError, HeadwaterError
 from headwater.reading import read_text
 
 logger = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ class Keys:
             raise FolderError(f"{path} is not a file", expected="a file with one API key per line")
         keys, wrong = _keys(read_text(path))
         if not keys and not wrong:
-            raise UsageError(f"{path} has no key", expected="one API key per line")
+            raise DataError(f"{path} has no key", expected="one API key per line")
         if wrong:
-            raise UsageError(f"{path} has a key with a space or a character beyond ASCII")
+            raise DataError(f"{path} has a key with a space or a character beyond ASCII")
         return cls(keys, path)
 
     def accept(self, headers: Mapping[bytes, str]) -> bool:
