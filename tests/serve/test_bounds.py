@@ -322,13 +322,13 @@ def test_a_large_answer_does_not_block_the_event_loop(base_folder: Path, monkeyp
     body = {"max_tokens": 0, "echo": True, "logprobs": 2}
     with serving(base_folder) as (client, served):
         sizes: list[int] = []
-        scored = served.scorer.alternatives
+        scored = served.lm.scorer.alternatives
 
         def counted(given: Any, count: int) -> Any:
             sizes.append(sum(map(len, given)))
             return scored(given, count)
 
-        served.scorer.alternatives = counted  # type: ignore[method-assign]
+        served.lm.scorer.alternatives = counted  # type: ignore[method-assign]
         alone = [client.post("/v1/completions", json={**body, "prompt": text}).json() for text in texts[:4]]
         sizes.clear()
         threads.clear()
@@ -354,7 +354,7 @@ def test_threads_that_share_the_interpreter_have_one_priority(base_folder: Path)
         try:
             for size in (1, 100_000):
                 request = OpenRequest(server, "base", {"body_bytes": size})
-                for run in (request.compute, request.read):
+                for run in (request.model.compute, request.read):
                     priority = await run(lambda: os.getpriority(os.PRIO_PROCESS, 0))
                     assert priority == os.getpriority(os.PRIO_PROCESS, 0)
         finally:
@@ -435,13 +435,13 @@ def test_a_long_text_is_encoded_once_to_count_its_tokens(base_folder: Path) -> N
     text, others = "the river runs to the sea. " * 4_000, ["a stone"] * 1_000
     encoded: list[int] = []
     with serving(base_folder) as (client, served):
-        encode = served.scorer.encode_pairs
+        encode = served.lm.scorer.encode_pairs
 
         def counted(pairs: Any) -> Any:
             encoded.append(sum(len(part) for pair in pairs for part in pair))
             return encode(pairs)
 
-        served.scorer.encode_pairs = counted  # type: ignore[method-assign]
+        served.lm.scorer.encode_pairs = counted  # type: ignore[method-assign]
         answer = client.post("/score", json={"text_1": text, "text_2": others})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "text_2")
         assert sum(encoded) < 8 * len(text)
@@ -679,7 +679,7 @@ def test_tokenize_counts_what_a_completion_reads(base_folder: Path) -> None:
 def test_the_names_of_tokens_end_with_their_model(base_folder: Path) -> None:
     (served,) = open_models([str(base_folder)], precision="fp32", slots=1)
     assert served.token_name(5) == served.token_name(5)
-    tokenizer = weakref.ref(served.tokenizer)
+    tokenizer = weakref.ref(served.lm.tokenizer)
     del served
     gc.collect()
     assert tokenizer() is None

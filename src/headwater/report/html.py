@@ -112,7 +112,7 @@ def published_models(scores: Sequence[ScoreRow]) -> list[str]:
     return list(dict.fromkeys(name for score in most_first for name in score.published))
 
 
-def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Template:
+def template(path: Path) -> jinja2.Template:
     """Return the template in a file, which can include this package's style; it escapes what is not `Markup`."""
     environment = jinja2.Environment(
         autoescape=True,
@@ -121,7 +121,7 @@ def template(path: Path, filters: Mapping[str, Any] | None = None) -> jinja2.Tem
         lstrip_blocks=True,
         loader=jinja2.FileSystemLoader([path.parent, Path(__file__).parent]),
     )
-    environment.filters |= {"number": number, "anchor": _anchor} | dict(filters or {})
+    environment.filters |= {"number": number, "anchor": _anchor}
     return environment.get_template(path.name)
 
 

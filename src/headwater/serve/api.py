@@ -82,19 +82,35 @@ def create_app(
     )
     app.state.server = server
     app.add_middleware(Guard, limits=limits, keys=keys, metrics=server.metrics, local=local, hosts=hosts)
-    if origins:  # the outermost, so that its headers are on every answer, and it needs no key for a preflight
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=origins,
-            allow_methods=["GET", "POST"],
-            allow_headers=["*"],
-            expose_headers=["X-Request-Id", "Retry-After"],
-            allow_private_network=True,
-        )
+    if origins:
+        _permit(app, origins)
     _answer_errors(app)
     _add_openai(app, server)
     _add_own(app, server)
+    _add_vllm(app, server)
+    _add_operation(app, server)
     _add_page(app)
+    _describe_own_errors(app)
+    return app
+
+
+def _permit(app: FastAPI, origins: Sequence[str]) -> None:
+    """Permit pages of other sites to use the server.
+
+    Call it last: the outermost middleware adds its headers to every answer, and needs no key for a preflight.
+    """
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["X-Request-Id", "Retry-After"],
+        allow_private_network=True,
+    )
+
+
+def _describe_own_errors(app: FastAPI) -> None:
+    """Leave FastAPI's answer 422 out of the description: a wrong body is answered with 400."""
     describe = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -105,7 +121,6 @@ def create_app(
         return described
 
     app.openapi = openapi  # type: ignore[method-assign]
-    return app
 
 
 def _answer_errors(app: FastAPI) -> None:
@@ -182,6 +197,13 @@ def _add_own(app: FastAPI, server: Server) -> None:
         """Return what the model computes at one position: attention, states, every layer's prediction."""
         return ComputedResponse(server, body.model, lambda request: inside.inspect(request, body), "prompt")
 
+    @app.get("/run", include_in_schema=False)
+    async def run(model: str | None = None) -> Any:
+        """Return the losses and the newest samples of the run whose model is served."""
+        return ComputedResponse(server, model, run_state, "model")
+
+
+def _add_vllm(app: FastAPI, server: Server) -> None:
     @app.post("/tokenize", tags=["vLLM"])
     async def tokenize(body: schema.TokenizeRequest) -> Any:
         """Split a text into tokens."""
@@ -192,16 +214,13 @@ def _add_own(app: FastAPI, server: Server) -> None:
         """Join tokens into a text."""
         return ComputedResponse(server, body.model, lambda request: tasks.detokenize(request, body), "tokens")
 
-    @app.get("/run", include_in_schema=False)
-    async def run(model: str | None = None) -> Any:
-        """Return the losses and the newest samples of the run whose model is served."""
-        return ComputedResponse(server, model, run_state, "model")
-
     @app.get("/tokenizer_info", tags=["vLLM"])
     async def tokenizer_info(model: str | None = None) -> Any:
         """Describe a model's tokenizer."""
         return Json(tasks.tokenizer_info(server.find(model)))
 
+
+def _add_operation(app: FastAPI, server: Server) -> None:
     @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["Operation"])
     async def health() -> Any:

@@ -87,7 +87,7 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
     if body.max_tokens != 0 and len(prompts) * n > served.worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
-    context, vocabulary = served.lm.config.context, served.engine.vocabulary
+    context, vocabulary = served.lm.config.context, served.lm.engine.vocabulary
     options = body.options(vocabulary)
     options["stop"] = tuple(map(served.lm.as_read, options["stop"]))
     wanted = Request.build({"prompt": (), **options}, source="the request")
@@ -129,7 +129,7 @@ def read_prompts(served: Served, given: Any, param: str) -> list[Prompt]:
         given = [given]
     if not given:
         raise Problem(400, f"{param} is empty; expected at least one.", param=param)
-    tokenizer = served.tokenizer
+    tokenizer = served.lm.tokenizer
     given = [served.lm.as_read(prompt) if isinstance(prompt, str) else prompt for prompt in given]
     encoded = iter(encode_prompts(tokenizer, [text for text in given if isinstance(text, str)]))
     prompts = []
@@ -162,7 +162,7 @@ class CompletionChoice:
         if body.return_token_ids:
             piece["token_ids"] = []
         if body.logprobs is not None:
-            stream = TextStream(self._served.tokenizer)
+            stream = TextStream(self._served.lm.tokenizer)
             piece["logprobs"] = self._empty_logprobs()
             for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
                 self._add(piece["logprobs"], token, scores, min(stream.length, len(prompt.text)))
@@ -238,7 +238,7 @@ async def score_prompts(request: OpenRequest, plan: CompletionPlan) -> None:
         return
     for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
         texts = [prompt.ids for prompt in prompts]
-        scores = await request.compute(partial(request.model.scorer.alternatives, texts, most))
+        scores = await request.model.compute(partial(request.model.lm.scorer.alternatives, texts, most))
         for prompt, of_prompt in zip(prompts, scores, strict=True):
             prompt.scores = of_prompt
 

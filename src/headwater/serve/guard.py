@@ -21,7 +21,6 @@ import logging
 import re
 import secrets
 import time
-from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -33,7 +32,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headwater.serve.answers import reported
 from headwater.serve.limits import HOST_NAME, Keys, Limits, is_loopback
-from headwater.serve.metrics import BOUNDS, Metrics
+from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
 
 logger = logging.getLogger(__name__)
@@ -201,40 +200,42 @@ class Guard:
                 message["headers"] = [*message["headers"], (b"x-request-id", identity)]
             await send(message)
 
-        is_open = scope["path"] == "/" or scope["path"].startswith(_OPEN)
-        holds = False
         try:
-            try:
-                self._check(scope, is_open)
-                body = b""
-                if not is_open:
-                    if self.metrics.open >= self.limits.requests:
-                        raise too_busy()
-                    holds = True
-                    self.metrics.open += 1
-                    body = await self._body(scope, receive)
-                    scope["body_bytes"] = len(body)
-                    _require_few_parts(body)
-                await self.app(scope, _replay(body, receive), counted)
-            except Problem as problem:
-                if not status:
-                    await reported(problem)(scope, receive, counted)
-            except ConnectionError:
-                status = status or 499
-            except Exception:
-                logger.exception("a request failed: %s %s", scope["method"], scope["path"])
-                if not status:
-                    failed = Problem(500, "The server failed on this request.", code="internal_error")
-                    await reported(failed)(scope, receive, counted)
+            await self._pass_on(scope, receive, counted)
+        except Problem as problem:
+            if not status:
+                await reported(problem)(scope, receive, counted)
+        except ConnectionError:
+            status = status or 499
+        except Exception:
+            logger.exception("a request failed: %s %s", scope["method"], scope["path"])
+            if not status:
+                failed = Problem(500, "The server failed on this request.", code="internal_error")
+                await reported(failed)(scope, receive, counted)
         finally:
-            self.metrics.open -= holds
-            path = getattr(scope.get("route"), "path", "other")
-            seconds, model = time.monotonic() - began, scope.get("model", "")
-            self.metrics.requests[path, model, status] += 1
-            self.metrics.seconds[path, model, bisect_left(BOUNDS, seconds)] += 1
-            self.metrics.seconds_sum[path, model] += seconds
+            path, model = getattr(scope.get("route"), "path", "other"), scope.get("model", "")
+            seconds = time.monotonic() - began
+            self.metrics.add_answer(path, model, status, seconds)
             told = (_client(scope), scope["method"], path, model or "-", status, seconds, identity.decode())
             requests.info("%s %s %s %s %d %.3f s %s", *told)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer a request with its body. Raises Problem for one that is refused."""
+        is_open = scope["path"] == "/" or scope["path"].startswith(_OPEN)
+        self._check(scope, is_open)
+        if is_open:
+            await self.app(scope, _replay(b"", receive), send)
+            return
+        if self.metrics.open >= self.limits.requests:
+            raise too_busy()
+        self.metrics.open += 1
+        try:
+            body = await self._body(scope, receive)
+            scope["body_bytes"] = len(body)
+            _require_few_parts(body)
+            await self.app(scope, _replay(body, receive), send)
+        finally:
+            self.metrics.open -= 1
 
     def _check(self, scope: Scope, is_open: bool) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}

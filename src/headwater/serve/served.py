@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,12 +14,11 @@ from typing import Any, TypeVar
 
 from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
-from headwater.inference import Engine, LanguageModel, Scorer
+from headwater.inference import LanguageModel
 from headwater.serve.limits import Limits
-from headwater.serve.metrics import BOUNDS, Metrics
+from headwater.serve.metrics import Metrics
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.threads import Worker, give_way
-from headwater.tokenizer import Tokenizer
 
 T = TypeVar("T")
 # Tokens of one job.
@@ -48,8 +46,8 @@ class Served:
 
     def start(self, queue: int) -> None:
         """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
-        if self._is_causal:
-            self.worker = Worker(self.engine, queue, self.name)
+        if self.lm.config.is_causal:
+            self.worker = Worker(self.lm.engine, queue, self.name)
         self._most_jobs, self.jobs, self.rejected = max(1, queue), 0, 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=give_way)
 
@@ -69,24 +67,24 @@ class Served:
     def allocate(self) -> None:
         """Pack the weights and allocate the caches now, not at the first request."""
         # The rules of GPT-1's words too: importing spaCy while serving would stop all requests for seconds.
-        self.tokenizer.encode("a")
-        if self._is_causal:
-            _ = self.engine, self.scorer
+        self.lm.tokenizer.encode("a")
+        if self.lm.config.is_causal:
+            _ = self.lm.engine, self.lm.scorer
 
     def stop(self) -> None:
         """Stop the threads."""
-        if self._is_causal:
+        if self.lm.config.is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
 
     @property
     def alive(self) -> bool:
         """Whether the model can answer."""
-        return not self._is_causal or self.worker.alive
+        return not self.lm.config.is_causal or self.worker.alive
 
     def require_causal(self) -> None:
         """Raise Problem for a model that does not read a text from left to right."""
-        if self._is_causal:
+        if self.lm.config.is_causal:
             return
         if self.lm.config.is_masked:
             raise Problem(
@@ -102,31 +100,11 @@ class Served:
             param="model",
         )
 
-    # Read once: a model does not change while it is served.
-    @cached_property
-    def _is_causal(self) -> bool:
-        return self.lm.config.is_causal
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer."""
-        return self.lm.tokenizer
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The engine, for the engine's thread."""
-        return self.lm.engine
-
-    @cached_property
-    def scorer(self) -> Scorer:
-        """The scorer, for the second thread."""
-        return self.lm.scorer
-
     def token_name(self, token: int) -> str:
         """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
-        if token >= self.tokenizer.vocabulary_size:
+        if token >= self.lm.tokenizer.vocabulary_size:
             return f"bytes:{token}"
-        data = self.tokenizer.token_bytes(token)
+        data = self.lm.tokenizer.token_bytes(token)
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -135,7 +113,7 @@ class Served:
     @cached_property
     def longest_token(self) -> int:
         """The most bytes that one token decodes to."""
-        return max(len(self.tokenizer.token_bytes(token)) for token in range(self.tokenizer.vocabulary_size))
+        return max(len(self.lm.tokenizer.token_bytes(token)) for token in range(self.lm.tokenizer.vocabulary_size))
 
     def require_head(self) -> FineTuned:
         """Return the fine-tuned model. Raises Problem for a model without a head."""
@@ -250,13 +228,7 @@ class OpenRequest:
 
     def first_token_after(self, seconds: float) -> None:
         """Add the time to the first token to the metrics."""
-        metrics, key = self._server.metrics, (self.route, self.model.name)
-        metrics.first_token[*key, bisect_left(BOUNDS, seconds)] += 1
-        metrics.first_token_sum[key] += seconds
-
-    async def compute(self, job: Callable[[], T]) -> T:
-        """Run a job in the model's second thread. Raises Problem 429 if too many wait."""
-        return await self.model.compute(job)
+        self._server.metrics.add_first_token(self.route, self.model.name, seconds)
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job that encodes what the client sent. Short texts never wait for long ones."""

@@ -25,6 +25,7 @@ from headwater.storage import SILENT, Progress
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.types import ASGIApp
 
     from headwater.serve.served import Server
 
@@ -90,62 +91,73 @@ def serve(
                 slots=max_concurrency,
                 compose=compose,
             )
-            # These imports take as long as opening a small model, so both run at the same time.
-            import uvicorn
-
+            # This import takes as long as opening a small model, so both run at the same time.
             from headwater.serve.api import create_app
-            from headwater.serve.guard import Connection, Connections, bounded
         opened = opening.result()
         local = is_loopback(host)
         app = create_app(opened, limits, keys, local=local, hosts=allow_hosts, origins=allow_origins)
-        config = uvicorn.Config(
-            bounded(app, limits),
-            http="h11",
-            log_level="error",  # a warning for each stray request would let anybody fill the log
-            access_log=False,
-            server_header=False,
-            proxy_headers=bool(proxies),
-            forwarded_allow_ips=list(proxies),
-            timeout_graceful_shutdown=int(2 * limits.seconds) + 1,  # to compute an answer and to send it
-            h11_max_incomplete_event_size=limits.header_bytes,
-            ws="none",
-        )
-        config.load()
-        connections = Connections(limits, _most_connections())
-        config.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
+        server = _draining_server(_uvicorn_config(app, limits, proxies), app.state.server, drain)
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{listening.getsockname()[1]}"
-        state: Server = app.state.server
+        with _handled_signals(server, app.state.server, needs_terminal=keys is None), logged(log):
+            progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
+            ready(address)
+            server.run(sockets=[listening])
 
-        server = _draining_server(config, state, drain)
 
-        # Handle signals that come before uvicorn installs its handlers. uvicorn also raises the signal that
-        # stopped it again when it has finished; stopping as told is not a failure.
-        def stop(*_: object) -> None:
-            server.should_exit = True
+def _uvicorn_config(app: ASGIApp, limits: Limits, proxies: Sequence[str]) -> uvicorn.Config:
+    """Return uvicorn's configuration: what the limits say, and no output of its own but errors."""
+    import uvicorn
 
-        had_terminal = _has_terminal()
+    from headwater.serve.guard import Connection, Connections, bounded
 
-        def reload(*_: object) -> None:
-            if keys is None and had_terminal and not _has_terminal():
-                stop()
-            else:
-                state.reload()
+    config = uvicorn.Config(
+        bounded(app, limits),
+        http="h11",
+        log_level="error",  # a warning for each stray request would let anybody fill the log
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+        timeout_graceful_shutdown=int(2 * limits.seconds) + 1,  # to compute an answer and to send it
+        h11_max_incomplete_event_size=limits.header_bytes,
+        ws="none",
+    )
+    config.load()
+    connections = Connections(limits, _most_connections())
+    config.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
+    return config
 
-        handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stop)
-        if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
-            handlers[signal.SIGHUP] = reload
-        if threading.current_thread() is not threading.main_thread():
-            handlers = {}  # the program's main thread handles signals
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            with logged(log):
-                progress.finish(f"{', '.join(served.name for served in opened)} at {address}")
-                ready(address)
-                server.run(sockets=[listening])
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+
+@contextmanager
+def _handled_signals(server: uvicorn.Server, state: Server, *, needs_terminal: bool) -> Iterator[None]:
+    """Handle signals in the block: SIGINT and SIGTERM stop the server, SIGHUP opens changed models again.
+
+    needs_terminal: SIGHUP stops a server whose terminal was closed. uvicorn handles those that come while it runs,
+    and raises the one that stopped it again when it has finished; stopping as told is not a failure.
+    """
+    had_terminal = _has_terminal()
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    def reload(*_: object) -> None:
+        if needs_terminal and had_terminal and not _has_terminal():
+            stop()
+        else:
+            state.reload()
+
+    handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM), stop)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+        handlers[signal.SIGHUP] = reload
+    if threading.current_thread() is not threading.main_thread():
+        handlers = {}  # the program's main thread handles signals
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _draining_server(config: uvicorn.Config, state: Server, drain: float) -> uvicorn.Server:
@@ -237,21 +249,13 @@ def _most_connections() -> int:
 def _bound(host: str, port: int) -> socket.socket:
     """Return a listening socket, bound before any model is loaded."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # UnicodeError: an empty or too long part between two dots
+        (family, *_), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # :: is IPv4 too
+        return socket.create_server((host, port), family=family, backlog=1_024, dualstack_ipv6=both)
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: an empty or too long part between two dots
         raise UsageError(f"the address {host} cannot be used: {error}", repair="Give another --host") from None
-    try:
-        if sys.platform != "win32":  # there it would let two servers have one port
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(1_024)
     except OSError as error:
-        listening.close()
         raise ResourceError(
-            f"{host} port {port} cannot be bound: {error.strerror}",
+            f"{host} port {port} cannot be bound: {os.strerror(error.errno or 0)}",
             repair=f"Stop the program that listens there, or choose another: --port {port % 65_535 + 1}",
         ) from None
-    return listening

@@ -54,7 +54,7 @@ def card(served: Served) -> dict[str, Any]:
         "parent": None,
         "max_model_len": config.context,
         "context": config.context,
-        "vocabulary": served.tokenizer.vocabulary_size,
+        "vocabulary": served.lm.tokenizer.vocabulary_size,
         "layers": config.layers,
         "heads": config.heads,
         "task": head.task if head else None,
@@ -77,7 +77,9 @@ async def embed(request: OpenRequest, body: EmbeddingRequest) -> dict[str, Any]:
     request.reserve(len(prompts) * width * numbers, "input")
     data: list[dict[str, Any]] = []
     for group in short_jobs(prompts, lambda prompt: len(prompt.ids)):
-        embeddings = await request.compute(partial(_embeddings, served, [prompt.ids for prompt in group], body))
+        embeddings = await request.model.compute(
+            partial(_embeddings, served, [prompt.ids for prompt in group], body)
+        )
         data += [
             {"object": "embedding", "index": index, "embedding": embedding}
             for index, embedding in enumerate(embeddings, len(data))
@@ -108,15 +110,15 @@ async def fill(request: OpenRequest, body: FillRequest) -> dict[str, Any]:
     served = request.model
     if not served.lm.config.is_masked:
         raise Problem(400, f"The model {served.name!r} is not masked: it does not fill blanks.", param="model")
-    vocabulary = served.tokenizer.vocabulary_size
+    vocabulary = served.lm.tokenizer.vocabulary_size
     if body.top > vocabulary:
         raise Problem(400, f"top is {body.top}; expected 1 to {vocabulary}.", param="top")
     request.reserve(body.input.count(MASK) * body.top * _ENTRY_BYTES, "top")
     text, ids = await request.read(partial(_framed, served, body.input))
     require_context(len(ids), served.lm.config.context, "input")
     request.count_tokens(read=len(ids))
-    blanks = await request.compute(partial(_filled, served, text, body.top))
-    positions = [position for position, token in enumerate(ids) if token == served.tokenizer.mask]
+    blanks = await request.model.compute(partial(_filled, served, text, body.top))
+    positions = [position for position, token in enumerate(ids) if token == served.lm.tokenizer.mask]
     data = [
         {"position": position, "tokens": [candidate._asdict() for candidate in candidates]}
         for position, candidates in zip(positions, blanks, strict=True)
@@ -128,12 +130,12 @@ def _framed(served: Served, given: str) -> tuple[str, list[int]]:
     """Return a text as it is read, and its ids with those around them."""
     text = served.lm.as_read(given)
     with evaluated(served.lm.model) as model:
-        return text, framed(model, served.tokenizer, text, allow_special=True)
+        return text, framed(model, served.lm.tokenizer, text, allow_special=True)
 
 
 def _filled(served: Served, text: str, top: int) -> list[list[Any]]:
     with evaluated(served.lm.model) as model:
-        return fill_blanks(model, served.tokenizer, text, top)
+        return fill_blanks(model, served.lm.tokenizer, text, top)
 
 
 async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any]:
@@ -141,7 +143,7 @@ async def tokenize(request: OpenRequest, body: TokenizeRequest) -> dict[str, Any
     served = request.model
 
     def tokenized() -> dict[str, Any]:
-        tokenizer = served.tokenizer
+        tokenizer = served.lm.tokenizer
         tokens = tokenizer.encode(served.lm.as_read(body.prompt), allow_special=True)
         request.reserve(len(tokens) * (_NAMED_BYTES if body.return_token_strs else _ID_BYTES), "prompt")
         names = [tokenizer.vocabulary.tokens[token] for token in tokens] if body.return_token_strs else None
@@ -156,14 +158,14 @@ async def detokenize(request: OpenRequest, body: DetokenizeRequest) -> dict[str,
 
     def text() -> dict[str, Any]:
         request.reserve(len(body.tokens) * request.model.longest_token, "tokens")
-        return {"prompt": request.model.tokenizer.decode(body.tokens)}
+        return {"prompt": request.model.lm.tokenizer.decode(body.tokens)}
 
     return await request.read(text)
 
 
 def tokenizer_info(served: Served) -> dict[str, Any]:
     """/tokenizer_info, in vLLM's format: the fields of tokenizer_config.json that clients read."""
-    tokenizer = served.tokenizer
+    tokenizer = served.lm.tokenizer
     tokens = tokenizer.vocabulary.tokens
     roles = (tokenizer.start_of_text, tokenizer.end_of_text, tokenizer.padding)
     start, end, padding = (None if index is None else tokens[index] for index in roles)
@@ -201,29 +203,37 @@ async def score(request: OpenRequest, body: ScoreRequest) -> dict[str, Any]:
     request.reserve(len(second) * _ENTRY_BYTES, "text_2")
     pairs, encoded = await request.read(partial(_read_pairs, request, first, second))
     total = sum(len(context) + len(rest) for context, rest in encoded)
-    data: list[dict[str, Any]] = []
-    if head is None:
-        request.count_tokens(read=total)
-        for jobs in short_jobs(encoded, lambda pair: len(pair[0]) + len(pair[1])):
-            scores = await request.compute(partial(served.scorer.score_ids, jobs))
-            data += [
-                {"index": index, "object": "score", "score": value, "is_greedy": greedy}
-                for index, (value, greedy) in enumerate(scores, len(data))
-            ]
-    else:
-        rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
-        async for p in _predicted(request, head, rows):
-            value = p.label if isinstance(p.label, float) else None
-            data.append({"index": p.row, "object": "score", "score": value})
+    values = _log_probabilities(request, encoded) if head is None else _similarities(request, head, pairs)
     return {
         "id": f"score-{secrets.token_hex(12)}",
         "object": "list",
         "created": int(time.time()),
         "model": served.name,
         "meaning": "log_probability" if head is None else "similarity",
-        "data": data,
+        "data": [
+            {"index": index, "object": "score", **value}
+            for index, value in enumerate([value async for value in values])
+        ],
         "usage": {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total},
     }
+
+
+async def _log_probabilities(request: OpenRequest, pairs: Sequence[EncodedPair]) -> AsyncIterator[dict[str, Any]]:
+    """Yield the log-probability of each second text after the first, and whether it is the most probable one."""
+    request.count_tokens(read=sum(len(context) + len(rest) for context, rest in pairs))
+    for jobs in short_jobs(pairs, lambda pair: len(pair[0]) + len(pair[1])):
+        scores = await request.model.compute(partial(request.model.lm.scorer.score_ids, jobs))
+        for value, greedy in scores:
+            yield {"score": value, "is_greedy": greedy}
+
+
+async def _similarities(
+    request: OpenRequest, head: FineTuned, pairs: Sequence[tuple[str, str]]
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield the score that a model fine-tuned for it gives each pair; None for a pair without text."""
+    rows = [Raw(pair, None, number) for number, pair in enumerate(pairs)]
+    async for prediction in _predicted(request, head, rows):
+        yield {"score": prediction.label if isinstance(prediction.label, float) else None}
 
 
 def _read_pairs(
@@ -237,9 +247,9 @@ def _read_pairs(
     as_read = {text: served.lm.as_read(text) for text in {*first, *second}}
     pairs = [(as_read[one], as_read[other]) for one, other in zip(first, second, strict=True)]
     if served.fine_tuned is None:
-        encode, most = served.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
+        encode, most = served.lm.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
     else:
-        encode, most = partial(_encode_texts, served.tokenizer), served.lm.config.context - _TASK_TOKENS
+        encode, most = partial(_encode_texts, served.lm.tokenizer), served.lm.config.context - _TASK_TOKENS
     encoded: list[EncodedPair] = []
     total = 0
     # A few at a time: one long first text may be paired with a thousand others.
@@ -291,7 +301,7 @@ async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any
         }
         if body.explain and prediction.label is not None:
             output = prediction.output
-            pieces = await request.compute(
+            pieces = await request.model.compute(
                 lambda segments=segments, output=output: explain(head, segments, output)  # type: ignore[misc]
             )
             answer["words"] = [piece.to_dict() for piece in pieces]
@@ -312,7 +322,7 @@ async def _predicted(request: OpenRequest, head: FineTuned, rows: Iterable[Raw])
         return answers * min(context, sum(len(part.encode()) for part in row.segments) // _BYTES_OF_TOKEN + 1)
 
     for part in short_jobs(list(rows), tokens):
-        for prediction in await request.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
+        for prediction in await request.model.compute(lambda part=part: list(head.predict(part))):  # type: ignore[misc]
             request.count_tokens(read=prediction.tokens)
             yield prediction
 
