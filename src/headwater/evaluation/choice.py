@@ -43,9 +43,8 @@ class AnswerChoice(ChoiceTask):
     """One way of scoring the questions of a file.
 
     keys: the names of context and answers in an example's content. separator: the text between both. chance: of
-    random guessing; None is that of the examples, which may have different numbers of answers. encoding: "pair"
-    encodes context and answer as one text, "cut" also cuts an answer at the model's context, "separate" encodes
-    each by itself.
+    random guessing, where each example has as many answers. encoding: "pair" encodes context and answer as one
+    text, "cut" also cuts an answer at the model's context, "separate" encodes each by itself.
     """
 
     def __init__(
@@ -65,7 +64,8 @@ class AnswerChoice(ChoiceTask):
         self.benchmark, self.protocol, self.summary = benchmark, protocol, summary
         self.scoring, self.by_mean, self.sources = scoring, scoring == "mean", (source,)
         self.metrics = (Metric("accuracy", chance=chance),)
-        self._questions, self._keys, self._separator = questions, keys, separator
+        self._questions, self._separator = questions, separator
+        self._context_key, self.answers_key = keys
         self._encoding = encoding
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
@@ -77,7 +77,7 @@ class AnswerChoice(ChoiceTask):
 
         Raises DataError if the right answer is unknown, or an answer has no tokens of its own.
         """
-        context, answers = (example.content[key] for key in self._keys)
+        context, answers = example.content[self._context_key], example.content[self.answers_key]
         own_tokens = self.by_mean and self._encoding != "separate"
         if example.content["label"] is None or (own_tokens and not all(answer.strip() for answer in answers)):
             what = "the right answer is unknown" if example.content["label"] is None else "an answer is empty"
@@ -93,7 +93,7 @@ class AnswerChoice(ChoiceTask):
     def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
         """Return the value of each answer; see the module."""
         if self.scoring == "gain":
-            count = len(example.content[self._keys[1]])
+            count = len(example.content[self.answers_key])
             after, alone = answers[:count], list(answers[count:])
             least = 1 if len(alone) == count else 2  # an answer of one token was not asked for by itself
             return [
@@ -102,15 +102,9 @@ class AnswerChoice(ChoiceTask):
             ]
         values = super().values(example, answers)
         if self.scoring == "per-character":
-            texts = example.content[self._keys[1]]
+            texts = example.content[self.answers_key]
             return [value / len(text) for value, text in zip(values, texts, strict=True)]
         return values
-
-    def chance(self, metric: str, examples: Sequence[Example]) -> float:
-        """Return the value of random guessing: that of the set, or the mean over the examples."""
-        if (chance := super().chance(metric, examples)) is not None:
-            return chance
-        return sum(1 / len(example.content[self._keys[1]]) for example in examples) / len(examples)
 
     def _encode(self, encoder: RequestEncoder, context: str, answer: str, own_tokens: bool) -> ContinuationRequest:
         if self._encoding == "separate":

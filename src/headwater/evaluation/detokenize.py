@@ -3,19 +3,18 @@
 GPT-2 (Radford et al. 2019, section 3.1) scores the benchmarks through "invertible de-tokenizers", which were never
 released. Here a de-tokenizer is a table of rules, written from reading the files. A token is joined to the word
 before it only if the tokenizer, `retokenize`, splits the joined word into the same tokens. So every join can be
-inverted, except for single tokens that the tokenizer itself would split: `exceptions` returns the lines with such
-tokens, and an evaluation reports their number.
+inverted, except for single tokens that the tokenizer itself would split: `count_exceptions` counts the lines with
+such tokens, and an evaluation reports their number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-UNDONE = "lines that do not come back"  # in the details of a result
 _CLITICS = ("'s", "'re", "'ve", "'d", "'ll", "'m", "'S")
 
 
@@ -53,7 +52,7 @@ class Detokenizer:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self._split = lru_cache(maxsize=1 << 16)(_splitter(rules))
+        self._split = lru_cache(maxsize=1 << 16)(_Splitter(rules))
         self._left = rules.left | set(rules.clitics)
 
     def detokenize(self, line: str) -> str:
@@ -100,12 +99,9 @@ class Detokenizer:
         return head + " ".join(tokens) + tail
 
     def count_exceptions(self, lines: Sequence[str]) -> dict[str, int]:
-        """Return the number of `exceptions` and of lines, as details of a result."""
-        return {UNDONE: len(self.exceptions(lines)), "lines": len(lines)}
-
-    def exceptions(self, lines: Iterable[str]) -> list[str]:
-        """Return the lines that `retokenize` does not restore."""
-        return [line for line in lines if self.retokenize(self.detokenize(line)) != line]
+        """Return how many lines `retokenize` does not restore, and of how many, as details of a result."""
+        undone = sum(self.retokenize(self.detokenize(line)) != line for line in lines)
+        return {"lines that do not come back": undone, "lines": len(lines)}
 
     def _joins(
         self, tokens: Sequence[str], position: int, glue_next: bool, open_quotes: set[str]
@@ -139,57 +135,69 @@ class Detokenizer:
         return self.rules.inside.get(token) or self.rules.spelled.get(token, token)
 
 
-def _splitter(rules: Rules) -> Callable[[str], tuple[str, ...]]:
-    """Return a function from a written word to its tokens."""
-    opening = {mark: token for token, _, mark in rules.quotes} | {t: t for t in rules.right}
-    closing = {mark: token for _, token, mark in rules.quotes} | {t: t for t in rules.left}
-    if rules.apostrophes:
-        opening["'"] = closing["'"] = "'"
-    opening |= {written: token for token, written in rules.spelled.items() if token in rules.right}
-    closing |= {written: token for token, written in rules.spelled.items() if token in rules.left}
-    starts = sorted(opening, key=len, reverse=True)
-    ends = sorted(closing, key=len, reverse=True)
-    clitics = sorted(rules.clitics, key=len, reverse=True)
-    whole = {written: token for token, written in rules.spelled.items()}
-    whole |= {mark: token for token, _, mark in rules.quotes}  # a mark by itself is an opening one
-    inside = {
-        token: re.compile(
-            rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
-        )
-        for token, written in rules.inside.items()
-    }
+class _Splitter:
+    """Splits a written word into its tokens, as the benchmark's tokenizer did."""
 
-    def split(word: str) -> tuple[str, ...]:
-        before: list[str] = []
-        after: list[str] = []
-        while word and not rules.not_split.fullmatch(word):
-            start = next((s for s in starts if word.startswith(s) and len(word) > len(s)), None)
-            if start is None:
-                break
-            before.append(opening[start])
-            word = word[len(start) :]
-        while word and not rules.not_split.fullmatch(word):
-            end = next((e for e in ends if word.endswith(e) and len(word) > len(e)), None)
-            if end is None:
-                break
-            after.insert(0, closing[end])
-            word = word[: -len(end)]
-        while word:
-            clitic = next((c for c in clitics if word.endswith(c) and len(word) > len(c)), None)
-            if clitic is None and rules.clitic is not None:
-                mark = word.rfind("'")
-                clitic = word[mark:] if mark > 0 and rules.clitic.fullmatch(word[mark:]) else None
-            if clitic is None:
-                break
-            after.insert(0, clitic)
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        starts = {mark: token for token, _, mark in rules.quotes} | {t: t for t in rules.right}
+        ends = {mark: token for _, token, mark in rules.quotes} | {t: t for t in rules.left}
+        if rules.apostrophes:
+            starts["'"] = ends["'"] = "'"
+        starts |= {written: token for token, written in rules.spelled.items() if token in rules.right}
+        ends |= {written: token for token, written in rules.spelled.items() if token in rules.left}
+        self._starts, self._ends = _longest_first(starts), _longest_first(ends)
+        self._clitics = sorted(rules.clitics, key=len, reverse=True)
+        self._whole = {written: token for token, written in rules.spelled.items()}
+        self._whole |= {mark: token for token, _, mark in rules.quotes}  # a mark by itself is an opening one
+        self._inside = {
+            token: re.compile(
+                rf"(?<=\d){re.escape(written)}(?=\d)" if written in ".," else rf"(?<=.){re.escape(written)}(?=.)"
+            )
+            for token, written in rules.inside.items()
+        }
+
+    def __call__(self, word: str) -> tuple[str, ...]:
+        """Return the tokens of a word."""
+        word, before = self._strip(word, self._starts, at_end=False)
+        word, after = self._strip(word, self._ends, at_end=True)
+        while clitic := self._clitic_of(word):
+            after.append(clitic)
             word = word[: -len(clitic)]
-        core = [whole.get(word, word)] if word else []
-        for token, pattern in inside.items():
+        core = [self._whole.get(word, word)] if word else []
+        for token, pattern in self._inside.items():
             spaced = [piece if piece == token else pattern.sub(f" {token} ", piece) for piece in core]
             core = [part for piece in spaced for part in piece.split(" ")]
-        return (*before, *core, *after)
+        return (*before, *core, *reversed(after))
 
-    return split
+    def _strip(self, word: str, affixes: Mapping[str, str], *, at_end: bool) -> tuple[str, list[str]]:
+        """Remove the affixes of a word one after the other; return the rest, and the affixes' tokens."""
+        tokens: list[str] = []
+        while not self._rules.not_split.fullmatch(word):
+            fits = word.endswith if at_end else word.startswith
+            affix = next((one for one in affixes if fits(one) and len(word) > len(one)), None)
+            if affix is None:
+                break
+            tokens.append(affixes[affix])
+            word = word[: -len(affix)] if at_end else word[len(affix) :]
+        return word, tokens
+
+    def _clitic_of(self, word: str) -> str:
+        """Return the clitic at the end of a word, or ""."""
+        clitic = next((one for one in self._clitics if word.endswith(one) and len(word) > len(one)), "")
+        mark = word.rfind("'")
+        if (
+            not clitic
+            and mark > 0
+            and self._rules.clitic is not None
+            and self._rules.clitic.fullmatch(word[mark:])
+        ):
+            return word[mark:]
+        return clitic
+
+
+def _longest_first(affixes: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(affixes.items(), key=lambda one: -len(one[0])))
 
 
 _HEADING = re.compile("={2,}")

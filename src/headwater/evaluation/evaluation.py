@@ -18,7 +18,7 @@ from pydantic import Field
 
 from headwater import shipped
 from headwater.config import Config
-from headwater.corpus import training_grams
+from headwater.corpus import TrainingGrams, training_grams
 from headwater.device import choose_device
 from headwater.errors import (
     DataError,
@@ -191,26 +191,12 @@ def _evaluate(
     skipped = [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in chosen if t.protocol in missing]
     if not paths and not allow_empty:
         raise _nothing_scored(skipped, tasks, folders)
-    for task in chosen:
-        if task.protocol in paths:
-            for need in task.needs:
-                need()
+    located = [task for task in chosen if task.protocol in paths]
+    for need in [need for task in located for need in task.needs]:
+        need()
     files = {path.resolve(): path for roles in paths.values() for path in roles.values()}
-    sources = source_hashes(chosen)
-    own = {"own_tasks": sources} if sources else {}
-    stage = Stage(
-        out,
-        kind=KIND,
-        config={
-            "tasks": [task.protocol for task in chosen],
-            "protocols": VERSION,
-            "limit": limit,
-            **own,
-            **config.to_dict(),
-        },
-        defaults=EvaluateConfig.defaults(),
-        inputs={"model": model} | _roles(files.values()) | ({} if overlap is None else {"overlap": overlap}),
-    )
+    inputs = {"model": model} | _roles(files.values())
+    stage = _stage(out, config, chosen, limit, inputs if overlap is None else inputs | {"overlap": overlap})
     if stage.is_complete():
         progress.note(f"{out} is complete already")
         return Results.read(out)
@@ -222,34 +208,12 @@ def _evaluate(
     asker = Asker(lm, cache, config.window, config.stride, ranks)
     training = None
     if overlap is not None:
-        training = training_grams(overlap, _example_texts(chosen, paths, asker.encoder, limit), progress=progress)
+        training = training_grams(overlap, _example_texts(located, paths, asker.encoder, limit), progress=progress)
     with stage.write() as work, cache:
-        for task in chosen:
-            if task.protocol not in paths:
-                continue
-            try:
-                with examples_writer(task.protocol, work) as write:
-                    outcome = run_task(
-                        task,
-                        paths[task.protocol],
-                        asker,
-                        training=training,
-                        limit=limit,
-                        write=write,
-                        progress=progress,
-                    )
-            except (DataError, FolderError, MismatchError, ResourceError) as error:
-                failed = not isinstance(error, UnsuitableTask)
-                skipped.append(Skipped(task.benchmark, task.protocol, str(error), failed=failed))
-                continue
-            except Exception as error:
-                if not is_users(task) or os.environ.get("HEADWATER_DEBUG"):
-                    raise
-                reason = f"the task's own code failed: {place_of(error)}; --debug shows the traceback"
-                skipped.append(Skipped(task.benchmark, task.protocol, reason, failed=True))
-                continue
-            results += outcome.results
-            skipped += [outcome.left_out] if outcome.left_out else []
+        for task in located:
+            scored, left_out = _scored(task, paths[task.protocol], asker, training, limit, work, progress)
+            results += scored
+            skipped += left_out
         failed = any(one.failed for one in skipped)  # its answers are needed again
         if not results and not allow_empty:
             if not failed:
@@ -262,6 +226,46 @@ def _evaluate(
     return summary
 
 
+def _stage(
+    out: Path, config: EvaluateConfig, tasks: Sequence[Task], limit: int | None, inputs: Mapping[str, Path]
+) -> Stage:
+    """Return the stage of a results folder, whose configuration has the protocols and the files of own tasks."""
+    sources = source_hashes(tasks)
+    own = {"own_tasks": sources} if sources else {}
+    asked = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
+    return Stage(
+        out,
+        kind=KIND,
+        config={**asked, **own, **config.to_dict()},
+        defaults=EvaluateConfig.defaults(),
+        inputs=inputs,
+    )
+
+
+def _scored(
+    task: Task,
+    files: Mapping[str, Path],
+    asker: Asker,
+    training: TrainingGrams | None,
+    limit: int | None,
+    work: Path,
+    progress: Progress,
+) -> tuple[Sequence[Result], list[Skipped]]:
+    """Return the results of a protocol, whose examples are written below `work`, and what was left out and why."""
+    try:
+        with examples_writer(task.protocol, work) as write:
+            outcome = run_task(task, files, asker, training=training, limit=limit, write=write, progress=progress)
+    except (DataError, FolderError, MismatchError, ResourceError) as error:
+        failed = not isinstance(error, UnsuitableTask)
+        return [], [Skipped(task.benchmark, task.protocol, str(error), failed=failed)]
+    except Exception as error:
+        if not is_users(task) or os.environ.get("HEADWATER_DEBUG"):
+            raise
+        reason = f"the task's own code failed: {place_of(error)}; --debug shows the traceback"
+        return [], [Skipped(task.benchmark, task.protocol, reason, failed=True)]
+    return outcome.results, [outcome.left_out] if outcome.left_out else []
+
+
 def _example_texts(
     tasks: Sequence[Task],
     paths: Mapping[str, Mapping[str, Path]],
@@ -270,10 +274,9 @@ def _example_texts(
 ) -> Iterator[str]:
     """Yield the texts of all examples; a task that cannot be read is named later, when it is run."""
     for task in tasks:
-        if task.protocol in paths:
-            with suppress(Exception):
-                for example in task.limited(examples_of(task, paths[task.protocol], encoder), limit):
-                    yield example.text
+        with suppress(Exception):
+            for example in task.limited(examples_of(task, paths[task.protocol], encoder), limit):
+                yield example.text
 
 
 def _has_tokenizer_of(model: Path, folder: Path) -> bool:

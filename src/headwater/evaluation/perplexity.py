@@ -60,13 +60,13 @@ class Perplexity(Task):
         self.described, self.detokenizer = described, detokenizer
         self.benchmark, self.unit = described.benchmark, described.unit
         self.sources = (Source("test", names=described.files, where=described.where),)
-        metric, reading = _UNITS[self.unit]
+        metric, form = _UNITS[self.unit]
         self.metrics = (Metric(metric, higher_is_better=False),)
         if self.detokenizer is not None:
-            reading = "detokenized"
-        self.protocol = f"{self.benchmark}.{reading}"
+            form = "detokenized"
+        self.protocol = f"{self.benchmark}.{form}"
         summary = described.summary or f"{metric} of the test text"
-        self.summary = f"{summary}, {reading}, through sliding windows"
+        self.summary = f"{summary}, {form}, through sliding windows"
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
         """Return the windows, each with its share of the text's units."""

@@ -10,6 +10,7 @@ from typing import Any
 from headwater.corpus import TrainingGrams
 from headwater.errors import MALFORMED, DataError, HeadwaterError
 from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
+from headwater.evaluation.figures import Figure
 from headwater.evaluation.own_tasks import is_users
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
@@ -48,63 +49,70 @@ def run_task(
     texts, so that the memory does not grow with these.
     """
     asker = asker if isinstance(asker, Asker) else Asker(asker)
-    encoder = asker.encoder
-    every = examples_of(task, files, encoder)
+    every = examples_of(task, files, asker.encoder)
     examples = task.limited(every, limit)
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
     shares = {} if training is None else _shares(examples, training)
     records: list[dict[str, Any]] = []
     reasons: list[str] = []
-    for group in _groups(task, examples, encoder, reasons):
-        for example, mine in zip(
-            (example for example, _ in group), _answers(task, group, asker, encoder), strict=True
-        ):
-            record = {"id": example.id} | task.score(example, mine, encoder)
-            shown = {"answers": [_stored(answer) for answer in mine], "example": _readable(example)}
+    for group in _groups(task, examples, asker.encoder, reasons):
+        for example, answers in _answered(task, group, asker):
             share = {"overlap": shares[example.id]} if shares else {}
-            if write is None:
-                records.append(record | shown | share)
-            else:
-                write(record | shown | share)
-                records.append(record | share)
+            record = {"id": example.id} | task.score(example, answers, asker.encoder)
+            whole = record | {"answers": [_stored(one) for one in answers], "example": _readable(example)} | share
+            if write is not None:
+                write(whole)
+            records.append(whole if write is None else record | share)
         progress.advance(len(records) + len(reasons))
     if not records:
         raise UnsuitableTask(
             f"no example of {task.protocol} could be asked: {reasons[0] if reasons else 'it has none'}"
         )
     figures = task.summarise(records)
-    seconds = asker.seconds - before
     progress.finish(", ".join(f"{f.metric} {f.value:.4g}" for f in figures))
     details, tuning = task.details(files, examples), _tuning(task, examples)
     if len(examples) < len(every):  # because of the limit
         details |= {"first": len(examples) - len(tuning), "available": len(every) - len(_tuning(task, every))}
     without = _without_overlap(task, records, tuning) if any(e.text for e in examples) and shares else {}
+    seconds = round(asker.seconds - before, 3)
     results = [
-        Result(
-            task=task.benchmark,
-            protocol=task.protocol,
-            metric=figure.metric,
-            value=figure.value,
-            stderr=figure.stderr,
-            count=figure.count,
-            seconds=round(seconds, 3),
-            published=published(task.protocol, figure.metric),
-            chance=task.chance(figure.metric, examples),
-            higher_is_better=task.metric(figure.metric).higher_is_better,
-            settings=task.settings(encoder),
-            details={**figure.details, **details, **without.get(figure.metric, {})},
-        )
+        _result(task, figure, examples, asker.encoder, seconds, details | without.get(figure.metric, {}))
         for figure in figures
     ]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
     return ProtocolOutcome(results, records, left_out)
 
 
-def _answers(
-    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker, encoder: RequestEncoder
-) -> list[list[Answer]]:
-    """Return the answers for each example of a group, with the further requests of its protocol."""
+def _result(
+    task: Task,
+    figure: Figure,
+    examples: Sequence[Example],
+    encoder: RequestEncoder,
+    seconds: float,
+    details: Mapping[str, Any],
+) -> Result:
+    """Return a figure with what is known of its protocol; `details` are added to those of the figure."""
+    return Result(
+        task=task.benchmark,
+        protocol=task.protocol,
+        metric=figure.metric,
+        value=figure.value,
+        stderr=figure.stderr,
+        count=figure.count,
+        seconds=seconds,
+        published=published(task.protocol, figure.metric),
+        chance=task.chance(figure.metric, examples),
+        higher_is_better=task.metric(figure.metric).higher_is_better,
+        settings=task.settings(encoder),
+        details={**figure.details, **details},
+    )
+
+
+def _answered(
+    task: Task, group: Sequence[tuple[Example, Sequence[TaskRequest]]], asker: Asker
+) -> Iterator[tuple[Example, list[Answer]]]:
+    """Yield the examples of a group with their answers, also to the further requests of its protocol."""
     given: list[list[Answer]] = [[] for _ in group]
     wanted = [list(requests) for _, requests in group]
     while any(wanted):
@@ -112,8 +120,9 @@ def _answers(
         for number, (example, _) in enumerate(group):
             if wanted[number]:
                 given[number] += [answers[request] for request in wanted[number]]
-                wanted[number] = list(task.further(example, given[number], encoder))
-    return given
+                wanted[number] = list(task.further(example, given[number], asker.encoder))
+    for (example, _), answers_of_example in zip(group, given, strict=True):
+        yield example, answers_of_example
 
 
 def examples_of(task: Task, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:

@@ -32,11 +32,11 @@ class ChildrensBooks(ChoiceTask):
     benchmark = "cbt"
 
     def __init__(self, kind: str, letters: str, detokenizer: Detokenizer | None, joined: str = "\n") -> None:
-        reading = "detokenized" if detokenizer else "tokens"
-        reading += ".spaces" if joined == " " else ""
-        self.protocol = f"cbt.{kind}.{reading}"
+        form = "detokenized" if detokenizer else "tokens"
+        form += ".spaces" if joined == " " else ""
+        self.protocol = f"cbt.{kind}.{form}"
         omitted = kind.replace("-", " ")
-        self.summary = f"an omitted word ({omitted}), with the rest of its sentence, {reading} text"
+        self.summary = f"an omitted word ({omitted}), with the rest of its sentence, {form} text"
         self._detokenizer, self._joined = detokenizer, joined
         names = (f"cbtest_{letters}_valid_2000ex.txt",)
         self.sources = (

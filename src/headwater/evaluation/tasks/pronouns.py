@@ -56,6 +56,7 @@ class Pronouns(ChoiceTask):
     """The antecedent among the candidates."""
 
     metrics = (Metric("accuracy"),)
+    answers_key = "candidates"
 
     def __init__(self, benchmark: str, scoring: Scoring, names: tuple[str, ...], where: str) -> None:
         self.summary = f"whom a pronoun means, by {_COMPARED[scoring]}"
@@ -81,10 +82,6 @@ class Pronouns(ChoiceTask):
             else:
                 asked.append(encoder.pair(f"{before}{candidate}", after))
         return asked
-
-    def chance(self, metric: str, examples: Sequence[Example]) -> float:
-        """Return the mean over the examples: some have more than two candidates."""
-        return sum(1 / len(example.content["candidates"]) for example in examples) / len(examples)
 
 
 def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
