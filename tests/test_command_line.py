@@ -126,7 +126,7 @@ lineage nowhere
     ("line", "status"),
     [(line, status) for status, lines in ((2, WRONG_USE), (1, FAILURES)) for line in lines.strip().splitlines()],
 )
-def test_the_status_says_whether_the_command_or_a_file_is_wrong(
+def test_the_status_says_what_is_wrong(
     line: str,
     status: int,
     tmp_path: Path,
