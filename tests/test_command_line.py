@@ -126,7 +126,7 @@ lineage nowhere
     ("line", "status"),
     [(line, status) for status, lines in ((2, WRONG_USE), (1, FAILURES)) for line in lines.strip().splitlines()],
 )
-def test_the_status_says_what_is_wrong(
+def test_exit_status_of_a_wrong_command_and_of_a_wrong_file(
     line: str,
     status: int,
     tmp_path: Path,
