@@ -435,7 +435,7 @@ def test_a_field_of_another_type_is_not_read_as_text(
     world: Any, tmp_path: Path, task: str, file: str, row: dict[str, Any]
 ) -> None:
     (tmp_path / file).write_text(json.dumps(row) + "\n")
-    with pytest.raises(ResourceError, match=f"{file} line 1 has another format: .*Correct that line"):
+    with pytest.raises(ResourceError, match=f"{file} row 1 has another format: .*Correct that line"):
         evaluate(world.model, [task], tmp_path, tmp_path / "out")
 
 

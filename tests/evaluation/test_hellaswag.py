@@ -78,5 +78,5 @@ def test_each_protocol_divides_by_its_own_length(encoder: RequestEncoder, tmp_pa
 @pytest.mark.parametrize("changes", [{"endings": ["a", "b"]}, {"label": 4}, {"ctx": None}, {"endings": [""] * 4}])
 def test_a_line_of_another_form_is_named(encoder: RequestEncoder, tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path / "hellaswag_val.jsonl", **changes)
-    with pytest.raises(DataError, match=r"hellaswag_val.jsonl line 1 has another format"):
+    with pytest.raises(DataError, match=r"hellaswag_val.jsonl row 1 has another format"):
         TASKS["hellaswag.llm-c.mean"].read({"validation": path}, encoder)

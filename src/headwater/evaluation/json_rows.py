@@ -1,4 +1,4 @@
-"""Read a JSON Lines file with a function for each line."""
+"""Read a JSON Lines file with a function for each row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater.errors import MALFORMED, DataError
-from headwater.reading import parse_json, read_text
+from headwater.reading import open_table
 
 Taken = TypeVar("Taken")
 
@@ -28,18 +28,16 @@ def texts_of(row: Mapping[str, Any], key: str) -> list[str]:
     return values
 
 
-def read_json_rows(path: Path, take: Callable[[Any], Taken], expected: str) -> list[Taken]:
-    """Return `take(value)` of each line that is not empty; raise DataError for the first line that it rejects."""
+def read_json_rows(path: Path, take: Callable[[Mapping[str, Any]], Taken], expected: str) -> list[Taken]:
+    """Return `take(row)` of each row of a JSON Lines file; raise DataError for the first row that it rejects."""
     values = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
+    for number, row in open_table(path).rows:
         try:
-            values.append(take(parse_json(line)))
+            values.append(take(row))
         except DataError:
             raise
         except MALFORMED as error:
-            raise another_format(f"{path} line {number:,}", error, expected) from None
+            raise another_format(f"{path} row {number:,}", error, expected) from None
     return values
 
 
