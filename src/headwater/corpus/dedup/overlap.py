@@ -214,16 +214,10 @@ def measure_overlap(
     progress.advance(1)
     rows = []
     for number, test in enumerate(tests):
-        shares = training.shares(texts_of(test, left_out))
-        grams = sum(count for _, count in shares)
-        if not grams:
-            raise _too_short(test, words, "a text to compare")
-        percent, own_percent = 100 * sum(shared for shared, _ in shares) / grams, None
+        rows.append(_row_of(test, training, left_out))
         if own:
             its = training_grams(own[number], texts_of(test, Tally()), words, progress)
-            own_percent = its.percent(texts_of(test, Tally()))[0]
-        described = {"name": test.name, "documents": len(shares), "grams": grams}
-        rows.append({**described, "train": percent, "own": own_percent})
+            rows[-1]["own"] = its.percent(texts_of(test, Tally()))[0]
         progress.advance(number + 2)
     _note(left_out, progress)
     progress.finish(f"{training.count:,} training n-grams")
@@ -234,6 +228,16 @@ def measure_overlap(
         "index_bytes": training.index.memory,
         "rows": rows,
     }
+
+
+def _row_of(test: Path, training: TrainingGrams, left_out: Tally) -> dict[str, Any]:
+    """Return a row of the table, without the own training part; raises DataError for a text without n-grams."""
+    shares = training.shares(texts_of(test, left_out))
+    grams = sum(count for _, count in shares)
+    if not grams:
+        raise _too_short(test, training.grams.words, "a text to compare")
+    percent = 100 * sum(shared for shared, _ in shares) / grams
+    return {"name": test.name, "documents": len(shares), "grams": grams, "train": percent, "own": None}
 
 
 def training_grams(

@@ -34,7 +34,6 @@ SEPARATOR = "<|endoftext|>"
 TEXT_SUFFIXES = (".txt", ".md")
 SUFFIXES = (*TEXT_SUFFIXES, ".csv", ".tsv", ".xlsx", ".json", ".jsonl", ".ndjson", ".parquet", ".arrow")
 _BINARY = (".parquet", ".arrow", ".xlsx")
-_NO_ROW: Mapping[str, Any] = {}
 _FIELDS = ("url", "date", "language")
 
 
@@ -62,7 +61,7 @@ def read_text_file(
     if is_table(path):
         texts = _table_texts(path, field, encoding, left_out)
     else:
-        texts = ((number, text, _NO_ROW) for number, text in enumerate(split_text(path, SEPARATOR, encoding), 1))
+        texts = ((number, text, {}) for number, text in enumerate(split_text(path, SEPARATOR, encoding), 1))
     position = -1  # null texts are not counted
     for number, text, row in texts:
         position += text is not None
