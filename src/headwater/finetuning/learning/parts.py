@@ -116,26 +116,20 @@ def arrange_parts(
     cross_validated = (
         split_off and fold is not None and base is not None and seen is None and known is None
     ) and config.cross_validates(len(train.rows), labels.outputs, base)
+    names.setdefault("validation", name)
     if not split_off:
         validation = usable(tables["validation"][1], config.task, names["validation"])
         targets["validation"] = labels.targets(validation.rows, names["validation"])
     elif cross_validated:
         validation, targets["validation"] = train, targets["train"]
     else:
-        sides = split(
-            train.rows,
-            targets["train"],
-            labels,
-            share=config.validation_share,
-            seed=config.seed,
-            name=name,
-            kept=seen.split_of(train.rows) if seen else None,
-        )
+        kept = seen.split_of(train.rows) if seen else None
+        share, seed = config.validation_share, config.seed
+        sides = split(train.rows, targets["train"], labels, share=share, seed=seed, name=name, kept=kept)
         validation = Usable([train.rows[place] for place in sides[1]])
         train = replace(train, rows=[train.rows[place] for place in sides[0]])
         targets = {part: targets["train"][side] for part, side in zip(("train", "validation"), sides, strict=True)}
         fold = None if fold is None else fold[sides[0]]
-    names.setdefault("validation", name)
     measured = {part: list(rows) for part, rows in tests.items()}
     for part, rows in measured.items():
         targets[part] = labels.targets(rows, names[part])

@@ -5,7 +5,7 @@ The user names a column, or it has the name that it had in training, or a likely
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from headwater.config import Config
@@ -88,23 +88,16 @@ def find_columns(
     if not any(available):
         raise DataError(f"{name} is empty", expected="a table with a name for each column")
     roles = [*ROLES[task], "label"]
-    given = {role: _as_spelled(value, available) for role, value in columns.by_role().items()}
-    if unread := [role for role in given if role not in roles]:
-        raise UsageError(f"task {task} does not read a column {unread[0]!r}", expected=" or ".join(roles))
     before = {} if trained is None else trained.by_role()
     before = {role: _as_spelled(value, available) for role, value in before.items() if role in roles}
-    lenient = "" if need_label else before.get("label")
-    chosen = {role: _chosen(role, value, available, name, lenient) for role, value in given.items()}
-    if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
-        raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
+    chosen = _users_columns(name, available, task, columns, "" if need_label else before.get("label"))
     left = {*available} - _columns_of(chosen)
-    kept = {role: value for role, value in before.items() if role not in given and {*as_list(value)} <= left}
+    kept = {role: value for role, value in before.items() if role not in chosen and {*as_list(value)} <= left}
     chosen |= kept
     for role in roles:
         used = _columns_of(chosen, role)
         # A stray key of one row comes last.
-        likely = _by_name(role, [one for one in first if one not in used])
-        likely = likely or _by_name(role, [one for one in available if one not in used])
+        likely = _by_name(role, first, used) or _by_name(role, available, used)
         if role == "answers" and role in kept and {*likely} > {*as_list(kept[role])}:
             chosen[role] = likely  # more answers than in training have columns of their own
         if role in chosen:
@@ -126,6 +119,20 @@ def find_columns(
             "columns.separator is for several labels in one cell", expected="classify, and one --label"
         )
     return Columns.build(chosen | ({"separator": separator} if separator else {}))
+
+
+def _users_columns(
+    name: str, available: Sequence[str], task: TaskName, columns: Columns, lenient: Any
+) -> dict[str, str | list[str]]:
+    """Return the columns that the user chose by role; see `_chosen` for `lenient`."""
+    given = {role: _as_spelled(value, available) for role, value in columns.by_role().items()}
+    roles = [*ROLES[task], "label"]
+    if unread := [role for role in given if role not in roles]:
+        raise UsageError(f"task {task} does not read a column {unread[0]!r}", expected=" or ".join(roles))
+    chosen = {role: _chosen(role, value, available, name, lenient) for role, value in given.items()}
+    if "label" in chosen and (twice := {*as_list(chosen["label"])} & _columns_of(chosen, "label")):
+        raise DataError(f"{name}: the column {twice.pop()!r} cannot be both text and label")
+    return chosen
 
 
 def _lacks(name: str, role: str, task: TaskName, available: Sequence[str], trained_on: Any) -> DataError:
@@ -177,8 +184,9 @@ def as_list(columns: str | list[str]) -> list[str]:
     return columns if isinstance(columns, list) else [columns] if columns else []
 
 
-def _by_name(role: str, there: Sequence[str]) -> list[str]:
+def _by_name(role: str, columns: Sequence[str], used: Set[str]) -> list[str]:
     """Return the columns whose names are likely for a role: one, several for separate answers, or none."""
+    there = [column for column in columns if column not in used]
     lowered = {compose(column).strip().lower(): column for column in there}
     for candidate in NAMES[role]:
         if candidate in lowered and not (
