@@ -170,9 +170,11 @@ WRITTEN: dict[str, Use] = {
 @pytest.fixture(scope="module")
 def world(campaign: Any) -> Path:
     from headwater.quickstart.samples import write_samples
+    from headwater.storage import SILENT
 
     world: Path = campaign.root / "world"
-    write_samples(world / "model", ["The river", "A stone"], world / "samples", max_tokens=6)
+    options: dict[str, Any] = {"seed": 1, "device": "cpu", "progress": SILENT}
+    write_samples(world / "model", ["The river", "A stone"], world / "samples", **options)
     if not (world / "pages").exists():
         arguments = ["corpus", "fetch", "links-of-web", "--out", "pages"]
         settings = ["--set=delay=0.0", "--set=allow_private=true"]

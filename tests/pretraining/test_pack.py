@@ -25,7 +25,7 @@ from headwater.corpus import Document, folder, split, write_documents
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.pretraining.tokens import pack as pack_module
 from headwater.pretraining.tokens import part_writer
-from headwater.pretraining.tokens.pack import PackRunner, StreamPiece, pack, shard_count, write_shard
+from headwater.pretraining.tokens.pack import PackRunner, StreamPiece, pack, count_shards, write_shard
 from headwater.storage import PlainProgress, Stage, folder_lock, lineage, open_folder
 from headwater.tokenizer import Tokenizer, token_dtype, train_tokenizer
 from headwater.tokenizer.folder import Roles
@@ -120,7 +120,7 @@ def test_shards_joined_are_the_stream(files: list[list[int]], size: int, last: i
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patched:
         patched.setattr(pack_module, "SHARD_TOKENS", size)
         patched.setattr(pack_module, "LAST_SHARD_TOKENS", last)
-        for index in range(shard_count(total)):
+        for index in range(count_shards(total)):
             write_shard(Path(place), "train", index, bounds, pieces.__getitem__, np.uint32)
         ids, found = read_part(Path(place), "train")
         lengths_found = [len(np.load(path)) for path in sorted(Path(place).glob("train-*.npy"))]

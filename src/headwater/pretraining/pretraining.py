@@ -34,7 +34,7 @@ from headwater.pretraining.recipe import (
     tokenizer_of,
 )
 from headwater.pretraining.samples import Samples
-from headwater.pretraining.tokens.pack import PARTS
+from headwater.pretraining.tokens.pack import TOKEN_PARTS
 from headwater.pretraining.tokens.sampler import Sampler, TokenBatch, TokenStream
 from headwater.pretraining.tokens.shards import local_tokens, origin_of
 from headwater.storage import SILENT, Manifest, Progress, Stage, folder_lock, has_manifest, read_manifest
@@ -160,7 +160,7 @@ def build_run(config: PretrainConfig, tokens: Path, out: Path | None, ranks: Ran
     if config.architecture.is_masked:
         assert own.mask is not None
         masking = Masking(own.mask, own.vocabulary_size, config.seed)
-    train, held_out = (TokenStream(tokens, part, config.window, packed, masking) for part in PARTS)
+    train, held_out = (TokenStream(tokens, part, config.window, packed, masking) for part in TOKEN_PARTS)
     trainer = _build_trainer(config, tokens, ranks)
     sampler = Sampler(train, config.batch_size, config.micro_batch, config.seed, ranks.rank, ranks.count)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from headwater.display import counted
 from headwater.inference import LanguageModel, load
-from headwater.reading import read_json
-from headwater.storage import SILENT, Progress, Stage, write_json
+from headwater.storage import Progress, Stage, write_json
 
 SAMPLES = "samples.json"
+_OPTIONS: dict[str, Any] = {"max_tokens": 100, "temperature": 0.8, "top_k": 40}
 
 
 def write_samples(
@@ -24,33 +24,27 @@ def write_samples(
     prompts: Sequence[str],
     out: Path,
     *,
-    max_tokens: int = 100,
-    temperature: float = 0.8,
-    top_k: int = 40,
-    seed: int = 1,
-    device: str = "auto",
-    progress: Progress = SILENT,
-) -> list[dict[str, Any]]:
-    """Continue each prompt, write the samples folder `out` unless it is complete, and return the samples."""
-    options = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k}
-    config = {"prompts": list(prompts), **options}
+    seed: int,
+    device: str,
+    progress: Progress,
+) -> None:
+    """Continue each prompt, and write the samples folder `out` unless it is complete."""
+    config = {"prompts": list(prompts), **_OPTIONS}
     stage = Stage(out, kind="samples", config=config, inputs={"model": model}, seed=seed)
     if stage.is_complete():
         progress.note(f"{out} is complete already")
-        written: list[dict[str, Any]] = read_json(out / SAMPLES)
-        return written
+        return
     progress.start("samples", len(prompts), "samples")
     lm = load(model, device=device)
     samples: list[dict[str, Any]] = []
     for prompt in prompts:
-        pieces = _pieces(lm, prompt, {**options, "seed": seed})
+        pieces = _pieces(lm, prompt, {**_OPTIONS, "seed": seed})
         text = "".join(piece["text"] for piece in pieces)
-        samples.append({"prompt": prompt, "text": text, **options, "seed": seed, "tokens": pieces})
+        samples.append({"prompt": prompt, "text": text, **_OPTIONS, "seed": seed, "tokens": pieces})
         progress.advance(len(samples))
     with stage.write() as work:
         write_json(work / SAMPLES, samples)
     progress.finish(counted(len(samples), "sample"))
-    return samples
 
 
 def _pieces(lm: LanguageModel, prompt: str, options: dict[str, Any]) -> list[dict[str, Any]]:

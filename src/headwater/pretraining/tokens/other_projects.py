@@ -21,10 +21,10 @@ import numpy as np
 from headwater.errors import DataError, FolderError, MismatchError
 from headwater.pretraining.tokens.pack import (
     MINIMUM_TOKENS,
-    PARTS,
+    TOKEN_PARTS,
     StreamPiece,
     finish_tokens,
-    shard_count,
+    count_shards,
     tokens_stage,
     write_shard,
 )
@@ -46,7 +46,7 @@ def holds_tokens(source: Path) -> bool:
         return source.suffix in (".bin", ".npy")
     if not source.is_dir() or (source / "config.json").is_file():  # a model's weights may have the extension .bin
         return False
-    return not has_manifest(source) and any(_part_files(source, part) for part in PARTS)
+    return not has_manifest(source) and any(_part_files(source, part) for part in TOKEN_PARTS)
 
 
 def convert_tokens(
@@ -69,7 +69,7 @@ def convert_tokens(
     loaded = Tokenizer.load(named)
     if meta.is_file():
         _require_vocabulary(loaded, named, meta)
-    opened = {part: [(path, *_open(path)) for path in files[part]] for part in PARTS}
+    opened = {part: [(path, *_open(path)) for path in files[part]] for part in TOKEN_PARTS}
     formats = {kind for shards in opened.values() for _, kind, _ in shards}
     if len(formats) > 1:
         raise FolderError(f"{source} mixes {' and '.join(sorted(formats))} files", expected="one format")
@@ -78,7 +78,7 @@ def convert_tokens(
     if not stage.is_complete():
         with stage.write() as work:
             counts: dict[str, dict[str, int]] = {}
-            for part in PARTS:
+            for part in TOKEN_PARTS:
                 shards = [(path, ids) for path, _, ids in opened[part]]
                 counts[part] = _import_part(work, part, shards, loaded)
                 if counts[part]["tokens"] < MINIMUM_TOKENS:
@@ -95,8 +95,8 @@ def _files_of(source: Path) -> dict[str, list[Path]]:
     """Return the files of each part; raise FolderError if one has none, or if a file could be of both."""
     if source.is_file():
         raise FolderError(f"{source} is one token file", expected="the folder with the train and the val files")
-    files: dict[str, list[Path]] = {part: _part_files(source, part) for part in PARTS}
-    for part in PARTS:
+    files: dict[str, list[Path]] = {part: _part_files(source, part) for part in TOKEN_PARTS}
+    for part in TOKEN_PARTS:
         if not files[part]:
             raise FolderError(
                 f"{source} has no {part} part",
@@ -204,6 +204,6 @@ def _import_part(
         pieces.append(StreamPiece(ids, found[: len(found) - begins]))
     bounds = np.cumsum([0, *(len(piece.ids) for piece in pieces)])
     tokens = int(bounds[-1])
-    for index in range(shard_count(tokens)):
+    for index in range(count_shards(tokens)):
         write_shard(work, part, index, bounds, pieces.__getitem__, token_dtype(tokenizer.vocabulary_size))
     return {"tokens": tokens, "documents": sum(len(piece.starts) for piece in pieces), "bytes": size}

@@ -50,7 +50,7 @@ from headwater.storage import (
 from headwater.tokenizer import END_OF_TEXT, Tokenizer, token_dtype
 
 # The parts of a tokens folder.
-PARTS: tuple[Part, Part] = ("train", "validation")
+TOKEN_PARTS: tuple[Part, Part] = ("train", "validation")
 # The tokens of a shard that is full.
 SHARD_TOKENS = 100_000_000
 # A shorter last shard is appended to the previous one: no training window is longer.
@@ -253,7 +253,7 @@ class PackRunner(TaskRunner):
 
     def _encode(self, plan: PackPlan, number: int, work: Path) -> None:
         with ExitStack() as opened:
-            writers = {part: PartWriter(work, part, plan.encoder, opened) for part in PARTS}
+            writers = {part: PartWriter(work, part, plan.encoder, opened) for part in TOKEN_PARTS}
             counts = {part: writer.counts for part, writer in writers.items()}
             for document in read_documents(Path(plan.corpus, plan.files[number])):
                 for part, piece in plan.division.parts(document):
@@ -267,7 +267,7 @@ class PackRunner(TaskRunner):
 
 def _shards(plan: PackPlan) -> int:
     counts = read_json(plan.output("bounds", 0) / _COUNTS)
-    return sum(shard_count(counts[part]["tokens"]) for part in PARTS)
+    return sum(count_shards(counts[part]["tokens"]) for part in TOKEN_PARTS)
 
 
 def _measure(plan: PackPlan, number: int, work: Path) -> None:
@@ -291,7 +291,7 @@ def _bound(plan: PackPlan, number: int, work: Path) -> None:
     """Write where the ids of each file begin in each part; raise PartTooShortError."""
     counts = [read_json(plan.output("ids", file) / _COUNTS) for file in range(len(plan.files))]
     totals: Counts = {}
-    for part in PARTS:
+    for part in TOKEN_PARTS:
         save_array(work / f"{part}.npy", np.cumsum([0, *(count[part]["tokens"] for count in counts)]))
         keys = ("tokens", "documents", "bytes")
         totals[part] = {key: sum(count[part][key] for count in counts) for key in keys}
@@ -322,8 +322,8 @@ def _check_lengths(plan: PackPlan, counts: Counts) -> None:
 
 def _shard(plan: PackPlan, number: int, work: Path) -> None:
     counts = read_json(plan.output("bounds", 0) / _COUNTS)
-    train = shard_count(counts["train"]["tokens"])
-    part, index = (PARTS[0], number) if number < train else (PARTS[1], number - train)
+    train = count_shards(counts["train"]["tokens"])
+    part, index = (TOKEN_PARTS[0], number) if number < train else (TOKEN_PARTS[1], number - train)
     bounds = np.load(plan.output("bounds", 0) / f"{part}.npy")
 
     def piece(file: int) -> StreamPiece:
@@ -342,7 +342,7 @@ class StreamPiece(NamedTuple):
     starts: npt.NDArray[np.int64]
 
 
-def shard_count(tokens: int) -> int:
+def count_shards(tokens: int) -> int:
     """Return the number of shards of a stream."""
     return max(1, (tokens - LAST_SHARD_TOKENS) // SHARD_TOKENS + 1)
 
@@ -362,7 +362,7 @@ def write_shard(
     stream, and its end; a part without tokens has one empty shard.
     """
     begin, total = index * SHARD_TOKENS, int(bounds[-1])
-    is_last = index + 1 == shard_count(total)
+    is_last = index + 1 == count_shards(total)
     end = total if is_last else begin + SHARD_TOKENS
     starts = [np.empty(0, np.int64)]
     header: Mapping[str, Any] = {
