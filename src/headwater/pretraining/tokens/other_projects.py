@@ -23,8 +23,8 @@ from headwater.pretraining.tokens.pack import (
     MINIMUM_TOKENS,
     TOKEN_PARTS,
     StreamPiece,
-    finish_tokens,
     count_shards,
+    finish_tokens,
     tokens_stage,
     write_shard,
 )
