@@ -270,7 +270,7 @@ def test_lineage_and_scores_are_in_korean_and_names_stay(
     first = capsys.readouterr().out.splitlines()[0]
     assert re.fullmatch(r"run  \[tokens \w{12}\](  시드 \d+)?", first)
     line = "  heldout.bits-per-byte  bits per byte 0.6709 [0.6657, 0.6761] on 3 of 9 examples, chance 0.25"
-    said = "  heldout.bits-per-byte  바이트당 비트 수 0.6709 [0.6657, 0.6761], 예 9개 가운데 3개, 무작위 0.25"
+    said = "  heldout.bits-per-byte  바이트당 비트 수 0.6709 [0.6657, 0.6761], 예 9개 가운데 3개, 무작위 추측 0.25"
     assert catalogue("ko").result(line) == said
 
 
