@@ -108,7 +108,7 @@ def with_results(text: str, page: Path) -> str:
                 link = os.path.relpath(RESULTS / one["experiment"] / "README.md", page.parent)
                 if korean:
                     claim, here, verdict = in_korean(one)
-                    quoted.append(f"- 주장: {claim} 여기서 나온 값은 {here}: **{verdict}**([결과]({link})).")
+                    quoted.append(f"- 주장: {claim} 여기서 나온 값: {here}. 판정: **{verdict}**([결과]({link})).")
                 else:
                     quoted.append(
                         f"- Claim: {one['claim']} Here: {one['here']}. "
