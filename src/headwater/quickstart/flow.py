@@ -106,18 +106,58 @@ def quickstart(
         why = "needs an end" if minutes > 0 else "leaves no time to train"
         raise UsageError(f"--minutes {minutes:g} {why}", expected=f"a number above 0, at most {MINUTES:,}")
     _require_own(out, minutes, seed)
-    is_new = not (out / ASKED).exists()
-    whole = WHOLE[0] * minutes + WHOLE[1]
-    forecast = (
-        f"this takes about {whole:.0f} minutes, {_time(minutes)} of them for pre-training; if it is interrupted, "
-        "the same command resumes it"
-    )
-    may_be_little = bool(text) and named_bytes(text) <= MOST_BYTES
-    if is_new and not may_be_little:
-        progress.note(forecast)
-    corpus, tokenizer, tokens, run = (out / name for name in ("corpus", "tokenizer", "tokens", "run"))
+    corpus, tokens, run = (out / name for name in ("corpus", "tokens", "run"))
     gathered = None if text else math.ceil(minutes * TEXT_BYTES)
     rules = BuildConfig.build({"text_field": text_field, "encoding": encoding, "python_docs_bytes": gathered})
+    size, initial, little = _gather(out, minutes, text, rules, seed, progress)
+    held_out = VALIDATION if little is None else little.held_out
+    tokenizer, ladder = _candidates(initial, corpus, out / "tokenizer", size, progress)
+    _pack(corpus, tokenizer, tokens, held_out, little, progress)
+    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress, little)
+    model = pretrain(recipe, tokens, run, progress=progress)
+    prompts = choose_prompts(corpus, held_out)
+    write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
+
+    labels = _labels(corpus, out / "labels", held_out, seed, progress)
+    results = evaluate(
+        model,
+        ["heldout", *(["continuation.four"] if "continuation" in labels else [])],
+        [tokens, *labels.values()],
+        out / "zero-shot",
+        config=EvaluateConfig(yardstick_bytes=math.ceil(minutes * TEXT_BYTES)),
+        limit=math.ceil(minutes * SCORED),
+        device=device,
+        progress=progress,
+    )
+    tuned: dict[Path, dict[str, Any]] = {}
+    if "source" in labels:
+        tuning = choose_finetuning(labels["source"], run, tokens, 60 * minutes * FINETUNE_SHARE, seed)
+        tuning = tuning.with_keys(device=device)
+        tuned = _fine_tune_twice(tuning, model, labels["source"], out / "fine-tuned", progress)
+    page = out / "report.html"
+    learned = [tokenizer] if initial is None else []
+    report([corpus, *learned, tokens, run, out / "samples", out / "zero-shot", *tuned], page)
+    figures = {
+        "results": [asdict(result) for result in results.results],
+        "fine-tuned": {
+            folder.name: {key: metrics[key] for key in ("accuracy", "chance", "majority")}
+            for folder, metrics in tuned.items()
+        },
+    }
+    return Quickstart(out, model, page, prompts[0], figures)
+
+
+def _gather(
+    out: Path, minutes: float, text: Sequence[Path], rules: BuildConfig, seed: int, progress: Progress
+) -> tuple[int, str | None, LittleText | None]:
+    """Gather the corpus in `out`, and tell the user what follows from its size.
+
+    Returns its bytes, the shipped model to continue from, and how it is read if it is very little text.
+    """
+    corpus, is_new = out / "corpus", not (out / ASKED).exists()
+    may_be_little = bool(text) and named_bytes(text) <= MOST_BYTES
+    if is_new and not may_be_little:
+        progress.note(_forecast(minutes))
     build_corpus([*text] or [BUILT_IN], corpus, rules, progress=progress)
     if is_new:
         write_json(out / ASKED, {"minutes": minutes, "seed": seed})
@@ -125,74 +165,79 @@ def quickstart(
     initial = choose_start(corpus, size) if text else None
     little = None if initial is None else little_text(corpus, size, initial, VALIDATION)
     if is_new and may_be_little and little is None:
-        progress.note(forecast)
-    held_out = VALIDATION if little is None else little.held_out
-    if initial is None:
-        entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
-        train_tokenizer([corpus], tokenizer, vocab_size=entries, progress=progress)
-        recipes = [read_toml(recipes_folder() / f"{name}.toml") for name in LADDER]
-        ladder = [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
-    else:
+        progress.note(_forecast(minutes))
+    if initial is not None:
         continued = f"{size / 1e6:.1f} MB of text: training continues from the shipped {initial}"
         progress.note(continued if little is None else little.expectation(initial))
-        tokenizer = shipped.resolve(initial)
-        ladder = [PretrainConfig(init_from=initial)]
+    return size, initial, little
+
+
+def _forecast(minutes: float) -> str:
+    whole = WHOLE[0] * minutes + WHOLE[1]
+    return (
+        f"this takes about {whole:.0f} minutes, {_time(minutes)} of them for pre-training; if it is interrupted, "
+        "the same command resumes it"
+    )
+
+
+def _candidates(
+    initial: str | None, corpus: Path, out: Path, size: int, progress: Progress
+) -> tuple[Path, list[PretrainConfig]]:
+    """Return a tokenizer and recipes, smallest model first: those of the shipped model `initial`, or new ones.
+
+    A new tokenizer is learned from the corpus of `size` bytes and written to `out`.
+    """
+    if initial is not None:
+        return shipped.resolve(initial), [PretrainConfig(init_from=initial)]
+    entries = max(VOCABULARY[0], min(VOCABULARY[1], size // BYTES_AN_ENTRY))
+    train_tokenizer([corpus], out, vocab_size=entries, progress=progress)
+    recipes = [read_toml(recipes_folder() / f"{name}.toml") for name in LADDER]
+    return out, [PretrainConfig.build({key: recipe[key] for key in RECIPE_KEYS}) for recipe in recipes]
+
+
+def _pack(
+    corpus: Path, tokenizer: Path, out: Path, held_out: float, little: LittleText | None, progress: Progress
+) -> None:
+    """Pack the corpus; raise DataError for too little text."""
     try:
         minimum = MINIMUM_TOKENS if little is None else little.window + 1
-        pack(corpus, tokenizer, tokens, held_out, minimum=minimum, progress=progress)
+        pack(corpus, tokenizer, out, held_out, minimum=minimum, progress=progress)
     except DataError as error:  # the repair names an option that only `headwater pack` has
         raise DataError(
             error.seen,
             expected=error.expected,
             repair="Gather more text; in English or Korean, some ten lines are enough",
         ) from None
-    recipe = choose_recipe(ladder, tokens, run, minutes, seed, device, progress, little)
-    model = pretrain(recipe, tokens, run, progress=progress)
-    prompts = choose_prompts(corpus, held_out)
-    write_samples(model, prompts, out / "samples", seed=seed, device=device, progress=progress)
 
-    labels: dict[str, Path] = {}
-    for name in ("source", "continuation"):
+
+def _labels(corpus: Path, out: Path, held_out: float, seed: int, progress: Progress) -> dict[str, Path]:
+    """Make the labels folders of both tasks, as far as the text is enough, and return them by task."""
+    labels = {}
+    for task in ("source", "continuation"):
         try:
-            make_labels(corpus, name, out / "labels" / name, held_out, seed=seed, progress=progress)
-            labels[name] = out / "labels" / name
+            make_labels(corpus, task, out / task, held_out, seed=seed, progress=progress)
+            labels[task] = out / task
         except DataError as error:  # a short text can be enough for a model, but not for labels
             progress.note(f"left out: {error.seen}")
-    protocols = ["heldout", *(["continuation.four"] if "continuation" in labels else [])]
-    zero_shot = out / "zero-shot"
-    config = EvaluateConfig(yardstick_bytes=math.ceil(minutes * TEXT_BYTES))
-    limit = math.ceil(minutes * SCORED)
-    folders = [tokens, *labels.values()]
-    results = evaluate(
-        model, protocols, folders, zero_shot, config=config, limit=limit, device=device, progress=progress
-    )
+    return labels
 
-    tuned: dict[str, dict[str, Any]] = {}
-    fine_tuned: list[Path] = []
-    if "source" in labels:
-        folder = labels["source"]
-        tuning = choose_finetuning(folder, run, tokens, 60 * minutes * FINETUNE_SHARE, seed)
-        for from_scratch in (False, True):
-            tuned_folder = out / "fine-tuned" / ("source-from-scratch" if from_scratch else "source")
-            metrics = finetune(
-                # Both have the same rows, and so the same baseline.
-                tuning.with_keys(from_scratch=from_scratch, baseline=not from_scratch, device=device),
-                tuned_folder,
-                model=model,
-                train=folder / "train.jsonl",
-                validation=folder / "validation.jsonl",
-                progress=progress,
-            )
-            tuned[tuned_folder.name] = metrics
-            fine_tuned.append(tuned_folder)
-    page = out / "report.html"
-    learned = [tokenizer] if initial is None else []
-    report([corpus, *learned, tokens, run, out / "samples", zero_shot, *fine_tuned], page)
-    figures = {
-        "results": [asdict(result) for result in results.results],
-        "fine-tuned": {name: {k: m[k] for k in ("accuracy", "chance", "majority")} for name, m in tuned.items()},
-    }
-    return Quickstart(out, model, page, prompts[0], figures)
+
+def _fine_tune_twice(
+    config: FinetuneConfig, model: Path, labels: Path, out: Path, progress: Progress
+) -> dict[Path, dict[str, Any]]:
+    """Fine-tune the model, and one of its size from random weights; return the metrics of each by its folder."""
+    tuned = {}
+    for name, from_scratch in (("source", False), ("source-from-scratch", True)):
+        tuned[out / name] = finetune(
+            # Both have the same rows, and so the same baseline.
+            config.with_keys(from_scratch=from_scratch, baseline=not from_scratch),
+            out / name,
+            model=model,
+            train=labels / "train.jsonl",
+            validation=labels / "validation.jsonl",
+            progress=progress,
+        )
+    return tuned
 
 
 def _require_own(out: Path, minutes: float, seed: int) -> None:

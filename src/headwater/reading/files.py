@@ -271,7 +271,9 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def intact_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a JSON Lines file; skip lines that were cut short or altered."""
+    """Yield the objects of a JSON Lines file, if it exists; skip lines that were cut short or altered."""
+    if not path.exists():
+        return
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         with suppress(json.JSONDecodeError):
             value = parse_json(line)

@@ -1,5 +1,6 @@
 from .html import report, template
 from .plots import Draw, Series, line_chart, require_matplotlib, save_figure, thin
+from .runs import measured_lines
 from .scores import EXPONENT_FROM
 
 __all__ = [
@@ -7,6 +8,7 @@ __all__ = [
     "Draw",
     "Series",
     "line_chart",
+    "measured_lines",
     "report",
     "require_matplotlib",
     "save_figure",

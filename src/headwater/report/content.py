@@ -15,7 +15,7 @@ from typing import Any
 from headwater import shipped
 from headwater.errors import FolderError
 from headwater.reading import intact_json_lines, read_json
-from headwater.report.corpus import FUNNEL_FILE
+from headwater.report.corpus import FUNNEL_FILE, Corpus, read_corpus
 from headwater.report.runs import RunSummary, read_run
 from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
 from headwater.shipped import hub_name
@@ -49,10 +49,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a report.
-
-    steps: the lineages of all folders, as `storage.lineage` returns them. corpora: with a funnel.
-    """
+    """The content of a report; steps: the lineages of all folders, as `storage.lineage` returns them."""
 
     runs: Sequence[RunSummary]
     bars: Sequence[Bar]
@@ -62,7 +59,7 @@ class Content:
     fine_tuned: Sequence[tuple[str, Sequence[ScoreRow]]]
     steps: Sequence[Mapping[str, Any]]
     versions: Mapping[str, str]
-    corpora: Sequence[Path] = ()
+    corpora: Sequence[Corpus] = ()
 
 
 def read_content(folders: Sequence[Path]) -> Content:
@@ -71,23 +68,21 @@ def read_content(folders: Sequence[Path]) -> Content:
     kinds: dict[str, list[tuple[Path, Manifest]]] = {kind: [] for kind in SHOWN}
     for path, manifest in shown:
         kinds.get(manifest.kind, []).append((path, manifest))
-    bars: list[Bar] = []
-    scores: list[ScoreRow] = []
-    skipped: list[tuple[str, str]] = []
     base, steps = _common_parent(shown), dict[str, dict[str, Any]]()
     results = [(read_json(path / "results.json"), path, manifest) for path, manifest in kinds["results"]]
     models_scored = [_model_place(str(one["model"]), path, manifest, base) for one, path, manifest in results]
     named = Counter(_model_name(model) for model in set(models_scored))
-    for (one, _, _), model in zip(results, models_scored, strict=True):
-        name = _model_name(model)
-        read_scores(one, name if named[name] == 1 else model, bars, scores, skipped)
+    scored = [
+        read_scores(one, _model_name(model) if named[_model_name(model)] == 1 else model)
+        for (one, _, _), model in zip(results, models_scored, strict=True)
+    ]
     names = {path: _add_steps(lineage(path), base, steps) for path, _ in shown}
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
-        bars=order_bars(bars),
-        scores=scores,
-        skipped=skipped,
+        bars=order_bars([bar for one in scored for bar in one.bars]),
+        scores=[score for one in scored for score in one.scores],
+        skipped=[protocol for one in scored for protocol in one.skipped],
         samples=[
             *(sample for path, _ in kinds["samples"] for sample in _read_samples(path)),
             *(sample for path, _ in kinds["run"] for sample in _samples_of_run(path, names[path])),
@@ -95,7 +90,11 @@ def read_content(folders: Sequence[Path]) -> Content:
         fine_tuned=read_fine_tuned(models),
         steps=list(steps.values()),
         versions=shown[-1][1].versions if shown else {},
-        corpora=[path for path, manifest in shown if manifest.kind == "corpus" and (path / FUNNEL_FILE).is_file()],
+        corpora=[
+            read_corpus(path)
+            for path, manifest in shown
+            if manifest.kind == "corpus" and (path / FUNNEL_FILE).is_file()
+        ],
     )
 
 
@@ -164,8 +163,7 @@ def _read_samples(path: Path) -> Iterator[Sample]:
 
 def _samples_of_run(path: Path, name: str) -> Iterator[Sample]:
     """Yield the newest samples that a run wrote while it trained; it keeps no probabilities."""
-    file = path / "samples.jsonl"
-    for line in list(intact_json_lines(file) if file.exists() else ())[-_NEWEST_SAMPLES:]:
+    for line in list(intact_json_lines(path / "samples.jsonl"))[-_NEWEST_SAMPLES:]:
         yield Sample(str(line["prompt"]), [Token(str(line["text"]), None)], f"{name}, update {line['step']:,}")
 
 

@@ -20,7 +20,6 @@ from headwater.errors import FolderError
 from headwater.intervals import Z95
 from headwater.language import translated_page
 from headwater.report.content import Content, read_content
-from headwater.report.corpus import Corpus, read_corpus
 from headwater.report.plots import Series, line_chart
 from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
@@ -57,7 +56,7 @@ def report(
     content = read_content(folders)
     with storage_errors(out_file):
         out_file.parent.mkdir(parents=True, exist_ok=True)
-    page = render(content, title, [read_corpus(path) for path in content.corpora], section)
+    page = render(content, title, section)
     write_text(out_file, translated_page(page))
     progress.finish(f"{out_file}, {len(page.encode()) / 1e3:.0f} kB")
     return out_file
@@ -76,7 +75,7 @@ def _require_report(path: Path) -> None:
             )
 
 
-def render(content: Content, title: str, corpora: Sequence[Corpus] = (), section: str = "") -> str:
+def render(content: Content, title: str, section: str = "") -> str:
     """Return the page as text."""
     followed = followed_series(content.runs)
     return template(Path(__file__).with_name(_TEMPLATE)).render(
@@ -98,7 +97,7 @@ def render(content: Content, title: str, corpora: Sequence[Corpus] = (), section
         followed=followed,
         followed_chart=Markup(line_chart(followed, "tokens read", "score")),
         sizes=published_models(content.scores),
-        corpora=corpora,
+        corpora=content.corpora,
         section=Markup(section),
     )
 

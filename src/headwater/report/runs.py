@@ -45,8 +45,7 @@ def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
     start, parent = _start(path, manifest)
     curves: dict[str, list[Point]] = {}
     last: dict[str, Any] = {}
-    lines = _journal(path)
-    for line in lines:
+    for line in measured_lines(path):
         for key, value in line.items():
             if isinstance(value, int | float):
                 curves.setdefault(key, []).append((start + line["tokens"], value))
@@ -92,9 +91,9 @@ def _bits_per_byte(run: Path, manifest: Manifest, loss: float) -> str:
     return f", {loss / math.log(2) * counts['tokens'] / counts['bytes']:.3f} bits a byte" if counts else ""
 
 
-def _journal(run: Path) -> list[dict[str, Any]]:
-    file = run / "metrics.jsonl"
-    lines = intact_json_lines(file) if file.exists() else ()
+def measured_lines(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics that have an update, its tokens and its loss."""
+    lines = intact_json_lines(run / "metrics.jsonl")
     return [line for line in lines if all(isinstance(line.get(key), int | float) for key in _LINE)]
 
 
@@ -109,7 +108,7 @@ def _start(run: Path, manifest: Manifest) -> tuple[int, str]:
         if step is None or not has_manifest(parent):
             break
         first = first or f"{parent.name}@{step}"
-        tokens += max((line["tokens"] for line in _journal(parent) if line["step"] <= step), default=0)
+        tokens += max((line["tokens"] for line in measured_lines(parent) if line["step"] <= step), default=0)
         run, manifest = parent, read_manifest(parent)
     return tokens, first
 

@@ -5,10 +5,10 @@ Every score names its model. `compare` arranges the scores of several models as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater import shipped
 from headwater.display import counted, counted_examples
@@ -90,56 +90,64 @@ def _best(row: Mapping[str, ScoreRow]) -> str | None:
     return best if all(ends[best][0] > high for model, (_, high) in ends.items() if model != best) else None
 
 
-def read_scores(
-    content: Mapping[str, Any],
-    model: str,
-    bars: list[Bar],
-    scores: list[ScoreRow],
-    skipped: list[tuple[str, str]],
-) -> None:
-    """Add the scores of `results.json` to the lists; `model` is the name of the model on the page."""
+class ResultsContent(NamedTuple):
+    """One `results.json`: held-out bits per byte, other scores, and what was skipped with the reason."""
+
+    bars: list[Bar]
+    scores: list[ScoreRow]
+    skipped: list[tuple[str, str]]
+
+
+def read_scores(content: Mapping[str, Any], model: str) -> ResultsContent:
+    """Return the scores of `results.json`; `model` is the name of the model on the page."""
+    read = ResultsContent([], [], [])
     ships = content["model"] in shipped.names()
     origin = f"ships with Headwater, trained on {shipped.TRAINED_ON}" if ships else ""
     for entry in content["results"]:
-        error = entry["stderr"]
         if entry["metric"] == "bits per byte" and entry["task"] == "heldout":
-            tokens = entry["details"].get("tokens")
-            documents = entry["details"].get("documents", 0)
-            part = f"{entry['count']:,} of {documents:,} held-out documents" if documents > entry["count"] else ""
-            note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
-            size = entry["details"].get("bytes")
-            text = f"{counted(entry['count'], 'document')}, {size:,} bytes" if size else ""
-            bars.append(Bar(model, entry["value"], error, True, note, text))
-            for yardstick in entry["details"].get("yardsticks", []):
-                size = yardstick["training_bytes"]
-                whole = entry["details"].get("training text bytes", size)
-                share = f" of {whole / 1e6:.1f}" if whole > size else ""
-                note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
-                bars.append(Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note, text=text))
-            continue
-        overlap = entry["details"].get("overlap", {})
-        has_score = overlap.get("value without") is not None
-        without = (float(overlap["value without"]), int(overlap["examples"])) if has_score else None
-        low, high = of_score(entry["metric"], entry["value"], error, entry["count"])
-        scores.append(
-            ScoreRow(
-                name=entry["protocol"],
-                metric=entry["metric"],
-                value=entry["value"],
-                low=low,
-                high=high,
-                count=entry["count"],
-                examples=counted_examples(entry["count"], entry["details"]),
-                chance=entry.get("chance"),
-                published=entry["published"],
-                model=model,
-                higher_is_better=entry.get("higher_is_better", True),
-                without_overlap=without,
-            )
-        )
+            read.bars.extend(_held_out_bars(entry, model, origin))
+        else:
+            read.scores.append(_score_row(entry, model))
     for entry in content["skipped"]:
         some = f"{entry['examples']:,} examples left out: " if entry["examples"] else ""
-        skipped.append((entry["protocol"], some + entry["reason"]))
+        read.skipped.append((entry["protocol"], some + entry["reason"]))
+    return read
+
+
+def _held_out_bars(entry: Mapping[str, Any], model: str, origin: str) -> Iterator[Bar]:
+    """Yield the bars of a model and of its yardsticks; `origin` is what the model was trained on, if it ships."""
+    details, count = entry["details"], entry["count"]
+    tokens, documents, size = details.get("tokens"), details.get("documents", 0), details.get("bytes")
+    part = f"{count:,} of {documents:,} held-out documents" if documents > count else ""
+    note = "; ".join(filter(None, (origin, f"{tokens:,} held-out tokens" if tokens else "", part)))
+    text = f"{counted(count, 'document')}, {size:,} bytes" if size else ""
+    yield Bar(model, entry["value"], entry["stderr"], True, note, text)
+    for yardstick in details.get("yardsticks", []):
+        size = yardstick["training_bytes"]
+        whole = details.get("training text bytes", size)
+        share = f" of {whole / 1e6:.1f}" if whole > size else ""
+        note = f"has read {size / 1e6:.1f}{share} MB of the training text" if size else ""
+        yield Bar(yardstick["name"], yardstick["bits_per_byte"], None, False, note, text)
+
+
+def _score_row(entry: Mapping[str, Any], model: str) -> ScoreRow:
+    overlap = entry["details"].get("overlap", {})
+    has_score = overlap.get("value without") is not None
+    low, high = of_score(entry["metric"], entry["value"], entry["stderr"], entry["count"])
+    return ScoreRow(
+        name=entry["protocol"],
+        metric=entry["metric"],
+        value=entry["value"],
+        low=low,
+        high=high,
+        count=entry["count"],
+        examples=counted_examples(entry["count"], entry["details"]),
+        chance=entry.get("chance"),
+        published=entry["published"],
+        model=model,
+        higher_is_better=entry.get("higher_is_better", True),
+        without_overlap=(float(overlap["value without"]), int(overlap["examples"])) if has_score else None,
+    )
 
 
 def order_bars(bars: Sequence[Bar]) -> list[Bar]:
@@ -158,45 +166,52 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
         if "value" not in metrics:  # all its rows were trained on
             continue
         train = next((entry for entry in manifest.inputs if entry.role == "train"), None)
-        # A regression has the task classify, whose input it shares; an earlier version does not name the target.
-        target = metrics.get("target") or ("" if {"majority", "accuracy"} & metrics.keys() else "score")
-        task = "regress" if metrics["task"] == "classify" and target == "score" else str(metrics["task"])
-        task += ", several labels" if target == "labels" else ""
-        metric = str(metrics["metric"])
+        task, metric = _task_name(metrics), str(metrics["metric"])
         measured, identity = _validation_rows(path, manifest, metrics)
         group = (train.identity if train else str(path), task, metric, identity)
         titles.setdefault(group, f"{_task_title(path, train, task)}: {metric} on {measured}")
-        scratch = manifest.config.get("from_scratch")
-        low, high = metrics["interval"]
-        start = (
-            f"from {metrics['continued']['from']}" if "continued" in metrics else "from the pre-trained weights"
-        )
-        score = ScoreRow(
-            name=_SCRATCH if scratch else start,
-            metric=metric,
-            value=float(metrics["value"]),
-            low=low,
-            high=high,
-            count=int(metrics["count"]),
-            chance=metrics.get("chance") if metric == "accuracy" else None,
-            majority=metrics.get("majority") if metric == "accuracy" else None,
-            model=path.name,
-            is_scratch=bool(scratch),
-        )
         rows = groups.setdefault(group, [])
-        rows.append(score)
+        rows.append(_tuned_row(path, manifest, metrics))
         if baseline := metrics.get("baseline"):
-            name, (low, high) = f"baseline: {baseline['name']}", baseline["interval"]
-            value = float(baseline["value"])
-            row = replace(
-                score, name=name, value=value, low=low, high=high, model="", is_scratch=False, is_baseline=True
-            )
+            row = _baseline_row(rows[-1], baseline)
             if row not in rows:  # models with the same rows have the same baseline
                 rows.append(row)
     return [
         (titles[group], sorted(rows, key=lambda one: (one.is_baseline, one.is_scratch, one.model)))
         for group, rows in groups.items()
     ]
+
+
+def _task_name(metrics: Mapping[str, Any]) -> str:
+    """Return the task; a regression has the task classify, whose input it shares."""
+    # An earlier version does not name the target.
+    target = metrics.get("target") or ("" if {"majority", "accuracy"} & metrics.keys() else "score")
+    task = "regress" if metrics["task"] == "classify" and target == "score" else str(metrics["task"])
+    return f"{task}, several labels" if target == "labels" else task
+
+
+def _tuned_row(path: Path, manifest: Manifest, metrics: Mapping[str, Any]) -> ScoreRow:
+    scratch, is_accuracy = bool(manifest.config.get("from_scratch")), metrics["metric"] == "accuracy"
+    start = f"from {metrics['continued']['from']}" if "continued" in metrics else "from the pre-trained weights"
+    low, high = metrics["interval"]
+    return ScoreRow(
+        name=_SCRATCH if scratch else start,
+        metric=str(metrics["metric"]),
+        value=float(metrics["value"]),
+        low=low,
+        high=high,
+        count=int(metrics["count"]),
+        chance=metrics.get("chance") if is_accuracy else None,
+        majority=metrics.get("majority") if is_accuracy else None,
+        model=path.name,
+        is_scratch=scratch,
+    )
+
+
+def _baseline_row(tuned: ScoreRow, baseline: Mapping[str, Any]) -> ScoreRow:
+    """Return the score of a baseline on the rows of a fine-tuned model."""
+    name, value, (low, high) = f"baseline: {baseline['name']}", float(baseline["value"]), baseline["interval"]
+    return replace(tuned, name=name, value=value, low=low, high=high, model="", is_scratch=False, is_baseline=True)
 
 
 def _validation_rows(path: Path, manifest: Manifest, metrics: Mapping[str, Any]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from headwater.display import counted
@@ -60,11 +60,7 @@ class CompletionPlan:
     requests: list[tuple[Request, int]]
     n: int
     created: int = field(default_factory=lambda: int(time.time()))
-
-    @cached_property
-    def identity(self) -> str:
-        """The id of the answer."""
-        return f"cmpl-{secrets.token_hex(12)}"
+    identity: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
 
     @property
     def prompt_tokens(self) -> int:

@@ -25,7 +25,7 @@ from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel, load
 from headwater.model import ModelConfig
 from headwater.reading import intact_json_lines
-from headwater.report import thin
+from headwater.report import measured_lines, thin
 from headwater.serve.problems import Problem
 from headwater.serve.served import OpenRequest, Served, Server
 from headwater.serve.threads import give_way
@@ -41,7 +41,6 @@ _MOST_SLOTS = 32
 _EVERY = 5.0  # seconds between two looks for a checkpoint, and two tries to open a model
 _POINTS = 400  # of a curve
 _SAMPLES = 5  # the newest
-_LINE = ("step", "tokens", "loss")  # keys of every line of a journal
 
 
 def open_models(
@@ -172,13 +171,13 @@ async def run_state(request: OpenRequest) -> dict[str, Any]:
 
 
 def _state(served: Served, run: Path) -> dict[str, Any]:
-    manifest, samples = read_manifest(run), _lines(run / "samples.jsonl")[-_SAMPLES:]
-    journal = [line for line in _lines(run / "metrics.jsonl") if all(_is_number(line.get(key)) for key in _LINE)]
-    last = journal[-1] if journal else {}
-    training = [(line["tokens"], line["loss"]) for line in journal]
-    held_out = [
-        (line["tokens"], line["validation_loss"]) for line in journal if _is_number(line.get("validation_loss"))
-    ]
+    manifest, lines = read_manifest(run), measured_lines(run)
+    last = lines[-1] if lines else {}
+    curves = {
+        name: [(line["tokens"], line[key]) for line in lines if isinstance(line.get(key), int | float)]
+        for name, key in (("training", "loss"), ("held_out", "validation_loss"))
+    }
+    samples = list(intact_json_lines(run / "samples.jsonl"))[-_SAMPLES:]
     return {
         "model": served.name,
         "complete": manifest.complete,
@@ -186,18 +185,9 @@ def _state(served: Served, run: Path) -> dict[str, Any]:
         "updates": int(manifest.config.get("steps", 0)),
         "served_update": _update_of(served),
         "tokens_per_second": last.get("tokens_per_second"),
-        "training": [list(point) for point in thin(training, _POINTS)],
-        "held_out": [list(point) for point in thin(held_out, _POINTS)],
+        **{name: [list(point) for point in thin(curve, _POINTS)] for name, curve in curves.items()},
         "samples": [{key: line[key] for key in ("step", "prompt", "text")} for line in reversed(samples)],
     }
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return list(intact_json_lines(path)) if path.exists() else []
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
 
 
 def _update_of(served: Served) -> int | None:

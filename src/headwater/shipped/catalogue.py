@@ -1,8 +1,4 @@
-"""Models that ship inside the package, and what the name of a model means.
-
-Each is a model folder next to this file, made by `tools/ship.py` from a run: Hugging Face's files in bf16, the
-curve and the scores that its card is written from, and the card. They need no other file and no network.
-"""
+"""What the name of a model means: a folder here, a model that ships, a run, a hub name or an encoder."""
 
 from __future__ import annotations
 
@@ -16,10 +12,7 @@ from headwater.storage import say
 
 FOLDER = Path(__file__).parent
 DEFAULT = "gpt2-mini"  # the model of `generate` and `serve` if none is named
-STARTS = (
-    DEFAULT,
-    "gpt2-mini-ko",
-)  # the models that quickstart may continue from, by the language of the text
+STARTS = (DEFAULT, "gpt2-mini-ko")  # the models that quickstart may continue from, by the language of the text
 # What the cards say about the text of a shipped model.
 TRAINED_ON = "free text"
 
