@@ -37,43 +37,53 @@ def convert(
 ) -> None:
     """Convert a model or tokens. The kind of the source is detected from its files."""
     source = local_model(source, download)
-    from headwater.pretraining import convert_tokens, holds_tokens
+    from headwater.finetuning import FineTuned
+    from headwater.pretraining import holds_tokens
 
+    of_models = (precision, heads, faithful) != (None, None, "code")
     if holds_tokens(source):
-        if (precision, heads, faithful) != (None, None, "code"):
+        if of_models:
             raise UsageError(
                 f"{source} has tokens", expected="no --precision, --heads or --faithful, which are for models"
             )
         if destination.suffix == ".gguf":
             raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
         fetch_tokenizer(tokenizer or "gpt2", download)
-        result = convert_tokens(source, destination, tokenizer, progress=terminal_progress())
-        tokens = sum(count["tokens"] for count in result["counts"].values())
-        emit(result, as_json=as_json, text=f"{destination}: {tokens:,} tokens from {result['source']}")
-        return
-    from headwater.finetuning import FineTuned, export_classifier
-
-    if FineTuned.is_in(source) and destination.suffix != ".gguf":
-        if (precision, heads, faithful, tokenizer) != (None, None, "code", None):
+        result, text = _converted_tokens(source, destination, tokenizer)
+    elif FineTuned.is_in(source) and destination.suffix != ".gguf":
+        if of_models or tokenizer is not None:
             raise UsageError(
                 f"{source} is a fine-tuned model, which is written as it is",
                 expected="no --precision, --heads, --faithful or --tokenizer",
             )
-        result = export_classifier(source, destination)
-        emit(result, as_json=as_json, text=f"{destination}: opens in transformers as {result['class']}")
-        return
-    from headwater.convert import convert as convert_model
+        result, text = _exported(source, destination)
+    else:
+        from headwater.convert import convert as convert_model
 
-    result = convert_model(
-        source,
-        destination,
-        precision=cast(Any, precision),
-        heads=heads,
-        tokenizer=tokenizer,
-        faithful=cast(Any, faithful),
-        download=download,
-        progress=terminal_progress(),
-    )
-    emit(
-        result, as_json=as_json, text=f"{destination}: {result['parameters']:,} parameters from {result['source']}"
-    )
+        result = convert_model(
+            source,
+            destination,
+            precision=cast(Any, precision),
+            heads=heads,
+            tokenizer=tokenizer,
+            faithful=cast(Any, faithful),
+            download=download,
+            progress=terminal_progress(),
+        )
+        text = f"{destination}: {result['parameters']:,} parameters from {result['source']}"
+    emit(result, as_json=as_json, text=text)
+
+
+def _converted_tokens(source: Path, destination: Path, tokenizer: str | None) -> tuple[dict[str, Any], str]:
+    from headwater.pretraining import convert_tokens
+
+    result = convert_tokens(source, destination, tokenizer, progress=terminal_progress())
+    tokens = sum(count["tokens"] for count in result["counts"].values())
+    return result, f"{destination}: {tokens:,} tokens from {result['source']}"
+
+
+def _exported(source: Path, destination: Path) -> tuple[dict[str, Any], str]:
+    from headwater.finetuning import export_classifier
+
+    result = export_classifier(source, destination)
+    return result, f"{destination}: opens in transformers as {result['class']}"

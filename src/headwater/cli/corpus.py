@@ -72,16 +72,14 @@ def build(
             raise UsageError(
                 "--engine slurm writes its scripts next to --out", expected="a folder on the shared disk"
             )
-        finish = [sys.executable, "-m", "headwater", "corpus", "build", *sources, "--recipe", recipe, "--out", out]
-        finish += [f"--set={setting}" for setting in settings or []]
-        finish += [] if text_field is None else [f"--text-field={text_field}"]
-        finish += [f"--encoding={encoding}"] if encoding else []
+        own = {"text-field": text_field, "encoding": encoding or None}
+        given = [f"--{name}={value}" for name, value in own.items() if value is not None]
+        command = ["corpus", "build", *sources, "--recipe", recipe, "--out", out]
+        command += [f"--set={setting}" for setting in settings or []] + given
+        finish = [sys.executable, "-m", "headwater", *command]
         script = prepare_slurm(sources, Path(out), config, workers, finish)
-        emit(
-            {"submit": str(script)},
-            as_json=as_json,
-            text=f"Job scripts are written. Submit them: sh {shlex.quote(str(script))}",
-        )
+        text = f"Job scripts are written. Submit them: sh {shlex.quote(str(script))}"
+        emit({"submit": str(script)}, as_json=as_json, text=text)
         return
     progress = terminal_progress()
     build_corpus(sources, out, config, workers=workers, engine=engine, address=address, progress=progress)

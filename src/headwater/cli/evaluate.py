@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from headwater.cli.console import (
     Limit,
     Settings,
     emit,
+    is_first_rank,
     local_model,
     refuse_unused,
     terminal_progress,
@@ -23,6 +24,9 @@ from headwater.cli.keys import keys_option
 from headwater.cli.process import import_from_here
 from headwater.display import counted
 from headwater.errors import ResourceError, UsageError
+
+if TYPE_CHECKING:
+    from headwater.evaluation import Result, Results
 
 KEYS = keys_option("headwater.evaluation:EvaluateConfig")
 
@@ -95,14 +99,9 @@ def evaluate(
         device=device,
         progress=terminal_progress(),
     )
-    if os.environ.get("RANK", "0") != "0":  # the first rank of torchrun prints
+    if not is_first_rank():
         return
-    lines = [f"{out}:"]
-    lines += [_line(result) for result in results.results]
-    for skip in results.skipped:
-        left_out = "skipped." if skip.examples is None else f"{counted(skip.examples, 'example')} left out, as"
-        lines.append(f"  {skip.protocol}: {left_out} {skip.reason}")
-    emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join(lines))
+    emit({"out": str(out), **results.to_dict()}, as_json=as_json, text="\n".join([f"{out}:", *_lines(results)]))
     if unscored := results.without_score({one: [task.protocol for task in select([one])] for one in names}):
         raise ResourceError(
             f"{', '.join(unscored)}: no score, for the reason above; {out} has the other scores",
@@ -110,7 +109,15 @@ def evaluate(
         )
 
 
-def _line(result: Any) -> str:
+def _lines(results: Results) -> Iterator[str]:
+    """Yield a line for each score, and for what was skipped."""
+    yield from map(_line, results.results)
+    for skip in results.skipped:
+        left_out = "skipped." if skip.examples is None else f"{counted(skip.examples, 'example')} left out, as"
+        yield f"  {skip.protocol}: {left_out} {skip.reason}"
+
+
+def _line(result: Result) -> str:
     from headwater.intervals import of_score
 
     low, high = of_score(result.metric, result.value, result.stderr, result.count)

@@ -159,23 +159,24 @@ def finetune(
         require_file(path)
     model = further or local_model(model or DEFAULT, download)
     fetch_tokenizer(tokenizer, download)
+    common: dict[str, Any] = {"model": model, "tokenizer": tokenizer}
     if show is not None:
         from headwater.finetuning import show_examples
 
         assert train is not None
-        shown = show_examples(config, model=model, train=train, tokenizer=tokenizer, count=show)
+        shown = show_examples(config, train=train, count=show, **common)
         emit({"examples": shown}, as_json=as_json, text=_examples_text(shown))
         return
+    common["progress"] = terminal_progress()
     if dry_run:
         from dataclasses import asdict
 
         from headwater.finetuning import forecast
 
-        cost = forecast(config, model=model, tokenizer=tokenizer, progress=terminal_progress(), **files)
+        cost = forecast(config, **files, **common)
         emit(asdict(cost), as_json=as_json, text=cost.as_text())
         return
     assert out is not None
-    common: dict[str, Any] = {"model": model, "tokenizer": tokenizer, "progress": terminal_progress()}
     if task_set is not None:
         run_sets = plugins(TASK_SETS)["run"].load()
         table, text = run_sets(config, task_set, _sets_folder(data), out=out, download=download, **common)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +21,7 @@ from headwater.cli.console import (
     terminal_progress,
     warn_if_shadowed,
 )
+from headwater.display import counted
 
 
 def predict(
@@ -51,7 +53,6 @@ def predict(
     warn_if_shadowed(model)
     if str(file) != "-":
         require_file(file)
-    from headwater.display import counted
     from headwater.finetuning import predict_file
     from headwater.language import translated
 
@@ -68,6 +69,15 @@ def predict(
         device=device,
         progress=terminal_progress(),
     )
+    text = _summary_text(summary, out)
+    if str(out) == "-":  # standard output has the rows
+        typer.echo(json.dumps(summary) if as_json else translated(text), err=True)
+    else:
+        emit(summary, as_json=as_json, text=text)
+
+
+def _summary_text(summary: Mapping[str, Any], out: Path) -> str:
+    """Return how many rows were labelled and, if they have labels, how well."""
     without = summary["empty"] + summary.get("unsure", 0)
     labelled = f"{summary['rows'] - without:,} of {counted(summary['rows'], 'row')}"
     lines = [f"{labelled if without else counted(summary['rows'], 'row')} labelled: {out}"]
@@ -78,8 +88,4 @@ def predict(
             named = key.replace("_", " ")
             value = f"{summary[key]:{'.3f' if key == 'accuracy' else '.6g'}}"
             lines.append(f"{named} {value} on the {summary['labelled']:,} rows with prediction and label")
-    text = "\n".join(lines)
-    if str(out) == "-":  # standard output has the rows
-        typer.echo(json.dumps(summary) if as_json else translated(text), err=True)
-    else:
-        emit(summary, as_json=as_json, text=text)
+    return "\n".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from headwater.cli.console import (
     Download,
     Settings,
     emit,
+    is_first_rank,
     local_model,
     terminal_progress,
 )
@@ -86,32 +86,36 @@ def pretrain(
     config = PretrainConfig.build(*layers, changed, source=str(recipe or "--set"))
     if tokens is None:
         raise UsageError("--tokens is missing", expected="the folder that `headwater pack` wrote")
-    is_rank_zero = os.environ.get("RANK", "0") == "0"
+    result: dict[str, Any]
     if dry_run:
         from headwater.pretraining import forecast
 
-        result = forecast(config, tokens, out, terminal_progress())
-        if is_rank_zero:
-            emit(result.to_dict(), as_json=as_json, text=result.as_text())
-        return
-    if find_lr:
+        cost = forecast(config, tokens, out, terminal_progress())
+        result, text = cost.to_dict(), cost.as_text()
+    elif find_lr:
         from headwater.pretraining import find_rate
 
         rate = find_rate(config, tokens, out, progress=terminal_progress())
+        result = {"learning_rate": rate, "out": str(out)}
         text = f"Suggested: --set learning_rate={rate:g}\nThe curve: {out / 'curve.svg'}"
-        if is_rank_zero:
-            emit({"learning_rate": rate, "out": str(out)}, as_json=as_json, text=text)
-        return
+    else:
+        model = run_pretraining(config, tokens, out, progress=terminal_progress())
+        result, text = {"model": str(model), "run": str(out)}, str(model)
+    if is_first_rank():
+        emit(result, as_json=as_json, text=text)
+        if not dry_run and not find_lr:
+            _say_what_to_try(model, out)
+
+
+def _say_what_to_try(model: Path, run: Path) -> None:
+    """Name the command that uses a new model."""
     from headwater.model import load_config
 
-    model = run_pretraining(config, tokens, out, progress=terminal_progress())
-    if is_rank_zero:
-        emit({"model": str(model), "run": str(out)}, as_json=as_json, text=str(model))
-        trained = load_config(model)
-        if trained.is_causal:
-            say(f"Try it: headwater generate TEXT --model {shlex.quote(str(out))}")
-        elif trained.is_masked:
-            say(f"Try it: headwater fill TEXT_WITH_[MASK] --model {shlex.quote(str(out))}")
+    trained = load_config(model)
+    if trained.is_causal:
+        say(f"Try it: headwater generate TEXT --model {shlex.quote(str(run))}")
+    elif trained.is_masked:
+        say(f"Try it: headwater fill TEXT_WITH_[MASK] --model {shlex.quote(str(run))}")
 
 
 def _is_run(recipe: Path) -> bool:
