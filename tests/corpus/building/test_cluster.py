@@ -84,7 +84,7 @@ def test_slurm_jobs_do_the_build(
     first, second, third, *_, last = (tmp_path / "log").read_text().splitlines()
     tasks = "--partition=cpu tasks.slurm"
     assert first == f"--parsable --array=0-1%2 {tasks} parts 2"
-    assert second == f"--parsable --dependency=afterany:4711 --array=0-0%1 {tasks} rows 1"
+    assert second == f"--parsable --dependency=afterany:4711 --array=0-0%1 {tasks} starts 1"
     assert third == f"--parsable --dependency=afterany:4711 --array=0-1%2 {tasks} copies 2"  # not known yet
     assert last == "--dependency=afterany:4711 --partition=cpu finish.slurm"
     build_corpus([files], tmp_path / "here")
