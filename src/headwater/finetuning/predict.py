@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import tee
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -83,9 +82,8 @@ def predict_file(
         if bom and form != ".csv":
             raise UsageError(f"a byte-order mark does not belong into {form}", expected=".csv")
         fine_tuned, named = _open(model, columns or {}, threshold, top, device, progress)
-        labels = fine_tuned.labels
-        read = partial(
-            read_table,
+        encoding = text_encoding(encoding) if encoding else ""
+        read = read_table(
             file,
             fine_tuned.task,
             named,
@@ -93,24 +91,23 @@ def predict_file(
             need_label=False,
             keep=True,
             limit=limit,
-            encoding=text_encoding(encoding) if encoding else "",
+            encoding=encoding,
+            progress=progress,
         )
-        available = read(progress=progress).available
         given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
         settings = {"columns": named.to_dict(), "limit": limit, **{k: v for k, v in given.items() if v}}
         output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
         if out != STREAM:
             output.require_own()
-        table = PredictionTable.build(form, fine_tuned, available, bom=bom, top=top)
-        opened = read()
-        tally = _Tally(labels, threshold, fine_tuned.seen or Seen(), opened.unread)
+        table = PredictionTable.build(form, fine_tuned, read.available, bom=bom, top=top)
+        tally = _Tally(fine_tuned.labels, threshold, fine_tuned.seen or Seen(), read.unread)
         progress.start("Predicting", unit="rows")
         with _standard_output() if out == STREAM else output.write() as handle:
-            rows, again = tee(fine_tuned.as_read(opened.rows))
+            rows, again = tee(fine_tuned.as_read(read.rows))
             pairs = zip(again, fine_tuned.predict(rows), strict=True)
             table.write(handle, (tally.add(*pair, progress) for pair in pairs))
     progress.finish(counted(tally.rows, "row"))
-    formulas = [name for name in labels.names if _FORMULA.match(name)]
+    formulas = [name for name in fine_tuned.labels.names if _FORMULA.match(name)]
     if formulas and form == ".csv":
         progress.note(f"Warning: a spreadsheet runs the label {formulas[0]!r} as a formula: import {out} as text")
     for note in tally.notes():
