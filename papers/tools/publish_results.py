@@ -147,7 +147,7 @@ def quoting_pages() -> dict[Path, str]:
     korean = [
         f"주장 {len(published)}개 가운데 {verdicts['holds']}개는 성립하고 "
         f"{verdicts['does not hold']}개는 성립하지 않습니다. "
-        "나머지는 기대한 효과보다 약하거나, 어느 쪽인지 판정할 수 없습니다."
+        "나머지는 기대한 효과보다 약하거나, 이 규모로는 판단할 수 없습니다."
     ]
     quoted = (("README.md", "claims", table), ("README.ko.md", "claims", korean), ("docs/models.md", "law", law))
     for name, mark, lines in quoted:
