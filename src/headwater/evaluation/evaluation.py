@@ -37,19 +37,19 @@ from headwater.evaluation.own_tasks import is_own, is_users, load_tasks, place_o
 from headwater.evaluation.protocols import Task
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.results import (
+    FILE,
     KIND,
     Result,
     Results,
     Skipped,
     examples_writer,
-    write_results,
 )
 from headwater.evaluation.run import UnsuitableTask, examples_of, run_task
 from headwater.evaluation.tasks import TASKS, VERSION
 from headwater.inference import load
 from headwater.model import load_config
 from headwater.shipped import hub_name
-from headwater.storage import SILENT, Progress, Stage, identity_of
+from headwater.storage import SILENT, Progress, Stage, identity_of, write_json
 from headwater.tokenizer import Tokenizer
 from headwater.training import Ranks, process_group
 
@@ -220,7 +220,7 @@ def _evaluate(
                 cache.remove()
             raise _nothing_scored(skipped, tasks, folders)
         summary = Results(named, results, skipped)
-        write_results(summary, work)
+        write_json(work / FILE, summary.to_dict())
     if not failed:
         cache.remove()
     return summary

@@ -16,7 +16,7 @@ from typing import Any
 from headwater.display import counted_examples
 from headwater.errors import FolderError
 from headwater.reading import parse_json, read_json
-from headwater.storage import open_folder, storage_errors, to_json, write_json
+from headwater.storage import open_folder, storage_errors, to_json
 
 KIND = "results"
 FILE = "results.json"
@@ -97,11 +97,6 @@ class Results:
             )
         except (KeyError, TypeError) as error:
             raise FolderError(f"{folder / FILE} has another format: {error}", repair="Evaluate again") from None
-
-
-def write_results(results: Results, folder: Path) -> None:
-    """Write results.json into an open stage folder."""
-    write_json(folder / FILE, results.to_dict())
 
 
 @contextmanager

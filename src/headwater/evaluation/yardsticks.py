@@ -135,8 +135,6 @@ def byte_probabilities(text: bytes, windows: Keys, context: int = LONGEST) -> Fl
     (n,) uint64 -> (n,) float64. The peak memory is about 12 bytes per byte of text and 24 per window. Raises
     DataError if the text is too short for a window.
     """
-    if not 0 <= context <= LONGEST:
-        raise ValueError(f"context is {context}, not 0 to {LONGEST}")
     if len(text) <= context:
         raise DataError(
             f"the training text has {len(text)} bytes", expected=f"more than {context} for an n-gram model"

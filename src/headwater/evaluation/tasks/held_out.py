@@ -51,11 +51,11 @@ def document_ids(tokens: Path, part: Part) -> list[NDArray[np.unsignedinteger]]:
 
     Raises FolderError for another folder, DataError for an id beyond the vocabulary.
     """
-    shards, vocabulary = [], _vocabulary(tokens)
-    for path in shard_paths(tokens, open_folder(tokens, "tokens"), part):
+    manifest, shards = open_folder(tokens, "tokens"), []
+    for path in shard_paths(tokens, manifest, part):
         shards.append(np.load(path, mmap_mode="r"))
-        check_ids(shards[-1], vocabulary, path)
-    starts = [np.load(path) for path in shard_paths(tokens, open_folder(tokens, "tokens"), f"documents-{part}")]
+        check_ids(shards[-1], int(manifest.config["vocabulary_size"]), path)
+    starts = [np.load(path) for path in shard_paths(tokens, manifest, f"documents-{part}")]
     before = np.cumsum([0, *(len(shard) for shard in shards[:-1])])
     ids = shards[0] if len(shards) == 1 else np.concatenate(shards)
     positions = np.concatenate([s + b for s, b in zip(starts, before, strict=True)])
@@ -67,27 +67,24 @@ def read_text(tokens: Path, part: Part, alphabet: Alphabet, size: int) -> bytes:
 
     Raises DataError for an id beyond the vocabulary.
     """
-    share = min(1.0, size / max(1, counted_bytes(tokens, part)))
-    text, vocabulary = [], _vocabulary(tokens)
-    for path in shard_paths(tokens, open_folder(tokens, "tokens"), part):
+    manifest, text = open_folder(tokens, "tokens"), []
+    share = min(1.0, size / max(1, counts_of(tokens, part)["bytes"]))
+    for path in shard_paths(tokens, manifest, part):
         shard = np.load(path, mmap_mode="r")
         count = max(1, len(shard) // _PIECE_TOKENS)
         for number in range(count):
             start, end = (len(shard) * n // count for n in (number, number + 1))
             length = max(1, int((end - start) * share))  # at least one token, however small the share
             ids = np.asarray(shard[start : start + length])
-            check_ids(ids, vocabulary, path, start)
+            check_ids(ids, int(manifest.config["vocabulary_size"]), path, start)
             text.append(alphabet.decode(ids))
     return b"".join(text)
 
 
-def counted_bytes(tokens: Path, part: Part) -> int:
-    """Return the number of UTF-8 bytes of the text that was packed into a part."""
-    return int(open_folder(tokens, "tokens").config["counts"][part]["bytes"])
-
-
-def _vocabulary(tokens: Path) -> int:
-    return int(open_folder(tokens, "tokens").config["vocabulary_size"])
+def counts_of(tokens: Path, part: Part) -> dict[str, int]:
+    """Return the numbers of tokens, documents and UTF-8 bytes of the text that was packed into a part."""
+    counts: dict[str, int] = open_folder(tokens, "tokens").config["counts"][part]
+    return counts
 
 
 class Documents(Sequence[Example]):
@@ -101,7 +98,7 @@ class Documents(Sequence[Example]):
             for ids in self._ids
         ]
         # Kind gpt1 loses spaces and case; the bytes are those of the packed text.
-        self._scale = counted_bytes(tokens, "validation") / sum(self._sizes)
+        self._scale = counts_of(tokens, "validation")["bytes"] / sum(self._sizes)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -181,7 +178,7 @@ class HeldOut(Task):
     def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of documents, and the yardsticks on those that were scored."""
         tokens = files["tokens"]
-        known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
+        known: dict[str, Any] = {"documents": counts_of(tokens, "validation")["documents"]}
         if self._yardstick_bytes == 0:
             return known
         limit = self._yardstick_bytes
@@ -195,7 +192,7 @@ class HeldOut(Task):
             progress=self._progress,
         )
         return known | {
-            "training text bytes": counted_bytes(tokens, "train"),
+            "training text bytes": counts_of(tokens, "train")["bytes"],
             "yardsticks": [asdict(yardstick) for yardstick in baselines],
         }
 
