@@ -7,7 +7,6 @@ quickstart resumes.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 import statistics
@@ -29,7 +28,7 @@ from headwater.quickstart.labels import make_labels
 from headwater.quickstart.little import MOST_BYTES, LittleText, little_text, named_bytes
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
-from headwater.report import report
+from headwater.report import measured_lines, report
 from headwater.storage import SILENT, Progress, has_manifest, open_folder, read_manifest, write_json
 from headwater.tokenizer import Tokenizer, train_tokenizer
 
@@ -356,9 +355,7 @@ def choose_finetuning(labels: Path, run: Path, tokens: Path, seconds: float, see
 
     No more rows are read, for training and for measuring, than the updates use.
     """
-    speed = statistics.median(
-        json.loads(line)["tokens_per_second"] for line in (run / "metrics.jsonl").read_text().splitlines()
-    )
+    speed = statistics.median(line["tokens_per_second"] for line in measured_lines(run))
     counts = open_folder(tokens, "tokens").config["counts"]["train"]
     tokens_a_byte = counts["tokens"] / counts["bytes"]
     examples = (labels / "train.jsonl").read_bytes()
