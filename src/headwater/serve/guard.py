@@ -21,6 +21,7 @@ import logging
 import re
 import secrets
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -32,7 +33,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headwater.serve.answers import reported
 from headwater.serve.limits import HOST_NAME, Keys, Limits, is_loopback
-from headwater.serve.metrics import Metrics
+from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
 
 logger = logging.getLogger(__name__)
@@ -215,7 +216,9 @@ class Guard:
         finally:
             path, model = getattr(scope.get("route"), "path", "other"), scope.get("model", "")
             seconds = time.monotonic() - began
-            self.metrics.add_answer(path, model, status, seconds)
+            self.metrics.requests[path, model, status] += 1
+            self.metrics.seconds[path, model, bisect_left(BOUNDS, seconds)] += 1
+            self.metrics.seconds_sum[path, model] += seconds
             told = (_client(scope), scope["method"], path, model or "-", status, seconds, identity.decode())
             requests.info("%s %s %s %s %d %.3f s %s", *told)
 

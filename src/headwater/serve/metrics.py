@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headwater.serve.served import Served
 
-# Upper ends of the ranges into which seconds are counted.
-_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+# Upper ends of the ranges into which seconds are counted; `bisect_left` finds the range.
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _Value = tuple[dict[str, str], float]  # labels and a number
 
 
@@ -30,17 +29,6 @@ class Metrics:
         self.seconds_sum: defaultdict[tuple[str, str], float] = defaultdict(float)
         self.first_token: Counter[tuple[str, str, int]] = Counter()
         self.first_token_sum: defaultdict[tuple[str, str], float] = defaultdict(float)
-
-    def add_answer(self, path: str, model: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        self.requests[path, model, status] += 1
-        self.seconds[path, model, bisect_left(_BOUNDS, seconds)] += 1
-        self.seconds_sum[path, model] += seconds
-
-    def add_first_token(self, path: str, model: str, seconds: float) -> None:
-        """Count the first token of an answer."""
-        self.first_token[path, model, bisect_left(_BOUNDS, seconds)] += 1
-        self.first_token_sum[path, model] += seconds
 
     def text(self, models: Iterable[Served]) -> str:
         """Return all metrics in the text format."""
@@ -107,7 +95,7 @@ def _histogram(
     yield from _family(name, "histogram", about, [])
     for (path, model), seconds in sorted(sums.items()):
         labels, total = {"path": path, "model": model}, 0
-        for number, bound in enumerate((*_BOUNDS, "+Inf")):
+        for number, bound in enumerate((*BOUNDS, "+Inf")):
             total += counts[path, model, number]
             yield _line(f"{name}_bucket", {**labels, "le": str(bound)}, total)
         yield _line(f"{name}_sum", labels, f"{seconds:.6f}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
 from headwater.inference import LanguageModel
 from headwater.serve.limits import Limits
-from headwater.serve.metrics import Metrics
+from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
 from headwater.serve.threads import Worker, give_way
 
@@ -46,7 +47,7 @@ class Served:
 
     def start(self, queue: int) -> None:
         """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
-        if self.lm.config.is_causal:
+        if self._is_causal:
             self.worker = Worker(self.lm.engine, queue, self.name)
         self._most_jobs, self.jobs, self.rejected = max(1, queue), 0, 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=give_way)
@@ -68,23 +69,23 @@ class Served:
         """Pack the weights and allocate the caches now, not at the first request."""
         # The rules of GPT-1's words too: importing spaCy while serving would stop all requests for seconds.
         self.lm.tokenizer.encode("a")
-        if self.lm.config.is_causal:
+        if self._is_causal:
             _ = self.lm.engine, self.lm.scorer
 
     def stop(self) -> None:
         """Stop the threads."""
-        if self.lm.config.is_causal:
+        if self._is_causal:
             self.worker.stop()
         self._thread.shutdown(cancel_futures=True)
 
     @property
     def alive(self) -> bool:
         """Whether the model can answer."""
-        return not self.lm.config.is_causal or self.worker.alive
+        return not self._is_causal or self.worker.alive
 
     def require_causal(self) -> None:
         """Raise Problem for a model that does not read a text from left to right."""
-        if self.lm.config.is_causal:
+        if self._is_causal:
             return
         if self.lm.config.is_masked:
             raise Problem(
@@ -99,6 +100,10 @@ class Served:
             f"The model {self.name!r} has an LSTM in each direction: it does not continue a text.",
             param="model",
         )
+
+    @cached_property
+    def _is_causal(self) -> bool:
+        return self.lm.config.is_causal  # read once: a model does not change while it is served
 
     def token_name(self, token: int) -> str:
         """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""
@@ -228,7 +233,9 @@ class OpenRequest:
 
     def first_token_after(self, seconds: float) -> None:
         """Add the time to the first token to the metrics."""
-        self._server.metrics.add_first_token(self.route, self.model.name, seconds)
+        metrics, key = self._server.metrics, (self.route, self.model.name)
+        metrics.first_token[*key, bisect_left(BOUNDS, seconds)] += 1
+        metrics.first_token_sum[key] += seconds
 
     async def read(self, job: Callable[[], T]) -> T:
         """Run a job that encodes what the client sent. Short texts never wait for long ones."""
