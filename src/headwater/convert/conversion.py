@@ -7,6 +7,7 @@ rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -63,23 +64,10 @@ def convert(
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
-    if destination.suffix.lower() in _FILES and not destination.is_dir():
-        raise UsageError(
-            f"{destination} is the name of a file", expected="a folder to write, or a file that ends in .gguf"
-        )
-    allowed = _GGUF if gguf else tuple(_FOLDER_DTYPES)
-    if precision not in allowed:
-        raise UsageError(
-            f"{'GGUF' if gguf else 'a folder'} is not written in {precision}", expected=", ".join(allowed)
-        )
-    if faithful not in get_args(Faithful):
-        raise UsageError(f"faithful is {faithful!r}", expected=" or ".join(get_args(Faithful)))
+    _require_writable(destination, precision, _GGUF if gguf else tuple(_FOLDER_DTYPES))
     source = shipped.resolve(source)
     kind, weights_folder = _recognise(source)
-    if heads is not None and kind != "openai-gpt1":
-        raise UsageError(f"{source} has its own number of heads", expected="no --heads")
-    if faithful != "code" and kind != "openai-gpt1":
-        raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
+    _require_fitting(source, kind, heads, faithful)
     progress.start("reading the model")
     heads_for_tasks: list[str] = []
     model = _read(kind, source, weights_folder, heads, faithful, heads_for_tasks)
@@ -96,10 +84,8 @@ def convert(
             "precision": precision,
             "tokenizer": its_tokenizer.identity if its_tokenizer else None,
         }
-        if kind == "openai-gpt1":
-            decided["faithful"] = faithful
-        if heads is not None:
-            decided["heads"] = heads
+        decided |= {"faithful": faithful} if kind == "openai-gpt1" else {}
+        decided |= {} if heads is None else {"heads": heads}
         inputs = {"weights": source} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
         stage = Stage(destination, kind="model", config=decided, inputs=inputs)
         if not stage.is_complete():
@@ -119,6 +105,27 @@ def convert(
         "tokenizer": its_tokenizer.kind if its_tokenizer else None,
         "left_out": left_out,
     }
+
+
+def _require_writable(destination: Path, precision: WeightFormat, allowed: Sequence[str]) -> None:
+    """Raise UsageError for the name of another program's file, or a precision that is not `allowed` there."""
+    if destination.suffix.lower() in _FILES and not destination.is_dir():
+        raise UsageError(
+            f"{destination} is the name of a file", expected="a folder to write, or a file that ends in .gguf"
+        )
+    if precision not in allowed:
+        what = "GGUF" if destination.suffix == ".gguf" else "a folder"
+        raise UsageError(f"{what} is not written in {precision}", expected=", ".join(allowed))
+
+
+def _require_fitting(source: Path, kind: str, heads: int | None, faithful: Faithful) -> None:
+    """Raise UsageError for what only a GPT-1 release can be given."""
+    if faithful not in get_args(Faithful):
+        raise UsageError(f"faithful is {faithful!r}", expected=" or ".join(get_args(Faithful)))
+    if heads is not None and kind != "openai-gpt1":
+        raise UsageError(f"{source} has its own number of heads", expected="no --heads")
+    if faithful != "code" and kind != "openai-gpt1":
+        raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
 
 
 def _recognise(source: Path) -> tuple[str, Path]:

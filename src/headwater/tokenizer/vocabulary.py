@@ -165,32 +165,8 @@ def assemble(
     names = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
     ids = {**given, **added}
     special = [name for name in names if name in ids and (kind == "gpt2" or name != UNKNOWN)]
-    if "" in ids:
-        raise DataError(f"{vocabulary_name}, or a file next to it, has an empty token", expected="tokens of text")
-    tokens: list[str] = [""] * len(ids)
-    for token, index in ids.items():
-        if not isinstance(index, int) or not 0 <= index < len(ids):
-            raise DataError(
-                f"{vocabulary_name} gives {token!r} the id {index!r}",
-                expected=f"ids 0 to {len(ids) - 1}, each once",
-            )
-        if tokens[index]:
-            raise DataError(
-                f"{vocabulary_name} gives {tokens[index]!r} and {token!r} the same id {index}",
-                expected="each id once",
-            )
-        tokens[index] = token
-    made = set()
-    for rank, pair in enumerate(merges):
-        for part in (*pair, "".join(pair)):
-            if part not in ids:
-                raise DataError(
-                    f"{merges_name} line {first_line + rank} merges {pair[0]!r} and {pair[1]!r}, "
-                    f"but {part!r} is not in {vocabulary_name}",
-                    expected="a merges file and a vocabulary of the same tokenizer",
-                )
-        made.add("".join(pair))
-    made |= _alphabet(kind, ids) | set(special)
+    tokens = _in_order(ids, vocabulary_name)
+    made = _made_by(merges, ids, vocabulary_name, merges_name, first_line) | _alphabet(kind, ids) | set(special)
     for token in tokens:
         if token not in made:
             raise DataError(
@@ -199,17 +175,58 @@ def assemble(
                 expected="a merge for every token; the file may have been cut short",
                 repair=f"Get {merges_name} again",
             )
-    if kind == "gpt2":
-        missing = [byte for byte, character in enumerate(BYTE_CHARACTERS) if character not in ids]
-        if missing:
-            raise DataError(
-                f"{vocabulary_name} lacks {len(missing)} of the 256 bytes, the first 0x{missing[0]:02x}",
-                expected="a byte-level vocabulary, as GPT-2's",
-            )
-    elif UNKNOWN not in ids:
-        raise DataError(f"{vocabulary_name} lacks {UNKNOWN}", expected="a vocabulary of characters, as GPT-1's")
+    _require_alphabet(kind, ids, vocabulary_name)
     specials = {name: ids[name] for name in sorted(special, key=ids.__getitem__)}
     return Vocabulary(kind, tuple(tokens), tuple(merges), specials)
+
+
+def _in_order(ids: Mapping[str, int], name: str) -> list[str]:
+    """Return the tokens by id; raise DataError unless each is text and has one of the ids from 0, alone."""
+    if "" in ids:
+        raise DataError(f"{name}, or a file next to it, has an empty token", expected="tokens of text")
+    tokens: list[str] = [""] * len(ids)
+    for token, index in ids.items():
+        if not isinstance(index, int) or not 0 <= index < len(ids):
+            raise DataError(
+                f"{name} gives {token!r} the id {index!r}", expected=f"ids 0 to {len(ids) - 1}, each once"
+            )
+        if tokens[index]:
+            raise DataError(
+                f"{name} gives {tokens[index]!r} and {token!r} the same id {index}", expected="each id once"
+            )
+        tokens[index] = token
+    return tokens
+
+
+def _made_by(
+    merges: Sequence[tuple[str, str]], ids: Mapping[str, int], name: str, merges_name: str, first_line: int
+) -> set[str]:
+    """Return the tokens that merges make; raise DataError for a merge of or into what is no token."""
+    made = set()
+    for rank, pair in enumerate(merges):
+        for part in (*pair, "".join(pair)):
+            if part not in ids:
+                raise DataError(
+                    f"{merges_name} line {first_line + rank} merges {pair[0]!r} and {pair[1]!r}, "
+                    f"but {part!r} is not in {name}",
+                    expected="a merges file and a vocabulary of the same tokenizer",
+                )
+        made.add("".join(pair))
+    return made
+
+
+def _require_alphabet(kind: Kind, ids: Mapping[str, int], name: str) -> None:
+    """Raise DataError for a vocabulary that cannot spell every text."""
+    if kind == "gpt1":
+        if UNKNOWN not in ids:
+            raise DataError(f"{name} lacks {UNKNOWN}", expected="a vocabulary of characters, as GPT-1's")
+        return
+    missing = [byte for byte, character in enumerate(BYTE_CHARACTERS) if character not in ids]
+    if missing:
+        raise DataError(
+            f"{name} lacks {len(missing)} of the 256 bytes, the first 0x{missing[0]:02x}",
+            expected="a byte-level vocabulary, as GPT-2's",
+        )
 
 
 def _alphabet(kind: Kind, ids: Mapping[str, int]) -> set[str]:
