@@ -105,12 +105,8 @@ def gather_links(
     if destination.is_complete(stage, progress):
         shutil.rmtree(parts, ignore_errors=True)  # of a run killed after its last step
         return destination.read_json(FUNNEL)
-    files: dict[Path, AnyFile] = {}  # by the folder of its links
-    for index, (dump, entry) in enumerate(zip(dumps, stage.inputs, strict=True)):
-        paths = listings[index].paths() if index in listings else [Path(dump)]
-        for number, path in enumerate(paths):
-            named = json.dumps([stage.config, entry.identity, number, _VERSION])
-            files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
+    found = [listings[i].paths() if i in listings else [Path(dump)] for i, dump in enumerate(dumps)]
+    files = _by_folder(found, stage, parts)
     progress.start("links", unit="submissions")
     with storage_errors(stage.out):
         parts.mkdir(parents=True, exist_ok=True)
@@ -128,6 +124,16 @@ def gather_links(
     progress.finish(f"{result['links']:,} links from {funnel.submissions:,} submissions")
     destination.publish(progress)
     return result
+
+
+def _by_folder(found: Sequence[Sequence[AnyFile]], stage: Stage, parts: Path) -> dict[Path, AnyFile]:
+    """Return the files that each dump has, by the folder in `parts` for the links of a file."""
+    files: dict[Path, AnyFile] = {}
+    for paths, entry in zip(found, stage.inputs, strict=True):
+        for number, path in enumerate(paths):
+            named = json.dumps([stage.config, entry.identity, number, _VERSION])
+            files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
+    return files
 
 
 class LinkRules:
