@@ -37,6 +37,21 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     """
     with require_extra("export", "writing GGUF"):
         import gguf
+    _require_gpt2(model, tokenizer)
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as part:
+            _write_model(gguf, part, model, tokenizer, precision)
+            _check_whole(gguf, part)
+            if path.exists() and not filecmp.cmp(path, part, shallow=False):
+                raise FolderError(
+                    f"{path} already contains something else",
+                    repair="Choose another destination, or remove it first",
+                )
+
+
+def _require_gpt2(model: Model, tokenizer: Tokenizer) -> None:
+    """Raise UsageError or MismatchError unless llama.cpp computes what the model and the tokenizer do."""
     config = model.config
     if config.model_type != "gpt2":
         raise UsageError(
@@ -54,30 +69,25 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
     if tokenizer.kind != "gpt2":
         raise MismatchError(f"the tokenizer is of kind {tokenizer.kind}", expected="kind gpt2")
     tokenizer.require_rows(config.vocabulary)
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as part:
-            writer = gguf.GGUFWriter(part, "gpt2")
-            writer.add_context_length(config.context)
-            writer.add_embedding_length(config.width)
-            writer.add_feed_forward_length(config.mlp_width)
-            writer.add_block_count(config.layers)
-            writer.add_head_count(config.heads)
-            writer.add_layer_norm_eps(config.norm_epsilon)
-            writer.add_file_type({"f32": 0, "f16": 1, "q8_0": 7}[precision])
-            _add_tokenizer(writer, tokenizer, config.vocabulary)
-            for name, parameter in model.state_dict().items():
-                _add_tensor(writer, gguf, gguf_name(name), parameter.detach().float().cpu().numpy(), precision)
-            writer.write_header_to_file()
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-            writer.close()
-            _check_whole(gguf, part)
-            if path.exists() and not filecmp.cmp(path, part, shallow=False):
-                raise FolderError(
-                    f"{path} already contains something else",
-                    repair="Choose another destination, or remove it first",
-                )
+
+
+def _write_model(gguf: Any, path: Path, model: Model, tokenizer: Tokenizer, precision: GgufPrecision) -> None:
+    config = model.config
+    writer = gguf.GGUFWriter(path, "gpt2")
+    writer.add_context_length(config.context)
+    writer.add_embedding_length(config.width)
+    writer.add_feed_forward_length(config.mlp_width)
+    writer.add_block_count(config.layers)
+    writer.add_head_count(config.heads)
+    writer.add_layer_norm_eps(config.norm_epsilon)
+    writer.add_file_type({"f32": 0, "f16": 1, "q8_0": 7}[precision])
+    _add_tokenizer(writer, tokenizer, config.vocabulary)
+    for name, parameter in model.state_dict().items():
+        _add_tensor(writer, gguf, gguf_name(name), parameter.detach().float().cpu().numpy(), precision)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def _check_whole(gguf: Any, path: Path) -> None:
