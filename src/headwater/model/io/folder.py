@@ -277,15 +277,7 @@ def _read_weights(
     names = list(huggingface.tensor_names(kind, config, list(parameters)))
     stored = _stored_names(kind, names, set(located), folder)
     for name in names:
-        rows, *others = parameters[name.ours][0]
-        shape = (rows // len(name.theirs), *others)
-        expected = shape[::-1] if name.transposed else shape
-        for theirs in stored[name.ours]:
-            if located[theirs].shape != expected:
-                raise DataError(
-                    f"{theirs} in {located[theirs].path} has shape {located[theirs].shape}",
-                    expected=f"{expected}, as {CONFIG} says",
-                )
+        _check_shapes(name, parameters[name.ours][0], [(theirs, located[theirs]) for theirs in stored[name.ours]])
     reader = TensorReader()
 
     def read(name: huggingface.Name) -> tuple[str, Tensor]:
@@ -301,13 +293,33 @@ def _read_weights(
     with ThreadPoolExecutor(_READERS) as pool:
         loaded = dict(pool.map(read, names))
     if config.tied and config.predicts_tokens:
-        pairs = {huggingface.HEAD: "tokens.weight", huggingface.BERT_HEAD: "tokens.weight"}
-        pairs |= {huggingface.BERT_HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
-        plain = {huggingface.plain_name(name): name for name in located}
-        for copy, ours in ((plain.get(copy), ours) for copy, ours in pairs.items()):
-            if copy in located and stored[ours] != (copy,):
-                _check_tied(copy, located[copy], stored[ours][0], located[stored[ours][0]])
+        _check_copies(config, stored, located)
     return loaded
+
+
+def _check_shapes(name: huggingface.Name, shape: tuple[int, ...], parts: list[tuple[str, TensorLocation]]) -> None:
+    """Raise DataError unless the tensors of a file make a parameter of this shape together."""
+    rows, *others = shape
+    part_shape = (rows // len(name.theirs), *others)
+    expected = part_shape[::-1] if name.transposed else part_shape
+    for theirs, location in parts:
+        if location.shape != expected:
+            raise DataError(
+                f"{theirs} in {location.path} has shape {location.shape}", expected=f"{expected}, as {CONFIG} says"
+            )
+
+
+def _check_copies(
+    config: ModelConfig, stored: Mapping[str, tuple[str, ...]], located: Mapping[str, TensorLocation]
+) -> None:
+    """Check that an output matrix that is stored next to the tied one has the same values."""
+    pairs = {huggingface.HEAD: "tokens.weight", huggingface.BERT_HEAD: "tokens.weight"}
+    pairs |= {huggingface.BERT_HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
+    plain = {huggingface.plain_name(name): name for name in located}
+    for head, ours in pairs.items():
+        copy = plain.get(head)
+        if copy is not None and stored[ours] != (copy,):
+            _check_tied(copy, located[copy], stored[ours][0], located[stored[ours][0]])
 
 
 def _heads(folder: Path, kind: str, config: ModelConfig) -> list[str]:
