@@ -65,10 +65,10 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
             expected="a folder with tokenizer.json, vocab.json and merges.txt, or vocab.txt",
             repair="Check the path, or train one: headwater tokenizer train SOURCE --out DIR",
         )
-    if not _is_ours(content):
-        return foreign.read_foreign(content, files)
     if library.is_bert(content):
         return foreign.read_bert(content, files)
+    if not _is_ours(content):
+        return foreign.read_foreign(content, files)
     added = _added_tokens(files)
     ids = {token.content: index for token, index in added.items()}
     if pair is not None and read_json(pair[0]) == content["model"]["vocab"]:
@@ -191,14 +191,10 @@ def _read_tokenizer_json(files: TokenizerFiles, added: Mapping[str, int]) -> Voc
 
 
 def _is_ours(content: Mapping[str, Any]) -> bool:
-    """Return whether a tokenizer is GPT-1's, GPT-2's byte-level encoding or BERT's, with any vocabulary."""
+    """Return whether a tokenizer is GPT-1's or GPT-2's byte-level encoding, with any vocabulary."""
     model = content["model"]
     vocab = model["vocab"]
-    if not isinstance(vocab, dict):
-        return False
-    if library.is_bert(content):
-        return True
-    if "merges" not in model or model.get("type", "BPE") != "BPE":
+    if not isinstance(vocab, dict) or "merges" not in model or model.get("type", "BPE") != "BPE":
         return False
     if NEWLINE in vocab and model.get("end_of_word_suffix") == WORD_END:
         return True

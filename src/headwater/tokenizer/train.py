@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from headwater.display import counted
 from headwater.errors import UsageError
 from headwater.reading import AnyFile
@@ -65,13 +68,7 @@ def learn_vocabulary(
         first = 1
     progress.finish(f"{len(words):,} distinct words")
     progress.start("learn merges", total=free, unit="tokens")
-    pairs = []
-    learned = learn_merges(words, len(tokens) - first, free, progress)
-    for left, right, merged in learned + first:
-        pair = (tokens[left], tokens[right])
-        if merged == len(tokens):
-            tokens.append("".join(pair))
-        pairs.append(pair)
+    pairs = _append_merges(tokens, learn_merges(words, len(tokens) - first, free, progress) + first)
     if kind == "gpt1":
         tokens.append(NEWLINE)
     vocabulary = Vocabulary(kind, tuple(tokens), tuple(pairs), {}).with_specials(specials)
@@ -81,6 +78,17 @@ def learn_vocabulary(
             f"The text gives only {len(vocabulary.tokens):,} tokens: each of its words is then one token"
         )
     return vocabulary
+
+
+def _append_merges(tokens: list[str], learned: npt.NDArray[np.int32]) -> list[tuple[str, str]]:
+    """Append the token of each merge to `tokens`; return the merges. learned: (merges, 3), see `learn_merges`."""
+    pairs = []
+    for left, right, merged in learned:
+        pair = (tokens[left], tokens[right])
+        if merged == len(tokens):
+            tokens.append("".join(pair))
+        pairs.append(pair)
+    return pairs
 
 
 def _spell(counted: Counter[str]) -> tuple[WordCounts, list[str]]:
