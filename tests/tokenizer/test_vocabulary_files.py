@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +28,20 @@ TEXT = "It's the theme of the thesis: 안녕 세계, naïve café!  Two  spaces\
 @pytest.fixture(scope="module")
 def small() -> Tokenizer:
     return Tokenizer.train([TEXT * 4], vocab_size=320, special_tokens=["<pad>"])
+
+
+def test_loading_reads_each_file_once(small: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.save(tmp_path)
+    opened: list[str] = []
+    real = Path.open
+
+    def recording(path: Path, *args: Any, **options: Any) -> Any:
+        opened.append(path.name)
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", recording)
+    assert Tokenizer.load(tmp_path).vocabulary == small.vocabulary
+    assert sorted(opened) == ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
 
 
 def test_auto_tokenizer_opens_it_with_equal_ids(small: Tokenizer, tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
         return foreign.read_foreign(content, files)
     added = _added_tokens(files)
     ids = {token.content: index for token, index in added.items()}
-    if pair is not None and read_json(pair[0]) == content["model"]["vocab"]:
-        vocabulary = read_pair(*pair, ids)
+    stored = None if pair is None else read_json(pair[0])
+    if pair is not None and stored == content["model"]["vocab"]:
+        merges, first = _read_merges(pair[1])
+        vocabulary = assemble(stored, merges, ids, str(pair[0]), str(pair[1]), first)
         if files[TOKENIZER] and vocabulary != _read_tokenizer_json(files, ids):
             raise DataError(
                 f"{pair[1]} has other merges than {folder / 'tokenizer.json'}, which AutoTokenizer reads",
@@ -90,7 +92,7 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
 
 def _content_of_pair(vocabulary: Path, merges: Path, files: TokenizerFiles) -> dict[str, Any]:
     """Return the JSON of what AutoTokenizer runs for a token file and a merges file."""
-    ids, pairs, _ = _parse_pair(vocabulary, merges)
+    ids, (pairs, _) = _read_ids(vocabulary), _read_merges(merges)
     if NEWLINE in ids or files.tokenizer_class == "OpenAIGPTTokenizer":
         return library.whole(library.gpt1_steps(ids, pairs))
     added = {token.content for token in _added_tokens(files)} | files.named | {END_OF_TEXT, *TASK_TOKENS}
@@ -126,17 +128,21 @@ def missing_tokenizer(model: Path | str) -> MismatchError:
     )
 
 
-def read_pair(vocabulary: Path, merges: Path, added: Mapping[str, int] | None = None) -> Vocabulary:
+def read_pair(vocabulary: Path, merges: Path) -> Vocabulary:
     """Return the vocabulary of a token file (JSON, token to id) and a merges file (one pair a line)."""
-    ids, pairs, first = _parse_pair(vocabulary, merges)
-    return assemble(ids, pairs, added or {}, str(vocabulary), str(merges), first)
+    ids, (pairs, first) = _read_ids(vocabulary), _read_merges(merges)
+    return assemble(ids, pairs, {}, str(vocabulary), str(merges), first)
 
 
-def _parse_pair(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tuple[str, str]], int]:
-    """Return the ids by token, the merges, and the line of the first merge."""
+def _read_ids(vocabulary: Path) -> dict[str, int]:
     ids = read_json(vocabulary)
     if not isinstance(ids, dict):
         raise DataError(f"{vocabulary} is a JSON {type(ids).__name__}", expected="an object, token to id")
+    return ids
+
+
+def _read_merges(merges: Path) -> tuple[list[tuple[str, str]], int]:
+    """Return the merges and the line of the first."""
     lines = read_text(merges).split("\n")
     first = 1 if lines[0].startswith("#version") else 0
     pairs: list[tuple[str, str]] = []
@@ -151,7 +157,7 @@ def _parse_pair(vocabulary: Path, merges: Path) -> tuple[dict[str, int], list[tu
                 repair="The file is truncated or not a merges file: get it again",
             )
         pairs.append((parts[0], parts[1]))
-    return ids, pairs, first + 1
+    return pairs, first + 1
 
 
 def _added_tokens(files: TokenizerFiles) -> dict[AddedToken, int]:
