@@ -88,9 +88,10 @@ def project(hidden: Tensor, matrix: Tensor) -> Tensor:
     return logits.view(*hidden.shape[:-1], matrix.shape[0])
 
 
-def _chunk_rows(matrix: Tensor) -> int:
-    """Return how many positions a chunk has at most."""
-    return _rows(_CHUNK_BYTES if matrix.device.type == "cpu" else _DEVICE_CHUNK_BYTES, matrix)
+def _chunk_rows(matrix: Tensor, positions: int) -> int:
+    """Return how many positions a chunk has: as few chunks as memory allows, all but the last of one size."""
+    most = _rows(_CHUNK_BYTES if matrix.device.type == "cpu" else _DEVICE_CHUNK_BYTES, matrix)
+    return -(-positions // max(1, -(-positions // most)))
 
 
 def _aligned(matrix: Tensor) -> Tensor:
@@ -115,7 +116,7 @@ def _rows(budget: int, matrix: Tensor) -> int:
 def workspace_bytes(matrix: Tensor, positions: int, backend: Backend) -> int:
     """Return the peak of temporary memory of `cross_entropy`, in bytes."""
     vocabulary, item = matrix.shape[0], matrix.element_size()
-    rows = min(positions, _chunk_rows(matrix))
+    rows = _chunk_rows(matrix, positions)
     logits, sums = rows * vocabulary * item, 0
     aligned = 0 if matrix.device.type == "cpu" or vocabulary % _EVEN == 0 else matrix.numel() * item
     if matrix.device.type != "cpu" and backend.compiler is None:
@@ -144,8 +145,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_bias = bias is not None and ctx.needs_input_grad[5]
         grad_bias = torch.zeros(matrix.shape[0], device=matrix.device) if needs_bias else None
         loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
-        rows = _chunk_rows(matrix)
-        rows = -(-len(targets) // max(1, -(-len(targets) // rows)))  # the same number of chunks, of equal size
+        rows = _chunk_rows(matrix, len(targets))
         vocabulary, aligned = matrix.shape[0], _aligned(matrix)
         # One buffer for all chunks: the first use of memory costs as much as a pass over it.
         buffer = hidden.new_empty(rows, len(aligned))
