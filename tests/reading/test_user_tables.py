@@ -207,6 +207,24 @@ def test_a_merged_cell_has_its_value_in_each_row(tmp_path: Path) -> None:
     assert rows == [("a", "one", 1), ("a", "two", None), ("b", "three", 2), ("b", "four", 2)]
 
 
+def test_a_formula_without_a_value_is_no_empty_cell(tmp_path: Path) -> None:
+    """A program that does not compute writes a formula alone; Excel also what it gives, perhaps an empty text."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["text", "label"], ["one", "a"], ["two", '=IF(1=1,"a","b")'], ["three", "=B2"]):
+        book.active.append(row)
+    book.save(tmp_path / "t.xlsx")
+    with pytest.raises(
+        DataError, match=r"t\.xlsx has 2 formulas without a value, the first in B3; .*Excel or Libre"
+    ):
+        read(tmp_path / "t.xlsx")
+    with zipfile.ZipFile(tmp_path / "t.xlsx") as plain, zipfile.ZipFile(tmp_path / "computed.xlsx", "w") as new:
+        for name in plain.namelist():
+            part = plain.read(name).replace(b'r="B3">', b'r="B3" t="str">').replace(b"</f><v></v>", b"</f><v/>", 1)
+            new.writestr(name, part.replace(b"<f>B2</f><v></v>", b"<f>B2</f><v>7</v>"))
+    assert [row["label"] for row in read(tmp_path / "computed.xlsx")] in (["a", "", 7], ["a", None, 7])
+
+
 def test_a_merged_range_as_large_as_a_sheet_takes_no_memory(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -10,11 +10,18 @@ from itertools import islice
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
+from headwater.display import counted
 from headwater.errors import MALFORMED, DataError, ResourceError
 from headwater.reading.files import AnyFile, FileLimits, read_bytes
 from headwater.reading.text import check_unpacked
 
 _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s+ref="([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1,3}[0-9]{1,7})"')
+# A cell with a formula, without a value or with an empty one; its reference is in the attributes.
+_UNCOMPUTED = re.compile(
+    rb"<(?:\w+:)?c\b(?![^<>]*\bt=\"str\")([^<>]*)>\s*<(?:\w+:)?f\b(?:[^<>]*/>|[^<>]*>[^<]*</(?:\w+:)?f>)"
+    rb"\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
+)
+_REFERENCE = re.compile(rb'\br="([A-Z]+[0-9]+)"')
 _UNREADABLE = (OSError, BadZipFile, zlib.error, RuntimeError, *MALFORMED)  # RuntimeError: of a cipher
 _JUDGED_ROWS = 20  # of a sheet: two of them must have two cells each, if it is a table
 
@@ -58,9 +65,13 @@ class Workbook:
         self.others = [name for name in filled if name != self.sheet]
 
     def records(self) -> Iterator[list[Any]]:
-        """Yield the values of each row of the sheet, none for a blank row; dates are ISO texts."""
+        """Yield the values of each row of the sheet, none for a blank row; dates are ISO texts.
+
+        Raises DataError for a formula whose value is not in the file: a program that does not compute wrote it.
+        """
         width = 0
         try:
+            self._require_values()
             for row in self._rows(self.sheet, keep_blank=True):
                 width = width or len(row)  # of the header; rows end at their last filled cell
                 yield row + [None] * (width - len(row)) if row else []
@@ -92,6 +103,17 @@ class Workbook:
                 row.pop()
             if row or keep_blank:
                 yield row
+
+    def _require_values(self) -> None:
+        formulas = _UNCOMPUTED.findall(self._archive.read(self._parts[self.sheet])) if self.sheet else []
+        if formulas:
+            place = _REFERENCE.search(formulas[0])
+            raise DataError(
+                f"{self.path} has {counted(len(formulas), 'formula')} without a value, the first in "
+                f"{place[1].decode() if place else 'a row'}",
+                expected="a workbook with the values that the formulas give",
+                repair="Open it in Excel or LibreOffice and save it again, or save the table as CSV",
+            )
 
     def _merged(self, name: str) -> dict[int, list[tuple[int, int]]]:
         """Return the ranges of merged cells of several rows by their first row: (column from 0, last row)."""
