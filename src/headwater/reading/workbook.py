@@ -21,6 +21,7 @@ _UNCOMPUTED = re.compile(
     rb"<(?:\w+:)?c\b(?![^<>]*\bt=\"str\")([^<>]*)>\s*<(?:\w+:)?f\b(?:[^<>]*/>|[^<>]*>[^<]*</(?:\w+:)?f>)"
     rb"\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
 )
+_FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
 _REFERENCE = re.compile(rb'\br="([A-Z]+[0-9]+)"')
 _UNREADABLE = (OSError, BadZipFile, zlib.error, RuntimeError, *MALFORMED)  # RuntimeError: of a cipher
 _JUDGED_ROWS = 20  # of a sheet: two of them must have two cells each, if it is a table
@@ -67,7 +68,7 @@ class Workbook:
     def records(self) -> Iterator[list[Any]]:
         """Yield the values of each row of the sheet, none for a blank row; dates are ISO texts.
 
-        Raises DataError for a formula whose value is not in the file: a program that does not compute wrote it.
+        Raises DataError for formulas whose values are not in the file: a program that does not compute wrote it.
         """
         width = 0
         try:
@@ -105,11 +106,13 @@ class Workbook:
                 yield row
 
     def _require_values(self) -> None:
-        formulas = _UNCOMPUTED.findall(self._archive.read(self._parts[self.sheet])) if self.sheet else []
-        if formulas:
-            place = _REFERENCE.search(formulas[0])
+        """Raise DataError if no formula has a value; where some have one, the others give an empty text."""
+        sheet = self._archive.read(self._parts[self.sheet]) if self.sheet else b""
+        uncomputed = _UNCOMPUTED.findall(sheet)
+        if uncomputed and len(uncomputed) == len(_FORMULA.findall(sheet)):
+            place = _REFERENCE.search(uncomputed[0])
             raise DataError(
-                f"{self.path} has {counted(len(formulas), 'formula')} without a value, the first in "
+                f"{self.path} has {counted(len(uncomputed), 'formula')} without a value, the first in "
                 f"{place[1].decode() if place else 'a row'}",
                 expected="a workbook with the values that the formulas give",
                 repair="Open it in Excel or LibreOffice and save it again, or save the table as CSV",
