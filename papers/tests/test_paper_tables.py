@@ -129,7 +129,7 @@ def test_the_papers_own_scale_has_the_papers_recipe() -> None:
     assert all(gpt1[key] == recipe.value(row, "pre-training") for key, row in before.items())
     assert scale.labelled.recipe["epochs"] == recipe.value("epochs", "fine-tuning")
     assert tuned.learning_rate == recipe.value("peak learning rate", "fine-tuning")
-    assert tuned.training.batch_size == recipe.value("sequences of a batch", "fine-tuning")
+    assert tuned.batch_size == recipe.value("sequences of a batch", "fine-tuning")
     assert tuned.lambda_lm == recipe.value("λ, the weight of L1", "fine-tuning")
     samples, shown = scale.experiments["gpt2_samples"], TABLES["gpt2-appendix"]
     assert samples["context"] == shown.value("tables 7 to 11", "tokens of context")
