@@ -95,7 +95,7 @@ def predict_file(
             progress=progress,
         )
         given = {"encoding": encoding, "bom": bom, "threshold": threshold, "top": top}
-        settings = {"columns": named.to_dict(), "limit": limit, **{k: v for k, v in given.items() if v}}
+        settings = {"columns": dict(columns or {}), "limit": limit, **{k: v for k, v in given.items() if v}}
         output = OutputFile(out, kind="predictions", config=settings, inputs={"model": model, "rows": file})
         if out != STREAM:
             output.require_own()

@@ -19,7 +19,7 @@ _MERGED = re.compile(rb'<(?:\w+:)?mergeCell\s+ref="([A-Z]{1,3}[0-9]{1,7}:[A-Z]{1
 # A cell with a formula, without a value or with an empty one; its reference is in the attributes.
 _UNCOMPUTED = re.compile(
     rb"<(?:\w+:)?c\b(?![^<>]*\bt=\"str\")([^<>]*)>\s*<(?:\w+:)?f\b(?:[^<>]*/>|[^<>]*>[^<]*</(?:\w+:)?f>)"
-    rb"\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
+    rb"\s*(?:(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)\s*)?</(?:\w+:)?c>"
 )
 _FORMULA = re.compile(rb"<(?:\w+:)?f[\s/>]")
 _REFERENCE = re.compile(rb'\br="([A-Z]+[0-9]+)"')

@@ -83,7 +83,7 @@ def plan_completion(request: OpenRequest, body: CompletionRequest) -> Completion
     if body.max_tokens != 0 and len(prompts) * n > served.worker.capacity:
         asked = f"{counted(len(prompts), 'prompt')} with {counted(n, 'continuation')} each"
         raise Problem(400, f"{asked} at once; the most is {served.worker.capacity} in all.", param="prompt")
-    context, vocabulary = served.lm.config.context, served.lm.engine.vocabulary
+    context, vocabulary = served.lm.config.context, served.engine.vocabulary
     options = body.options(vocabulary)
     options["stop"] = tuple(map(served.lm.as_read, options["stop"]))
     wanted = Request.build({"prompt": (), **options}, source="the request")
@@ -234,7 +234,7 @@ async def score_prompts(request: OpenRequest, plan: CompletionPlan) -> None:
         return
     for prompts in short_jobs(plan.prompts, lambda prompt: len(prompt.ids)):
         texts = [prompt.ids for prompt in prompts]
-        scores = await request.model.compute(partial(request.model.lm.scorer.alternatives, texts, most))
+        scores = await request.model.compute(partial(request.model.scorer.alternatives, texts, most))
         for prompt, of_prompt in zip(prompts, scores, strict=True):
             prompt.scores = of_prompt
 

@@ -43,7 +43,7 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
     count_tokens(request, prompts, "prompt")
     off = _checked(served, body.heads_off, "heads_off")
     head = next(iter(_checked(served, [body.head] if body.head else [], "head")), None)
-    vocabulary = served.lm.engine.vocabulary
+    vocabulary = served.engine.vocabulary
     if body.target is not None and body.target >= vocabulary:
         raise Problem(400, f"target is {body.target}; expected 0 to {vocabulary - 1}.", param="target")
     target = ids[position + 1] if body.target is None and position + 1 < len(ids) else body.target
@@ -51,11 +51,11 @@ async def inspect(request: OpenRequest, body: InspectRequest) -> dict[str, Any]:
 
     def answer_at() -> dict[str, Any]:
         inside = look_inside(
-            served.lm.scorer.network, before, vocabulary, window=body.window, off=off, head=head, units=body.units
+            served.scorer.network, before, vocabulary, window=body.window, off=off, head=head, units=body.units
         )
         answer = _described(served, body, before, inside, target)
         if body.continuation:
-            follow = continue_greedily(served.lm.scorer.network, before, vocabulary, body.continuation, off)
+            follow = continue_greedily(served.scorer.network, before, vocabulary, body.continuation, off)
             answer["continuation"] = {"token_ids": follow, "text": stream_text(served.lm.tokenizer, follow)}
         return answer
 
@@ -83,7 +83,7 @@ def _answer_bytes(served: Served, body: InspectRequest, tokens: int) -> int:
         numbers += 2 * (_ATTENDED + 2) * config.width // config.heads + body.units * 4 * (_TOKENS + 2)
     if body.details:
         numbers += 2 * config.width
-        encoded += 4 * served.lm.engine.vocabulary
+        encoded += 4 * served.engine.vocabulary
     return 12 * numbers + 4 * encoded // 3
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from headwater.errors import UsageError, nearest
 from headwater.finetuning import FineTuned
-from headwater.inference import LanguageModel
+from headwater.inference import Engine, LanguageModel, Scorer
 from headwater.serve.limits import Limits
 from headwater.serve.metrics import BOUNDS, Metrics
 from headwater.serve.problems import Problem, too_busy
@@ -48,7 +48,7 @@ class Served:
     def start(self, queue: int) -> None:
         """Begin its threads, in a running event loop. Only a causal model has an engine and a thread for it."""
         if self._is_causal:
-            self.worker = Worker(self.lm.engine, queue, self.name)
+            self.worker = Worker(self.engine, queue, self.name)
         self._most_jobs, self.jobs, self.rejected = max(1, queue), 0, 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"compute {self.name}", initializer=give_way)
 
@@ -70,7 +70,7 @@ class Served:
         # The rules of GPT-1's words too: importing spaCy while serving would stop all requests for seconds.
         self.lm.tokenizer.encode("a")
         if self._is_causal:
-            _ = self.lm.engine, self.lm.scorer
+            _ = self.engine, self.scorer
 
     def stop(self) -> None:
         """Stop the threads."""
@@ -104,6 +104,17 @@ class Served:
     @cached_property
     def _is_causal(self) -> bool:
         return self.lm.config.is_causal  # read once: a model does not change while it is served
+
+    # Read once: `LanguageModel` gives them under its lock, which a long job may hold.
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine, for the engine's thread."""
+        return self.lm.engine
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """The scorer, for the second thread."""
+        return self.lm.scorer
 
     def token_name(self, token: int) -> str:
         """Return a token's name in the API: its text, or `bytes:\\xe2\\x80` if it is part of a character."""

@@ -222,7 +222,7 @@ async def _log_probabilities(request: OpenRequest, pairs: Sequence[EncodedPair])
     """Yield the log-probability of each second text after the first, and whether it is the most probable one."""
     request.count_tokens(read=sum(len(context) + len(rest) for context, rest in pairs))
     for jobs in short_jobs(pairs, lambda pair: len(pair[0]) + len(pair[1])):
-        scores = await request.model.compute(partial(request.model.lm.scorer.score_ids, jobs))
+        scores = await request.model.compute(partial(request.model.scorer.score_ids, jobs))
         for value, greedy in scores:
             yield {"score": value, "is_greedy": greedy}
 
@@ -247,7 +247,7 @@ def _read_pairs(
     as_read = {text: served.lm.as_read(text) for text in {*first, *second}}
     pairs = [(as_read[one], as_read[other]) for one, other in zip(first, second, strict=True)]
     if served.fine_tuned is None:
-        encode, most = served.lm.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
+        encode, most = served.scorer.encode_pairs, served.lm.config.context + 1  # the last token is not read
     else:
         encode, most = partial(_encode_texts, served.lm.tokenizer), served.lm.config.context - _TASK_TOKENS
     encoded: list[EncodedPair] = []

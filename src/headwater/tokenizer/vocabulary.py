@@ -201,7 +201,7 @@ def _in_order(ids: Mapping[str, int], name: str) -> list[str]:
 def _made_by(
     merges: Sequence[tuple[str, str]], ids: Mapping[str, int], name: str, merges_name: str, first_line: int
 ) -> set[str]:
-    """Return the tokens that merges make; raise DataError for a merge of or into what is no token."""
+    """Return the tokens that merges make; raise DataError for a merge whose parts or result are not tokens."""
     made = set()
     for rank, pair in enumerate(merges):
         for part in (*pair, "".join(pair)):

@@ -207,7 +207,7 @@ class FinetuneConfig(TrainConfig):
         return FinetuneConfig.build({k: v for k, v in (self.to_dict() | keys).items() if v is not None})
 
     def deciding(self) -> dict[str, Any]:
-        """As of every training, without the baseline, which is measured after it."""
+        """Return the keys that decide the result, without `baseline`, which is measured afterwards."""
         return {key: value for key, value in super().deciding().items() if key != "baseline"}
 
     def epochs_for(self, examples: int, base: ModelConfig | None = None) -> float:

@@ -101,8 +101,8 @@ def add_baselines(
 def find_suspects(metrics: dict[str, Any], learned: Learned, progress: Progress) -> list[dict[str, Any]]:
     """Return the rows whose label looks wrong, and add the first ten to the metrics; classes only.
 
-    Linear models of the other folds judge, and where a cross-validation chose the recipe, its models as much as
-    they. Validation rows that were split off the training rows are searched too.
+    Linear models of the other folds judge; their probabilities are averaged with those of the cross-validation's
+    models, if there was one. Validation rows that were split off the training rows are searched too.
     """
     prepared = learned.prepared
     parts, config = prepared.parts, prepared.config
