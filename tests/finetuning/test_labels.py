@@ -55,6 +55,12 @@ def test_lists_of_labels_are_read_as_json_or_python(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"text": "t", "labels": label}) + "\n" for label in given))
     rows = read_table(path, "classify", Columns()).rows
     assert [row.label for row in rows] == [("a",), (), None, "b"]
+    choices = tmp_path / "choices.csv"  # as pandas writes a column of lists
+    choices.write_text("""question,answers,label\nq,"['it''s', ""b""]",0\nq,"[""a"", ""b""]",1\n""")
+    assert [row.segments[2:] for row in read_table(choices, "choice", Columns()).rows] == [
+        ("its", "b"),
+        ("a", "b"),
+    ]
 
 
 def test_the_split_is_a_share_of_rows() -> None:

@@ -5,10 +5,10 @@ An error about a cell names its row, as `where` does. A row that cannot be read 
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from headwater.errors import DataError
 from headwater.finetuning.rows.columns import NAMES, ROLES, Columns, as_list, find_columns
 from headwater.finetuning.rows.labels import listed
-from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels
-from headwater.reading import compose, open_table, parse_json
+from headwater.finetuning.rows.row import Label, Raw, TaskName, class_name, listed_labels, parsed_list
+from headwater.reading import compose, open_table
 from headwater.storage import SILENT, Progress
 
 _NO_MAJORITY = "-"  # the label of SNLI's pairs on which the annotators did not agree
@@ -189,10 +189,8 @@ def answers_of(row: Mapping[str, Any], columns: Sequence[str], where: str) -> li
     else:
         answers = row.get(columns[0])
         if isinstance(answers, str):
-            try:
-                answers = parse_json(answers)
-            except json.JSONDecodeError:
-                answers = None
+            with suppress(DataError):
+                answers = parsed_list(answers)
     if not isinstance(answers, list) or len(answers) < 2:
         raise DataError(
             f"{where}: {columns[0]!r} is not a list of two or more answers",

@@ -77,7 +77,7 @@ def listed_labels(values: Any) -> tuple[str, ...] | None:
     return tuple(class_name(one) for one in values if one is not None and one == one)
 
 
-def _parsed(text: str) -> Any:
+def parsed_list(text: str) -> Any:
     """Return the list that a cell has, as JSON or as Python writes it; raise DataError if it is neither."""
     with suppress(json.JSONDecodeError):
         return parse_json(text)
@@ -91,7 +91,7 @@ def label_set(label: Label) -> tuple[str, ...]:
     """Return the names of the labels of a row that may have several; the text of a list is read as that list."""
     if isinstance(label, str) and label.startswith("[") and label.endswith("]"):
         with suppress(DataError):
-            names = listed_labels(_parsed(label))
+            names = listed_labels(parsed_list(label))
             label = label if names is None else names
     return tuple(dict.fromkeys(map(class_name, label if isinstance(label, tuple) else (label,))))
 
