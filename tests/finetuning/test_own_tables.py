@@ -89,6 +89,10 @@ def test_numbered_answers_count_from_what_the_training_rows_show() -> None:
     assert learn_labels(zero, "choice", None, "it").first_answer == 0
     middle = [Raw(("", "q", "x", "y", "z"), number, number) for number in (1, 2)]
     assert learn_labels(middle, "choice", None, "it").first_answer == 0, "no label is the number of answers"
+    from_0 = Labels(target="answer")  # of a model that is continued
+    assert [from_0.extended(rows, "it").first_answer for rows in (one, zero, middle)] == [1, 0, 0]
+    from_1 = Labels(target="answer", first_answer=1)
+    assert [from_1.extended(rows, "it").first_answer for rows in (one, zero, middle)] == [1, 0, 1]
 
 
 def test_a_label_names_an_answer_by_number_letter_or_text() -> None:

@@ -105,8 +105,13 @@ class Labels:
     def extended(self, rows: Sequence[Raw], name: str) -> Labels:
         """Return these labels, with the new classes of the rows of the table `name` at the end.
 
-        Raises DataError, naming the row, for numbers among words and the reverse.
+        Numbered answers are counted as in the rows, if they do not fit these labels. Raises DataError, naming the
+        row, for numbers among words and the reverse.
         """
+        if self.target == "answer" and not self.answer_texts:
+            numbered = [row for row in rows if number_of(row.label) is not None]
+            fit = all(_numbered(row, self.first_answer) is not None for row in numbered)
+            return self if fit else _answer_labels(numbered, name)
         if self.target not in ("class", "labels"):
             return self
         new: dict[str, Raw] = {}
