@@ -125,6 +125,11 @@ def test_a_score_has_errors_and_no_classes(base: Path, tmp_path: Path, capsys: A
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     error = np.mean([abs(row["prediction"] - row["label"]) for row in rows])
     assert (summary["labelled"], summary["mean_absolute_error"]) == (60, pytest.approx(error, rel=1e-6))
+    dearer = rated(tmp_path / "dearer.jsonl", [14_000 + 50 * n for n in range(20)])
+    further = ["finetune", "--from", str(tmp_path / "model"), "--train", str(dearer), "--dry-run"]
+    assert main([*further, "--out", str(tmp_path / "further"), "--validation", str(file)]) == 0
+    said = "15 training rows beyond the earlier model's scores, 12000 to 14213: read as the nearer of the two"
+    assert said in capsys.readouterr().err
 
 
 def test_the_counts_are_those_of_what_was_written(base: Path, tmp_path: Path, capsys: Any) -> None:

@@ -182,7 +182,11 @@ def _described_labels(
         lowest, mean, highest = targets.min(), targets.mean(), targets.max()
         scores = {"lowest": float(lowest), "mean": float(mean), "highest": float(highest)}
         note = f"{len(rows):,} training rows: scores from {lowest:.6g} to {highest:.6g}, mean {mean:.6g}"
-        return {"scores": scores}, [note]
+        notes, levels = [note], labels.levels  # of the model that is continued, else of these rows
+        if levels and (beyond := int(((targets < levels[0]) | (targets > levels[-1])).sum())):
+            range_ = f"the earlier model's scores, {levels[0]:.6g} to {levels[-1]:.6g}"
+            notes.append(f"{counted(beyond, 'training row')} beyond {range_}: read as the nearer of the two")
+        return {"scores": scores}, notes
     classes = balance(rows, targets, labels)
     total = max(1, len(rows))  # a row may have several labels, or none
     shown = ", ".join(f"{name}: {count:,} ({count / total:.0%})" for name, count in list(classes.items())[:12])
