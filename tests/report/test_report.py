@@ -255,12 +255,17 @@ def test_one_table_has_one_metric_and_one_set_of_rows(world: Path) -> None:
     ):
         files = {"metrics.json": json.dumps(metrics | changed)}
         fill(world / name, "model", files, train | {"validation": world / f"{validation}.csv"})
-    tables = read_content([world / name for name in ("tuned", "on-first", "on-second", "other-metric")]).fine_tuned
+    # Trained further: the rows that its base was trained on are not split off.
+    files = {"metrics.json": json.dumps(metrics), "predictions-validation.jsonl": '{"row": 7}\n'}
+    fill(world / "further", "model", files, train)
+    names = ("tuned", "on-first", "on-second", "other-metric", "further")
+    tables = read_content([world / name for name in names]).fine_tuned
     assert [(title.partition(": ")[2], [row.model for row in rows]) for title, rows in tables] == [
         ("accuracy on rows split off by seed 1", ["tuned", ""]),
         ("accuracy on first.csv", ["on-first", ""]),
         ("accuracy on second.csv", ["on-second", ""]),
         ("matthews on first.csv", ["other-metric", ""]),
+        ("accuracy on rows split off by seed 1", ["further", ""]),
     ]
     assert all(row.metric == title.split()[2] for title, rows in tables for row in rows)
 

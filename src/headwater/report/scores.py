@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from headwater import shipped
 from headwater.display import counted, counted_examples
 from headwater.intervals import of_score
-from headwater.reading import read_json
+from headwater.reading import intact_json_lines, read_json
 from headwater.storage import Input, Manifest, has_manifest, read_manifest
 
 EXPONENT_FROM = 1e9  # larger numbers, such as a random model's perplexity, are shown with an exponent
@@ -222,7 +222,9 @@ def _validation_rows(path: Path, manifest: Manifest, metrics: Mapping[str, Any])
     share = manifest.config.get("validation_share")
     seed = "" if manifest.seed is None else f" by seed {manifest.seed}"
     words = "all rows by cross-validation" if metrics.get("cross_validated") else "rows split off"
-    return f"{words}{seed}", f"{words} {share} {manifest.seed}"
+    # A model that is trained further measures no row that it was trained on: the split is another one.
+    rows = [line.get("row") for line in intact_json_lines(path / "predictions-validation.jsonl")]
+    return f"{words}{seed}", f"{words} {share} {manifest.seed} {rows}"
 
 
 def _task_title(path: Path, train: Input | None, task: str) -> str:
