@@ -24,7 +24,7 @@ from headwater.corpus import BuildConfig, build_corpus, read_documents
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
 from headwater.reading import files
 from headwater.storage import list_source, open_folder
-from headwater.storage.remote import UPLOADING
+from headwater.storage.provenance import UPLOADING
 
 STORY = "The river ran over the stones, and nobody could say how long it had done so."
 
@@ -92,9 +92,12 @@ def test_half_an_uploaded_corpus_is_refused(tmp_path: Path, memory: Any) -> None
     build_corpus(["memory://bucket/in/corpus"], tmp_path / "whole")
     memory.rm_file("/bucket/in/corpus/headwater.json")
     memory.pipe_file(f"/bucket/in/corpus/{UPLOADING}", b"its identity")
-    for url in ("memory://bucket/in/corpus", "memory://bucket/in"):
+    shards = [f"memory://bucket/in/corpus{part}" for part in ("/documents", "/documents/*.parquet")]
+    memory.get("/bucket/in/", str(tmp_path / "in"), recursive=True)  # a store that is mounted, or a copy
+    copy = tmp_path / "in" / "corpus"
+    for source in ("memory://bucket/in/corpus", "memory://bucket/in", *shards, copy.parent, copy):
         with pytest.raises(FolderError, match=r"in/corpus is not complete: its upload has not ended"):
-            build_corpus([url], tmp_path / "half")
+            build_corpus([source], tmp_path / "half")
 
 
 def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: Any) -> None:

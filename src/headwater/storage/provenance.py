@@ -25,6 +25,7 @@ from headwater.errors import FolderError
 from headwater.reading import check_name, read_json, sha256_of
 
 MANIFEST = "headwater.json"
+UPLOADING = ".headwater-uploading"  # a file in a folder that is being uploaded; the manifest comes last
 FORMAT_VERSION = 1
 # Hashing this much takes a few seconds. Of a larger folder only the sizes are checked when it is opened.
 HASH_WHEN_BELOW = 4 * 1024**3
@@ -248,7 +249,17 @@ def user_files(folder: Path) -> tuple[list[Path], list[Path]]:
 def _listing(folder: Path) -> tuple[Iterator[Path], bool]:
     """Return what is in a folder, in order, and whether `datasets.save_to_disk` wrote it."""
     paths = sorted(folder.iterdir())
+    if folder / UPLOADING in paths and not has_manifest(folder):  # a store that is mounted here
+        raise half_uploaded(str(folder))
     return iter(paths), any(path.suffix == ".arrow" or path.name == _SAVED[0] for path in paths)
+
+
+def half_uploaded(folder: str) -> FolderError:
+    """Return the error for a folder whose upload was cut short."""
+    return FolderError(
+        f"{folder} is not complete: its upload has not ended",
+        repair="Run the command that uploads it again, or remove it",
+    )
 
 
 def describe_input(role: str, path: Path, out: Path | None, hashes: Mapping[Path, str] = {}) -> Input:

@@ -9,15 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError, FolderError
 from headwater.reading import AnyFile, file_at, is_remote, open_store, remote_size
-from headwater.storage.provenance import MANIFEST, Input, Manifest, check_manifest, open_folder, read_manifest
+from headwater.storage.provenance import (
+    MANIFEST,
+    UPLOADING,
+    Input,
+    Manifest,
+    check_manifest,
+    half_uploaded,
+    open_folder,
+    read_manifest,
+)
 
-UPLOADING = ".headwater-uploading"  # a file in a folder that is being uploaded, see `upload`
 # Stores without folders: asked to make one, they would create a bucket with a mistyped name.
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
 
@@ -92,12 +101,14 @@ def _entries(store: Any, path: str) -> tuple[str, list[tuple[str, dict[str, Any]
     pattern = "*" in path
     listed = store.glob(path, detail=True) if pattern else store.find(path, detail=True)
     top = posixpath.dirname(path.partition("*")[0].rstrip("/") if pattern else path)
-    for name in listed:  # the manifest is uploaded last
-        if posixpath.basename(name) == UPLOADING and f"{posixpath.dirname(name)}/{MANIFEST}" not in listed:
-            raise FolderError(
-                f"{store.unstrip_protocol(posixpath.dirname(name))} is not complete: its upload has not ended",
-                repair="Run the command that uploads it again, or remove it",
-            )
+    marks = [name for name in listed if posixpath.basename(name) == UPLOADING]
+    for folder in (posixpath.dirname(path), posixpath.dirname(posixpath.dirname(path)))[: 1 + pattern]:
+        if folder:  # a part of a folder is named, or a pattern, which does not find the mark
+            with suppress(PermissionError):  # S3's answer for what is missing, without the right to list
+                marks += store.glob(posixpath.join(folder, UPLOADING))
+    for folder in map(posixpath.dirname, marks):
+        if not (f"{folder}/{MANIFEST}" in listed or store.exists(f"{folder}/{MANIFEST}")):
+            raise half_uploaded(store.unstrip_protocol(folder))
     entries = []
     for name, info in sorted(listed.items()):
         relative = posixpath.relpath(name, top or ".") if top != "/" else name.lstrip("/")
