@@ -62,3 +62,5 @@ def test_paired_intervals_cover_the_difference(shares: tuple[float, ...]) -> Non
 def test_a_users_accuracy_in_per_cent_has_an_interval() -> None:
     assert of_score("accuracy, per cent", 50.0, 2.0, 100) == pytest.approx((46.08, 53.92), abs=0.01)
     assert of_score("exact match", 101.0, 0.0, 100) == (None, None)
+    assert of_score("accuracy", 0.5, 0.1, 0) == (None, None)
+    assert of_score("f1", 0.5, 1e-200, 100) == pytest.approx((0.404, 0.596), abs=0.001)

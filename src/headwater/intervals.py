@@ -35,14 +35,14 @@ def around(value: float, error: float) -> tuple[float, float]:
 def of_score(
     metric: str, value: float, error: float | None, count: int
 ) -> tuple[float, float] | tuple[None, None]:
-    """Return the interval of a metric with this standard error over `count` examples; none without an error."""
-    if error is None:
+    """Return the interval of a metric with this standard error over `count` examples; none without either."""
+    if error is None or count < 1:  # as a user's own task may have it
         return None, None
     if metric.startswith(_SHARES) and 0 <= value <= 1:  # a metric of a user may be in per cent
         return wilson(round(value * count), count)
     if metric.startswith(_MEANS) and 0 <= value <= 1:
         spread = value * (1 - value)
-        examples = spread / error**2 if spread and error else float(count)
+        examples = spread / error**2 if spread and error**2 else float(count)
         return wilson(value * examples, examples)
     if error == 0.0:
         return None, None
