@@ -241,6 +241,7 @@ def test_class_weights_are_given_by_the_labels_of_y(base: Path, sentences: Any, 
         ("estimator.json", []),
         ("estimator.json", {"parameters": [], "label_type": "str"}),
         ("estimator.json", {"parameters": {}, "label_type": ["str"]}),
+        ("estimator.json", {"parameters": {"of_a_later_version": 1}}),
         ("task.json", {"task": "classify", "classifier_dropout": 0.1, "columns": {}, "labels": []}),
     ],
 )

@@ -24,7 +24,7 @@ from sklearn.utils import ClassifierTags, RegressorTags
 from headwater import shipped
 from headwater.config import Config
 from headwater.device import choose_device
-from headwater.errors import DataError, MismatchError, UsageError
+from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.finetuning.learning.choose import Learned, learn
 from headwater.finetuning.learning.config import FinetuneConfig, Recipe
 from headwater.finetuning.learning.prepare import check_start, load_tokenizer, prepare
@@ -292,7 +292,10 @@ class Estimator(BaseEstimator):  # type: ignore[misc]
         saved = parse_part(_Saved, read_json(path), path) if path.is_file() else _Saved()
         known = {"compose": fine_tuned.compose} | parameters
         shared = {k: v for k, v in saved.parameters.items() if k not in {"multi_label", "target"}}
-        estimator = cls(original_base(folder)).set_params(**shared | known)
+        try:
+            estimator = cls(original_base(folder)).set_params(**shared | known)
+        except ValueError as error:  # of a later version
+            raise FolderError(f"{path} is damaged: {error}") from None
         estimator.fine_tuned_ = fine_tuned
         classes = saved.classes or [*map(_TYPES.get(saved.label_type, str), labels.names)]
         estimator.classes_ = np.array(classes) if classes else None
