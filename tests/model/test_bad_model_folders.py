@@ -226,6 +226,7 @@ def test_a_tokenizer_with_more_ids_than_rows_is_refused(tmp_path: Path) -> None:
     [
         ({"quantization_config": "4bit"}, "quantized weights (4bit)"),
         ({"quantization_config": True}, "quantized weights (True)"),
+        ({"model_type": ["gpt2"]}, "describes a ['gpt2']"),
         ({"architectures": [5]}, ""),
         ({"architectures": 5}, ""),
         ({"architectures": [["GPT2LMHeadModel"]]}, ""),

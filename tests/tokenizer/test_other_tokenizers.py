@@ -457,6 +457,7 @@ DOUBLING = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}
         (bpe_content(vocab={"a": 0, "b": 1, "ab": 4_294_967_295}), "token id 4,294,967,295 and 3 tokens"),
         (bpe_content() | {"added_tokens": [{"id": 2_000_000, "content": "c"}]}, "token id 2,000,000 and 4 tokens"),
         (bpe_content(vocab={"a": 10**400, "b": 1, "ab": 2}), "token id 1"),
+        (bpe_content(vocab={"a": 0, "b": 1, "ab": 1}), "the same id 1"),
         (bpe_content() | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 40}}, "bytes of one"),
         (bpe_content() | {"normalizer": {"type": "Sequence", "normalizers": [DOUBLING] * 6}}, "bytes of one"),
         (bpe_content() | {"decoder": {"type": "Sequence", "decoders": [DOUBLING] * 6}}, "bytes of one"),

@@ -140,6 +140,15 @@ def test_merges_cut_inside_a_line_are_noticed(small: Tokenizer, tmp_path: Path) 
         Tokenizer.load(tmp_path)
 
 
+def test_a_role_that_is_not_a_name_is_no_role(small: Tokenizer, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"unk_token": ["a"], "pad_token": []})
+    )
+    assert Tokenizer.load(tmp_path).vocabulary == small.vocabulary
+
+
 def test_truncated_json_is_named_with_its_line(small: Tokenizer, tmp_path: Path) -> None:
     small.save(tmp_path)
     text = (tmp_path / "vocab.json").read_text(encoding="utf-8")

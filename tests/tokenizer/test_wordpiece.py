@@ -152,6 +152,8 @@ def test_a_vocabulary_without_special_tokens_opens(tmp_path: Path) -> None:
     write_folder(tmp_path, [t for t in TOKENS if t not in {"[CLS]", "[MASK]"}])
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert Tokenizer.load(tmp_path).encode(TEXT) == theirs(TEXT, split_special_tokens=True).input_ids[1:-1]
+    with pytest.raises(DataError, match="gives the added token '' the id 0"):
+        Tokenizer.load(write_folder(tmp_path / "empty", added_tokens_decoder={"0": {"content": ""}}))
     with pytest.raises(DataError, match="'the' on lines"):
         Tokenizer.load(write_folder(tmp_path, [*TOKENS, "the"]))
 

@@ -185,7 +185,7 @@ def read_bert(content: Mapping[str, Any], files: TokenizerFiles) -> Vocabulary:
             expected=f"ids 0 to {len(vocab) - 1}, each once",
         )
     for entry, index in files.listed:
-        own = made.ids[entry["content"]]
+        own = made.ids.get(entry["content"])
         if own != index:
             raise DataError(
                 f"{files.folder} gives the added token {entry['content']!r} the id {index}", expected=str(own)
@@ -316,6 +316,8 @@ def _vocabulary(made: Any) -> Vocabulary:
     ids = made.get_vocab(with_added_tokens=True)
     texts = [""] * (max(ids.values(), default=-1) + 1)
     for text, number in ids.items():
+        if texts[number]:
+            raise DataError(f"tokenizer.json gives {texts[number]!r} and {text!r} the same id {number}")
         texts[number] = text
     fields = AddedToken._fields
     entries = [AddedToken(**{key: entry[key] for key in fields}) for entry in saved["added_tokens"]]

@@ -247,7 +247,7 @@ def read_config(content: Mapping[str, Any], path: str) -> tuple[str, ModelConfig
     try:
         if isinstance(kind, str) and kind.startswith(OWN_TYPE):
             return kind, ModelConfig.build(table, source=path)
-        if kind not in _ACTIVATION_KEYS:
+        if not isinstance(kind, str) or kind not in _ACTIVATION_KEYS:
             seen = f"describes a {kind!r}, which Headwater does not have" if kind else "has no model_type"
             raise DataError(f"{path} {seen}", expected="gpt2, openai-gpt or bert")
         _refuse_others(kind, content, path)
