@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from headwater.convert import convert, write_gguf
-from headwater.errors import FolderError, MismatchError, UsageError
+from headwater.errors import DataError, FolderError, MismatchError, UsageError
 from headwater.model import Transformer, build_model, load_model, preset, save_model
 from headwater.tokenizer import Tokenizer
 from headwater.tokenizer.folder import Roles
@@ -205,3 +206,27 @@ def test_added_tokens_and_roles_come_back(tokenizer: Tokenizer, tmp_path: Path) 
     write_gguf(model, wrong, tmp_path / "w.gguf", "f32")
     assert Tokenizer.load(tmp_path / "w.gguf").roles == Roles()
     Tokenizer.load(tmp_path / "w.gguf").save(tmp_path / "saved")
+    two = Tokenizer(named.vocabulary, Roles(start=0, ends=(1, size), padding=2))
+    write_gguf(model, two, tmp_path / "two.gguf", "f32")
+    assert Tokenizer.load(tmp_path / "two.gguf").roles == two.roles
+    content["added_tokens"][-1]["lstrip"] = True
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    save_model(model, tmp_path / "folder", tokenizer=Tokenizer.load(tmp_path))
+    assert convert(tmp_path / "folder", tmp_path / "l.gguf")["left_out"] == ["lstrip of <name>"]
+
+
+@pytest.mark.parametrize(
+    ("key", "method"),
+    [("tokens", "add_token_list"), ("token_type", "add_token_types"), ("merges", "add_token_merges")],
+)
+def test_a_tokenizer_of_another_form_is_named(
+    key: str, method: str, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add(writer: Any, _: Any) -> None:
+        writer.add_uint32(f"tokenizer.ggml.{key}", 7)
+
+    monkeypatch.setattr(gguf.GGUFWriter, method, add)
+    write_gguf(small_model(tokenizer), tokenizer, tmp_path / "m.gguf", "f32")
+    with pytest.raises(DataError, match="does not list tokens"):
+        Tokenizer.load(tmp_path / "m.gguf")

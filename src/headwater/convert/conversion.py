@@ -93,6 +93,13 @@ def convert(
                 save_model(model, work, tokenizer=its_tokenizer, dtype=_FOLDER_DTYPES[precision])
     left_out = [] if kind.startswith("openai") else _left_out(kind, weights_folder, its_tokenizer)
     left_out += heads_for_tasks
+    if gguf and its_tokenizer is not None:  # the format has no place for them
+        flags = [
+            (token, flag)
+            for token in its_tokenizer.vocabulary.added
+            for flag in ("single_word", "lstrip", "rstrip")
+        ]
+        left_out += [f"{flag} of {token.content}" for token, flag in flags if getattr(token, flag)]
     if left_out:
         progress.note(f"Left out: {', '.join(left_out)}")
     count = sum(parameter.numel() for parameter in model.parameters())
