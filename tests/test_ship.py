@@ -34,8 +34,7 @@ def test_a_run_becomes_a_model_with_its_card(
 ) -> None:
     from headwater.corpus import build_corpus
     from headwater.inference import load
-    from headwater.pretraining import PretrainConfig, pretrain
-    from headwater.pretraining.tokens.pack import pack
+    from headwater.pretraining import PretrainConfig, pack, pretrain
     from headwater.storage import open_folder
     from headwater.tokenizer import train_tokenizer
 
@@ -179,7 +178,7 @@ def test_a_card_is_of_the_language_of_its_text(tmp_path: Path) -> None:
 
 def test_a_card_names_the_tokenizer_that_packed_the_text(tmp_path: Path, sample_text: str) -> None:
     from headwater.corpus import build_corpus
-    from headwater.pretraining.tokens.pack import pack
+    from headwater.pretraining import pack
     from headwater.storage import open_folder
 
     (tmp_path / "one.txt").write_text(sample_text, encoding="utf-8")

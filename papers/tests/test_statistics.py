@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from headwater.evaluation import Result
-from headwater.evaluation.figures import Figure
+from headwater.evaluation import Figure, Result
 from headwater.evaluation.results import examples_writer
 from headwater.finetuning import confusion_matrix, matthews
 from headwater_papers.claims import CLAIMS, PaperClaim, correct_family, judge, judge_all

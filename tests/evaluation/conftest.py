@@ -11,7 +11,7 @@ import pytest
 
 from headwater.corpus import Document, write_documents
 from headwater.model import ModelConfig, build_model, save_model
-from headwater.pretraining.tokens.pack import pack
+from headwater.pretraining import pack
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 

@@ -32,7 +32,7 @@ from headwater.evaluation.tasks.held_out import Alphabet, document_ids, read_tex
 from headwater.inference import Scorer
 from headwater.intervals import of_paired_shares
 from headwater.model import build_model, load_model, preset, save_model
-from headwater.pretraining.tokens.pack import pack
+from headwater.pretraining import pack
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 

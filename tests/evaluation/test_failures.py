@@ -29,7 +29,7 @@ from headwater.evaluation.tasks.held_out import Alphabet
 from headwater.inference import Engine, load
 from headwater.intervals import of_score
 from headwater.model import build_model, preset, save_model
-from headwater.pretraining.tokens.pack import pack
+from headwater.pretraining import pack
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 

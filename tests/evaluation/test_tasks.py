@@ -26,10 +26,11 @@ from headwater.evaluation import (
     RequestEncoder,
     Scored,
     evaluate,
+    published,
     read_examples,
 )
 from headwater.evaluation.agreement import Bleu, against_people, exact_match, rouge, word_f1
-from headwater.evaluation.paper_values import PLACES, published
+from headwater.evaluation.paper_values import PLACES
 from headwater.evaluation.tasks import lambada
 from headwater.evaluation.tasks import sentences as single_sentences
 from headwater.evaluation.tasks.cbt import read_stories

@@ -13,7 +13,7 @@ from tests.finetuning.test_finetune_resume import Stop, StopAfter, content_of
 
 import headwater as hw
 from headwater.errors import DataError, UsageError
-from headwater.finetuning import FinetuneConfig, FineTuned, export_classifier, finetune
+from headwater.finetuning import FinetuneConfig, FineTuned, Raw, export_classifier, finetune
 from headwater.finetuning.learning import choose
 from headwater.finetuning.learning import config as config_module
 from headwater.finetuning.learning.start import _fit, choose_probe, fit_probe
@@ -22,7 +22,6 @@ from headwater.finetuning.model.fine_tuned import build_task_model
 from headwater.finetuning.model.inputs import encode
 from headwater.finetuning.model.pooled import PooledModel, sequences_of
 from headwater.finetuning.rows.labels import learn_labels
-from headwater.finetuning.rows.row import Raw
 from headwater.finetuning.rows.split import folds
 from headwater.model import build_model, preset, save_model
 from headwater.storage import SILENT, Progress

@@ -21,8 +21,9 @@ from headwater.native import (
     PackedMatrix,
     Shape,
     TransformerWeights,
+    to_int8,
 )
-from headwater.native.matrix import KINDS, MatrixKind, to_int8
+from headwater.native.matrix import KINDS, MatrixKind
 
 VARIANTS = native.available()
 # (width, heads): heads of 64, 32, 48, 80, 96, 128, 20 and 5, of widths that are multiples of 64 and not.

@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from headwater.cli.main import main
 from headwater.corpus import Document, folder, split, write_documents
 from headwater.errors import DataError, FolderError, MismatchError, UsageError
+from headwater.pretraining import pack
 from headwater.pretraining.tokens import pack as pack_module
 from headwater.pretraining.tokens import part_writer
-from headwater.pretraining.tokens.pack import PackRunner, StreamPiece, count_shards, pack, write_shard
+from headwater.pretraining.tokens.pack import PackRunner, StreamPiece, count_shards, write_shard
 from headwater.storage import PlainProgress, Stage, folder_lock, lineage, open_folder
 from headwater.tokenizer import Tokenizer, token_dtype, train_tokenizer
 from headwater.tokenizer.folder import Roles

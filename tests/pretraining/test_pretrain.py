@@ -24,10 +24,9 @@ from headwater.cli.main import main
 from headwater.errors import DataError, FolderError, MismatchError, TrainingError, UsageError
 from headwater.inference import load
 from headwater.model import IGNORE, load_config, load_model
-from headwater.pretraining import PretrainConfig, TokenBatch, TokenStream, pretrain, require_one_model
+from headwater.pretraining import PretrainConfig, TokenBatch, TokenStream, pack, pretrain, require_one_model
 from headwater.pretraining.pretraining import build_run, held_out_loss
 from headwater.pretraining.recipe import end_of_text_of, resolve
-from headwater.pretraining.tokens.pack import pack
 from headwater.storage import SILENT, Progress, Stage, folder_lock, open_folder
 from headwater.tokenizer import train_tokenizer
 from headwater.training import Ranks, read_journal, transfer_rate

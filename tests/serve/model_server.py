@@ -22,8 +22,7 @@ from headwater.corpus import Document, write_documents
 from headwater.finetuning import FineTuned, Labels, TaskModel, TaskName
 from headwater.finetuning.rows.columns import Columns
 from headwater.model import build_model, preset, save_model
-from headwater.pretraining import PretrainConfig, pretrain
-from headwater.pretraining.tokens.pack import pack
+from headwater.pretraining import PretrainConfig, pack, pretrain
 from headwater.storage import Stage
 from headwater.tokenizer import Tokenizer
 

@@ -12,12 +12,19 @@ import pyarrow.parquet
 import pytest
 
 from headwater.cli.main import main
-from headwater.corpus import Document, build_corpus, load_recipe, read_documents, read_funnel, write_documents
+from headwater.corpus import (
+    BuildConfig,
+    Document,
+    build_corpus,
+    load_recipe,
+    read_documents,
+    read_funnel,
+    write_documents,
+)
 from headwater.corpus import workers as engine
 from headwater.corpus.building import plan as planning
 from headwater.corpus.building.parts import PartMaker
 from headwater.corpus.building.plan import BuildPlan, BuildTask
-from headwater.corpus.building.recipes import BuildConfig
 from headwater.corpus.dedup.keys import key_ranges
 from headwater.corpus.filters.decontaminate import Decontaminate
 from headwater.errors import DataError, FolderError, ResourceError

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.corpus import near_duplicates
 from headwater.corpus.dedup import keys as arrays
 from headwater.corpus.dedup.keys import ArrayFile, copies_in, first_rows, key_ranges
 from headwater.corpus.dedup.near import (
@@ -19,7 +20,6 @@ from headwater.corpus.dedup.near import (
     MinHash,
     ShingleFiles,
     jaccard,
-    near_duplicates,
     pairs_in,
     split_pairs,
     write_shingles,
