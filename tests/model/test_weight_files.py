@@ -88,6 +88,15 @@ def test_a_checkpoint_of_nanogpt_opens(bias: bool, tmp_path: Path) -> None:
     state = {"model": weights, "model_args": arguments, "optimizer": {}, "iter_num": 5, "config": {"eval": True}}
     torch.save(state, tmp_path / "ckpt.pt")
     assert difference(theirs, tmp_path / "ckpt.pt") <= 1e-4
+    scalar = {"_orig_mod.transformer.ln_f.weight": torch.tensor(1.0)}
+    own = {"_orig_mod.lm_head.weight": 2 * theirs.lm_head.weight.detach()}
+    for name, changed in (("scalar", scalar), ("untied", own)):
+        torch.save(state | {"model": weights | changed}, tmp_path / f"{name}.pt")
+    with pytest.raises(DataError, match=r"final_norm\.weight"):
+        load_model(tmp_path / "scalar.pt")
+    untied = load_model(tmp_path / "untied.pt").eval()
+    with torch.inference_mode():
+        assert (untied(IDS) - 2 * expected(theirs)).abs().max() <= 2e-4
     characters = {chr(0x4E00 + number): number for number in range(300)}
     meta = {"vocab_size": 300, "stoi": characters, "itos": {number: c for c, number in characters.items()}}
     (tmp_path / "meta.pkl").write_bytes(pickle.dumps(meta))

@@ -127,6 +127,11 @@ def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         raise DataError(f"{path} lacks {lacking[0]} in model_args", expected="a ckpt.pt of nanoGPT")
     shape = {ours: arguments[theirs] for theirs, ours in _ARGUMENTS.items()}
     rows = {"vocabulary": arguments["vocab_size"], "dropout": arguments.get("dropout", 0.0)}
+    tokens, output = weights.get("transformer.wte.weight"), weights.get("lm_head.weight")
+    # nanoGPT stores the tied matrix twice.
+    rows["tied"] = output is None or (
+        isinstance(output, Tensor) and isinstance(tokens, Tensor) and torch.equal(output, tokens)
+    )
     # nanoGPT's GELU is the exact one; its linear maps are not transposed.
     config = _config(shape | rows | {"activation": "gelu"}, path)
     state = {}
@@ -134,7 +139,7 @@ def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
         (theirs,) = name.theirs
         value = weights.get(theirs)
         if value is None and theirs.endswith(".bias") and not arguments.get("bias", True):
-            value = torch.zeros(len(weights[theirs.removesuffix("bias") + "weight"]))
+            value = torch.zeros(weights[theirs.removesuffix("bias") + "weight"].shape[:1])
         if not isinstance(value, Tensor):
             raise DataError(f"{path} lacks {theirs}", expected="the tensors of nanoGPT's GPT")
         state[name.ours] = value
