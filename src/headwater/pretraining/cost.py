@@ -66,9 +66,10 @@ def require_memory(config: ModelConfig, ranks: Ranks, *, sharded: bool, optimize
         return
     options = "--set shard=true" + " --set optimizer=adam" * (optimizer == "muon")  # which cannot be sharded
     ranks_needed = math.ceil(state_memory(parameters, Ranks(), sharded=False).total / (_SHARE * free))
+    more = f"{ranks_needed} ranks" if sharded else f"{options} over {ranks_needed} ranks"
     raise UsageError(
         f"weights and optimizer take {needed / 1e9:.1f} GB, and {ranks.device} has {free / 1e9:.1f} GB free",
-        repair=f"Train a smaller model, or use {options} over {ranks_needed} ranks",
+        repair=f"Train a smaller model, or use {more}",
     )
 
 
