@@ -44,7 +44,7 @@ def test_a_label_without_a_row_is_named(base: Path, tmp_path: Path, capsys: Any)
     file = tmp_path / "rows.csv"
     cells = [f"film {n},{n % 2},{(n // 2) % 2},0" for n in range(40)]
     file.write_text("\n".join(["text,food,sport,never", *cells]) + "\n")
-    several = ["--task", "classify", "--set", "target=labels", "--label", "food,sport,never"]
+    several = ["--task", "classify", "--set", 'target="labels"', "--label", "food,sport,never"]
     assert tuned(base, file, *several) == 0
     said = "1 label left out, without a training row: 'never'"
     assert said in capsys.readouterr().err

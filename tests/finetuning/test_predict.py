@@ -53,10 +53,11 @@ def test_the_column_of_training_precedes_a_likelier_name(tuned: Path, tmp_path: 
 
 def test_no_column_of_a_later_object_is_lost_or_written_over(tuned: Path, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    file.write_text('{"review": "good"}\n{"review": "bad", "id": 7, "prediction": "mine"}\n')
+    odd = {"review": "bad", "id": 7, "prediction": "mine", "meta": {}, "large": 2**70}
+    file.write_text(f'{{"review": "good"}}\n{json.dumps(odd)}\n')
     assert [row["id"] for row in predicted(tuned, file, "out.csv")] == ["", "7"]
     second = predicted(tuned, file)[1]
-    assert second["prediction"] == "mine"
+    assert {key: second[key] for key in odd} == odd
     assert second["prediction_"] in {"bad", "good"}
 
 

@@ -45,6 +45,7 @@ def test_every_file_of_a_folder_is_read_or_named(tmp_path: Path) -> None:
         "broken.xlsx": b"PK\x03\x04 broken",
         "video.mp4": b"\x00\x01",
         "page.html": b"",
+        "tabs.tab": b"text\tn\nA text in a table with tabs.\t1\n",
     }.items():
         (folder / name).write_bytes(content)
     book = openpyxl.Workbook()
@@ -62,12 +63,13 @@ def test_every_file_of_a_folder_is_read_or_named(tmp_path: Path) -> None:
     named = funnel + (aside.read_text("utf-8") if aside.exists() else "")
     sources = {Path(document.source).name for document in read_documents(corpus)}
     every = [path for paths in user_files(folder) for path in paths]
-    assert len(every) == 18
+    assert "tabs.tab" in sources
+    assert len(every) == 19
     silent = [path.name for path in every if path.name not in sources and path.name not in named]
     assert silent == []
     assert "the sheet 'Sheet' is read, not 'Other'" in named
     assert json.loads(funnel)["read"]["documents"] >= 3
-    assert sum(len(files) for _, _, files in os.walk(folder)) == 17  # the folder itself is not changed
+    assert sum(len(files) for _, _, files in os.walk(folder)) == 18  # the folder itself is not changed
 
 
 def test_folders_deeper_than_pythons_stack_are_listed(tmp_path: Path) -> None:
