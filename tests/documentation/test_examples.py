@@ -336,7 +336,9 @@ JOURNEYS = {
         in_repository=True,
         needs=("make", "patch"),
     ),
-    "add-a-task": Journey(("extending/task_data.py", "extending/task_try.sh"), in_repository=True),
+    "add-a-task": Journey(
+        ("extending/task_data.py", "extending/task_try.sh", "extending/task_try.py"), in_repository=True
+    ),
     "add-a-command": Journey(
         ("extending/command.sh",),
         {"--no-build-isolation examples": "--no-build-isolation --target $PWD/src examples"},

@@ -1,8 +1,6 @@
 import json
 import math
 import sqlite3
-import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +10,6 @@ import pytest
 import torch
 
 from headwater.cli.main import main
-from headwater.cli.process import import_from_here
 from headwater.corpus import Document, read_documents, write_documents
 from headwater.errors import FolderError, MismatchError, ResourceError, StorageError, UsageError
 from headwater.evaluation import (
@@ -519,27 +516,6 @@ def test_a_task_without_a_score_fails_and_the_rest_is_kept(
     assert main(["evaluate", *folders, "--tasks", "continuation.four,cola.mean-log-probability"]) == 1
 
 
-def test_a_fault_in_an_own_task_is_shown_with_file_and_line(
-    world: Any, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [
-        "from copy import copy",
-        "from headwater.evaluation import TASKS",
-        "TASK = copy(TASKS['continuation.four.mean'])",
-        "class Own(type(TASK)):",
-        "    def score(self, *given):",
-        "        return 1 / 0",
-        "TASK.__class__, TASK.protocol = Own, 'own.faulty'",
-    ]
-    (here / "faulty_task.py").write_text("\n".join(lines), encoding="utf-8")
-    folders = ["--model", str(world.model), "--data", str(world.labels), "--out", str(here / "out")]
-    assert main(["evaluate", *folders, "--tasks", "faulty_task:TASK,continuation.four.mean", "--limit", "1"]) == 1
-    assert "faulty_task.py, line 6: ZeroDivisionError: division by zero" in capsys.readouterr().out
-    (here / "broken_task.py").write_text("x = 1\nTASK = x['a']\n", encoding="utf-8")
-    assert main(["evaluate", *folders, "--tasks", "broken_task:TASK"]) == 2
-    assert "broken_task.py, line 2: TypeError" in capsys.readouterr().err
-
-
 def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(read_text.__globals__, "_PIECE_TOKENS", 100)
     tokenizer = Tokenizer.load(world.model)
@@ -551,76 +527,3 @@ def test_the_bytes_of_a_stream_are_the_text_that_was_packed(world: Any, monkeypa
     assert whole == b"".join(alphabet.decode(ids) for ids in documents)
     assert 0.8 * 2_000 < len(read_text(world.tokens, "train", alphabet, 2_000)) < 1.3 * 2_000
     assert read_text(world.tokens, "train", alphabet, 1)
-
-
-OWN_TASK = (Path(__file__).parents[2] / "examples/extending/verbs.py").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory with a module of tasks in it, as a user has one."""
-    (tmp_path / "own_verbs.py").write_text(OWN_TASK, encoding="utf-8")
-    (tmp_path / "verbs.jsonl").write_text('{"right": "The river flows.", "wrong": "The river flow."}\n' * 3)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    for name in ("own_verbs", "own_broken"):
-        sys.modules.pop(name, None)
-
-
-@pytest.mark.parametrize("name", ["TASKS", "Verbs"])
-def test_a_task_of_a_users_own_module_is_scored_by_the_command(world: Any, here: Path, name: str) -> None:
-    arguments = ["evaluate", "--model", str(world.model), "--tasks", f"own_verbs:{name}", "--data", ".", "--out"]
-    assert main([*arguments, "out"]) == 0
-    (result,) = Results.read(here / "out").results
-    assert (result.protocol, result.metric, result.count) == ("verbs.agreement", "accuracy", 3)
-    assert len(list(read_examples(here / "out", "verbs.agreement"))) == 3
-    assert main([*arguments, "out"]) == 0  # complete already
-    sys.modules.pop("own_verbs")
-    (here / "own_verbs.py").write_text(OWN_TASK.replace("right > wrong", "right < wrong"), encoding="utf-8")
-    with pytest.raises(FolderError, match="already contains something else"):  # not the former task's figures
-        evaluate(world.model, [f"own_verbs:{name}"], here, here / "out")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("own_nowhere:TASK", "own_nowhere cannot be imported: ModuleNotFoundError"),
-        ("own_broken:TASK", "own_broken cannot be imported: own_broken.py, line 1: ZeroDivisionError"),
-        ("own_verbs:Verb", "own_verbs has no 'Verb'.*one of: .*Verbs, TASKS"),
-        ("own_verbs:read_json_rows", "names an object of type function"),
-        (":TASK", "a module without a name cannot be imported"),
-    ],
-)
-def test_a_name_that_is_not_a_task_is_refused(here: Path, name: str, message: str) -> None:
-    (here / "own_broken.py").write_text("1 / 0\n")
-    import_from_here([name])
-    with pytest.raises(UsageError, match=message):
-        select([name])
-
-
-def test_a_file_here_cannot_replace_an_installed_package(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(here)])
-    import_from_here(["own_verbs:TASKS"])
-    assert sys.path[-1] == str(here)
-
-
-def test_the_name_of_an_own_protocol_must_be_a_file_name(here: Path) -> None:
-    (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"verbs/agreement"'))
-    import_from_here(["own_verbs:TASKS"])
-    with pytest.raises(UsageError, match="has the protocol name 'verbs/agreement'"):
-        select(["own_verbs:TASKS"])
-
-
-def test_a_task_without_files_is_not_listed_as_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = OWN_TASK.replace("    sources = (", "    sources = ()\n    unused = (")
-    (here / "own_verbs.py").write_text(plain, encoding="utf-8")
-    assert main(["evaluate", "--list", "--tasks", "own_verbs:TASKS", "--data", "."]) == 0
-    assert capsys.readouterr().out.endswith("  here\n")
-
-
-def test_an_own_task_cannot_take_the_name_of_a_protocol(here: Path) -> None:
-    (here / "own_verbs.py").write_text(OWN_TASK.replace('"verbs.agreement"', '"heldout.bits-per-byte"'))
-    import_from_here(["own_verbs:TASKS"])
-    with pytest.raises(UsageError, match=r"protocol name 'heldout.bits-per-byte'"):
-        select(["own_verbs:TASKS"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.errors import ResourceError, UsageError
+from headwater.errors import DataError, ResourceError, UsageError
 from headwater.evaluation import (
     TASKS,
     DataFiles,
@@ -59,7 +59,7 @@ def test_a_missing_package_is_named_before_any_answer(
 
 
 class Failing(Task):
-    """A user's task whose score fails at the last example."""
+    """A task whose score fails at the last example."""
 
     benchmark = "failing"
     protocol = "failing.score"
@@ -75,7 +75,7 @@ class Failing(Task):
 
     def score(self, example: Example, answers: Any, encoder: RequestEncoder) -> dict[str, Any]:
         if example.id == "2":
-            raise RuntimeError("a fault of the user's code")
+            raise DataError("a fault of the answer")
         return {"accuracy": 1.0}
 
 
@@ -83,14 +83,15 @@ def test_answers_of_a_failed_protocol_are_kept(
     world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "failing.txt").touch()
-    with pytest.raises(ResourceError, match="the task's own code failed"):
-        evaluate(world.model, [f"{__name__}:Failing"], tmp_path, tmp_path / "out")
+    monkeypatch.setitem(TASKS, Failing.protocol, Failing())
+    with pytest.raises(ResourceError, match="a fault of the answer"):
+        evaluate(world.model, [Failing.protocol], tmp_path, tmp_path / "out")
     assert (tmp_path / ".out.answers").exists()
     asked: list[int] = []
     score = Asker._score
     monkeypatch.setattr(Asker, "_score", lambda self, batch: asked.append(len(batch)) or score(self, batch))
     monkeypatch.setattr(Failing, "score", lambda *_: {"accuracy": 1.0})
-    evaluate(world.model, [f"{__name__}:Failing"], tmp_path, tmp_path / "out")
+    evaluate(world.model, [Failing.protocol], tmp_path, tmp_path / "out")
     assert asked == []  # every answer was there
     assert not (tmp_path / ".out.answers").exists()
 

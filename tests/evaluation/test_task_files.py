@@ -10,7 +10,7 @@ import pytest
 
 from headwater.errors import DataError, ResourceError, UsageError
 from headwater.evaluation import Scored, evaluate, read_examples, select
-from headwater.evaluation.own_tasks import read_task_file
+from headwater.evaluation.tasks import read_task_file
 
 CAPITALS = """
 kind = "choice"
@@ -85,7 +85,7 @@ def test_results_record_the_task_file(world: Any, described: Path, tmp_path: Pat
     [
         (('kind = "choice"', 'kind = "chioce"'), "has the kind 'chioce'; expected choice or perplexity"),
         (("readings", "reading"), "unknown key 'reading'"),
-        (('"capitals"', '"a b"'), "has the protocol name 'a b.total'"),
+        (('"capitals"', '"a b"'), "has benchmark = 'a b'"),
     ],
 )
 def test_a_wrong_task_file_is_named(described: Path, change: tuple[str, str], message: str) -> None:

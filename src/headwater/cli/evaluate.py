@@ -21,7 +21,6 @@ from headwater.cli.console import (
     terminal_progress,
 )
 from headwater.cli.keys import keys_option
-from headwater.cli.process import import_from_here
 from headwater.display import counted
 from headwater.errors import ResourceError, UsageError
 
@@ -43,7 +42,7 @@ def evaluate(
         str,
         typer.Option(
             help="Protocols, comma-separated. A prefix that ends before a dot, such as lambada, selects all that "
-            "start with it. my_module:TASK is a task of your own."
+            "start with it. A task file (.toml) describes a task of your own."
         ),
     ] = "",
     data: Annotated[list[Path] | None, typer.Option(help="Folder with the tasks' files. Repeatable.")] = None,
@@ -69,7 +68,6 @@ def evaluate(
     Example: headwater evaluate --model runs/small/model --tasks heldout --data tokens --out results
     """
     names = [name.strip() for name in tasks.split(",") if name.strip()]
-    import_from_here(names)
     if list_:
         refuse_unused(context, "--list", "compare", *_SCORING)
         _list(names, data or [], as_json)

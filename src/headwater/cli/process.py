@@ -7,7 +7,6 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from headwater.device import available_cores
@@ -70,16 +69,6 @@ def _write_utf8() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-
-
-def import_from_here(names: Iterable[str]) -> None:
-    """Append the working directory to the import path if a name is `MODULE:NAME`.
-
-    At the end of the path, so that a file here cannot replace a package that is imported later.
-    """
-    here = str(Path.cwd())
-    if any(":" in name for name in names) and here not in sys.path:
-        sys.path.append(here)
 
 
 def return_memory() -> None:

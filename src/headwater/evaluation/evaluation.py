@@ -33,7 +33,6 @@ from headwater.errors import (
 from headwater.evaluation.asker import Asker
 from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.data_files import DataFiles
-from headwater.evaluation.own_tasks import is_own, is_users, load_tasks, place_of, source_hashes
 from headwater.evaluation.protocols import Task
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.results import (
@@ -45,9 +44,10 @@ from headwater.evaluation.results import (
     examples_writer,
 )
 from headwater.evaluation.run import UnsuitableTask, examples_of, run_task
-from headwater.evaluation.tasks import TASKS, VERSION
+from headwater.evaluation.tasks import TASK_FILE, TASKS, VERSION, read_task_file
 from headwater.inference import load
 from headwater.model import load_config
+from headwater.reading import sha256_of
 from headwater.shipped import hub_name
 from headwater.storage import SILENT, Progress, Stage, identity_of, write_json
 from headwater.tokenizer import Tokenizer
@@ -71,18 +71,17 @@ class EvaluateConfig(Config):
 
 
 def select(names: Sequence[str]) -> list[Task]:
-    """Return the tasks with these names: protocols, prefixes that end before a dot, or the user's own tasks.
+    """Return the tasks with these names: protocols, prefixes that end before a dot, or a user's task files.
 
-    `lambada` selects all of LAMBADA's; the name of a protocol selects only this one, also if others begin with it;
-    `my_module:TASK` is a task of the user's. Raises UsageError for an unknown
-    name, an empty list, and an own task with the name of a protocol.
+    `lambada` selects all of LAMBADA's; the name of a protocol selects only this one, also if others begin with it.
+    Raises UsageError for an unknown name, an empty list, and a task file with the name of a protocol.
     """
     if not names:
         raise UsageError("no task is named", expected="names that `headwater evaluate --list` prints")
     chosen: dict[str, Task] = {}
     for name in dict.fromkeys(names):
-        if is_own(name):
-            for task in load_tasks(name):
+        if name.endswith(TASK_FILE):
+            for task in read_task_file(Path(name)):
                 if task.protocol in TASKS or task.protocol in chosen:
                     raise UsageError(
                         f"--tasks {name}: another task has the protocol name {task.protocol!r}",
@@ -119,7 +118,7 @@ def evaluate(
 ) -> Results:
     """Evaluate the model in a folder, or one that ships, and write the results folder `out` unless it is complete.
 
-    tasks: protocol names, prefixes of them that end before a dot, or `MODULE:NAME` of own tasks (`own_tasks`).
+    tasks: protocol names, prefixes of them that end before a dot, or task files.
     data: the folders of the official files, or Headwater's tokens and labels folders. limit: the number of
     examples of each protocol. overlap: a training corpus; each result then also has the score without the examples
     that share 8-grams with it (GPT-2 section 4). Call it again to resume after an interruption.
@@ -229,8 +228,9 @@ def _evaluate(
 def _stage(
     out: Path, config: EvaluateConfig, tasks: Sequence[Task], limit: int | None, inputs: Mapping[str, Path]
 ) -> Stage:
-    """Return the stage of a results folder, whose configuration has the protocols and the files of own tasks."""
-    sources = source_hashes(tasks)
+    """Return the stage of a results folder, whose configuration has the protocols and hashes of own task files."""
+    own_files = {task.protocol: task.file for task in tasks if task.file and task.protocol not in TASKS}
+    sources = {protocol: sha256_of(file) for protocol, file in own_files.items()}
     own = {"own_tasks": sources} if sources else {}
     asked = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
     return Stage(
@@ -258,11 +258,6 @@ def _scored(
     except (DataError, FolderError, MismatchError, ResourceError) as error:
         failed = not isinstance(error, UnsuitableTask)
         return [], [Skipped(task.benchmark, task.protocol, str(error), failed=failed)]
-    except Exception as error:
-        if not is_users(task) or os.environ.get("HEADWATER_DEBUG"):
-            raise
-        reason = f"the task's own code failed: {place_of(error)}; --debug shows the traceback"
-        return [], [Skipped(task.benchmark, task.protocol, reason, failed=True)]
     return outcome.results, [outcome.left_out] if outcome.left_out else []
 
 

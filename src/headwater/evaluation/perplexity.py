@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.detokenize import Detokenizer, DetokenizerName
+from headwater.evaluation.detokenize import DETOKENIZERS, Detokenizer, DetokenizerName
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task, TaskFile
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
@@ -51,6 +51,11 @@ class PerplexityFile(TaskFile):
         if self.detokenizer is not None and self.unit != "word":
             raise ValueError(f"detokenizer is for unit = word, and unit is {self.unit}")
         return self
+
+    def tasks(self) -> list[Task]:
+        """Return a protocol for the text as it is and, with a de-tokenizer, one for its output."""
+        plain: list[Task] = [Perplexity(self)]
+        return plain if self.detokenizer is None else [*plain, Perplexity(self, DETOKENIZERS[self.detokenizer])]
 
 
 class Perplexity(Task):

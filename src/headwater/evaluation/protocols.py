@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import Field
+
 from headwater.config import Config
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
@@ -175,14 +177,18 @@ class Task(ABC):
 class TaskFile(Config):
     """What a TOML file says of the protocols that it describes; each kind adds its keys."""
 
-    benchmark: str
-    """Beginning of the protocols' names."""
+    benchmark: str = Field(pattern=r"^\w[\w.-]*$")
+    """Beginning of the protocols' names, which are names of files too."""
     summary: str = ""
     """What is asked, in one line."""
     files: tuple[str, ...] = ()
     """Names of the file, best first."""
     where: str = ""
     """Where to get it."""
+
+    @abstractmethod
+    def tasks(self) -> Sequence[Task]:
+        """Return the protocols."""
 
 
 class ChoiceTask(Task):

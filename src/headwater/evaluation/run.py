@@ -11,7 +11,6 @@ from headwater.corpus import TrainingGrams
 from headwater.errors import MALFORMED, DataError, HeadwaterError
 from headwater.evaluation.asker import REQUESTS_TOGETHER, Asker
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.own_tasks import is_users
 from headwater.evaluation.paper_values import published
 from headwater.evaluation.protocols import Answer, Example, Scored, Task, TaskRequest
 from headwater.evaluation.request_encoder import RequestEncoder
@@ -191,11 +190,10 @@ def _groups(
     """Yield examples with their requests in batches; add to `reasons` why others are left out."""
     group: list[tuple[Example, Sequence[TaskRequest]]] = []
     size = 0
-    left_out = (DataError,) if is_users(task) else (DataError, *MALFORMED)
     for example in examples:
         try:
             requests = task.requests(example, encoder)
-        except left_out as error:
+        except (DataError, *MALFORMED) as error:
             what = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
             reasons.append(f"example {example.id}: {what}")
             continue
