@@ -102,7 +102,6 @@ def test_a_text_of_one_line_of_50_megabytes(tmp_path: Path, name: str, recipe: s
         ("a.jsonl", b"", "is empty"),
         ("a.html", b"", "has no text"),
         ("a.warc.gz", b"", "is not a WARC file, or empty"),
-        ("a.epub", b"", "not a readable EPUB"),
         ("a.parquet", b"", "cannot be read as Parquet"),
     ],
 )

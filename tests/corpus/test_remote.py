@@ -6,7 +6,6 @@ import bz2
 import gzip
 import json
 import uuid
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,17 +58,6 @@ def write_sources(folder: Path) -> None:
     (folder / "d.xml.bz2").write_bytes(bz2.compress(wiki.encode()))
     (folder / "e.xml.gz").write_bytes(gzip.compress(wiki.replace("runs", "ran").encode()))
     (folder / "deep" / "f.html").write_text(f"<html><body><p>{STORY} It is deep.</p></body></html>")
-    with zipfile.ZipFile(folder / "g.epub", "w") as archive:
-        archive.writestr(
-            "META-INF/container.xml",
-            '<container xmlns="urn:c"><rootfiles><rootfile full-path="b.opf"/></rootfiles></container>',
-        )
-        archive.writestr(
-            "b.opf",
-            '<package xmlns="o"><manifest><item id="one" href="1.xhtml"/></manifest><spine><itemref idref="one"/>'
-            "</spine></package>",
-        )
-        archive.writestr("1.xhtml", "<html><body><p>First chapter.</p></body></html>")
 
 
 @pytest.fixture
@@ -107,7 +95,7 @@ def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: An
     build_corpus(["memory://bucket/in"], tmp_path / "remote")
     build_corpus([(tmp_path / "in").as_uri()], tmp_path / "workers", workers=2)
     local, *others = (list(read_documents(tmp_path / name)) for name in ("local", "remote", "workers"))
-    assert len(local) == 20 + 50 + 2 + 2 + 1 + 1
+    assert len(local) == 20 + 50 + 2 + 2 + 1
     assert others == [local, local]
     build_corpus(["memory://bucket/in/*.jsonl"], tmp_path / "pattern")
     assert len(list(read_documents(tmp_path / "pattern"))) == 50

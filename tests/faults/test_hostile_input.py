@@ -16,7 +16,6 @@ import struct
 import subprocess
 import sys
 import tracemalloc
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ else:
     import zstandard
     from headwater.corpus.web.links import _Funnel, _submissions
     funnel = _Funnel()
-    read = lambda: (len(list(_submissions(path, funnel))), [str(funnel.broken), *funnel.cut])
+    read = lambda: (len(list(_submissions(path, funnel))), [str(funnel.broken.total("broken lines")), *funnel.cut])
 notes = []
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[3]),) * 2)
@@ -269,39 +268,6 @@ def test_a_checkpoint_index_that_never_ends_is_refused(tmp_path: Path) -> None:
             TensorBundle(tmp_path / "m")
 
 
-def book(path: Path, members: dict[str, bytes], order: list[str]) -> None:
-    items = "".join(f"<item id='i{n}' href='{name}'/><itemref idref='i{n}'/>" for n, name in enumerate(order))
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("META-INF/container.xml", "<c xmlns='u'><rootfile full-path='content.opf'/></c>")
-        archive.writestr("content.opf", f"<p xmlns='u'>{items}</p>")
-        for name, content in members.items():
-            archive.writestr(name, content)
-
-
-def test_a_book_reads_and_writes_nothing_outside_its_archive(tmp_path: Path) -> None:
-    (tmp_path / "secret.xhtml").write_text("<p>secret</p>")
-    before = sorted(tmp_path.rglob("*"))
-    for name in ("../secret.xhtml", str(tmp_path / "secret.xhtml"), "../../../../etc/passwd"):
-        path = tmp_path / "book.epub"
-        book(path, {"../escaped.xhtml": b"<p>x</p>", "/escaped.xhtml": b"<p>x</p>"}, [name])
-        with pytest.raises(DataError, match=r"book\.epub"):
-            list(read_pages(path, []))
-        path.unlink()
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_book_whose_entities_grow_is_refused(tmp_path: Path) -> None:
-    laughs = "<!DOCTYPE c [<!ENTITY a 'ha'>" + "".join(
-        f"<!ENTITY {chr(98 + n)} '{('&' + chr(97 + n) + ';') * 10}'>" for n in range(9)
-    )
-    for encoding in ("utf-8", "utf-16"):
-        path = tmp_path / "book.epub"
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("META-INF/container.xml", (laughs + "]><c>&j;</c>").encode(encoding))
-        with pytest.raises(DataError, match="entities"):
-            list(read_pages(path, []))
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_an_export_whose_entities_grow_is_refused(tmp_path: Path, encoding: str) -> None:
     """Two hundred bytes became 205 MB."""
@@ -312,9 +278,9 @@ def test_an_export_whose_entities_grow_is_refused(tmp_path: Path, encoding: str)
     path.write_bytes(bz2.compress((head + body).encode(encoding)))
     tracemalloc.start()
     try:
-        with pytest.raises(DataError, match="declares entities"):
+        with pytest.raises(DataError, match="amplification"):
             list(read_pages(path, []))
-        assert tracemalloc.get_traced_memory()[1] < 20 * MEBI
+        assert tracemalloc.get_traced_memory()[1] < 64 * MEBI
     finally:
         tracemalloc.stop()
 
@@ -323,6 +289,7 @@ def test_the_text_of_an_article_is_bounded_an_export_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.corpus.sources.pages.WIKI_BYTES", 3000)
+    monkeypatch.setattr(compressed, "_BLOCK_BYTES", 100)
     path = tmp_path / "a.xml"
     article = "<page><title>{}</title><ns>0</ns><text>{}</text></page>" + " " * 40
     many = "".join(article.format(n, "It runs. " * 30) for n in range(200))
@@ -332,9 +299,9 @@ def test_the_text_of_an_article_is_bounded_an_export_is_not(
     assert notes == []
     path.write_text(f"<mediawiki>{many}{article.format('long', 'It runs.' * 400)}</mediawiki>")
     assert len(list(read_pages(path, notes))) == 200
-    assert "damaged after 200 articles: the text of an element is longer than 3,000" in notes[0]
+    assert "damaged after 200 articles: an element is above 3,000 bytes" in notes[0]
     path.write_text("<m>" + "<a>" * 2000)
-    with pytest.raises(DataError, match="nested"):
+    with pytest.raises(DataError, match="a depth of"):
         list(read_pages(path, notes))
 
 
@@ -349,9 +316,8 @@ def test_a_compressed_text_above_its_limit_is_refused(
         list(read_text_file(path, "text"))
 
 
-def test_pages_and_books_above_their_limits_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_above_their_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "PAGE_BYTES", 4_000)
-    monkeypatch.setattr(pages, "BOOK_BYTES", 5_000)
     (tmp_path / "a.html").write_bytes(b"<p>" + b"0" * 4_000)
     bomb = gzip.compress(b"0" * MEBI)
     assert len(pages._unpacked(bomb)) == 4_001
@@ -365,14 +331,6 @@ def test_pages_and_books_above_their_limits_are_refused(tmp_path: Path, monkeypa
     left_out = Tally()
     assert list(read_pages(tmp_path / "a.warc", [], left_out)) == []
     assert left_out.total("pages larger than 4,000 bytes") == 1
-    chapters = {"a": b"<p>" + b"0" * 3_000, "b": b"<p>" + b"0" * 3_000}
-    book(tmp_path / "a.epub", chapters, ["a", "b"])
-    with pytest.raises(DataError, match=r"a\.epub unpacks to more than 5,000 bytes"):
-        list(read_pages(tmp_path / "a.epub", []))
-    with zipfile.ZipFile(tmp_path / "b.epub", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("META-INF/container.xml", b"<c>" + b" " * MEBI)
-    with pytest.raises(DataError, match=r"container\.xml unpacks to more than 4,000 bytes"):
-        list(read_pages(tmp_path / "b.epub", []))
 
 
 def test_a_line_above_its_limit_is_truncated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,27 +357,12 @@ def test_a_compressed_text_that_is_a_bomb_is_refused(tmp_path: Path, suffix: str
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds memory as Linux does")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["chapter", "container", "members", "article", "line.gz", "line.bz2", "line.zst", "headers", "payload"]
-)
+@pytest.mark.parametrize("name", ["members", "article", "line.gz", "line.bz2", "line.zst", "headers", "payload"])
 def test_bombs_stay_within_their_bounds(tmp_path: Path, name: str) -> None:
-    """A gigabyte out of a megabyte: what is more than a page, book, article or line may have is left."""
+    """A gigabyte out of a megabyte: what is more than a page, article or line may have is left."""
     zeros = b"0" * (64 * MEBI)
     kind, limit = "pages", 900 * MEBI
-    if name in {"chapter", "container"}:
-        path = tmp_path / "book.epub"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            small = "<c xmlns='u'><rootfile full-path='content.opf'/></c>"
-            with archive.open("META-INF/container.xml", "w", force_zip64=True) as handle:
-                handle.write(small.encode())
-                for _ in range(16 if name == "container" else 0):
-                    handle.write(zeros)
-            archive.writestr("content.opf", "<p xmlns='u'><item id='a' href='a'/><itemref idref='a'/></p>")
-            with archive.open("a", "w", force_zip64=True) as handle:
-                for _ in range(16 if name == "chapter" else 0):
-                    handle.write(zeros)
-        assert within(path, kind, limit).startswith("refused")
-    elif name == "article":
+    if name == "article":
         path = tmp_path / "a.xml.bz2"
         packer = bz2.BZ2Compressor(9)
         with path.open("wb") as handle:

@@ -19,7 +19,6 @@ import lzma
 import os
 import random
 import shutil
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -290,9 +289,6 @@ def strangers(world: Path, root: Path) -> dict[str, tuple[Path, Use, bool]]:
     found["gpt1-release"] = write_gpt1(root / "gpt1-release"), _gpt1, False
     (root / "recipe.toml").write_text('preset = "gpt2-nano"\nsteps = 10\nbatch_size = 4\n[model]\nlayers = 2\n')
     found["recipe"] = root / "recipe.toml", _recipe, False
-    book = root / "book.epub"
-    write_book(book)
-    found["epub"] = book, _one_page, True
     return found
 
 
@@ -308,12 +304,6 @@ def _recipe(path: Path) -> Any:
     return PretrainConfig.load(path).architecture
 
 
-def _one_page(path: Path) -> Any:
-    from headwater.corpus import read_pages
-
-    return list(read_pages(path, []))
-
-
 def write_gpt1(folder: Path) -> Path:
     """A release of GPT-1's layout, eight wide."""
     folder.mkdir()
@@ -326,20 +316,10 @@ def write_gpt1(folder: Path) -> Path:
     return folder
 
 
-def write_book(path: Path) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("META-INF/container.xml", "<c xmlns='u'><rootfile full-path='content.opf'/></c>")
-        items = "".join(f"<item id='c{i}' href='{i}.xhtml'/><itemref idref='c{i}'/>" for i in range(3))
-        archive.writestr("content.opf", f"<p xmlns='u'>{items}</p>")
-        for number in range(3):
-            archive.writestr(f"{number}.xhtml", f"<p>{number} {'The river ran on. ' * 60}</p>")
-
-
 def test_formats_of_strangers(
     campaign: Any, world: Path, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     done = 0
-    seen: dict[str, dict[str, int]] = {}
     for name, (target, use, has_checksums) in strangers(world, tmp_path / "strangers").items():
         expected = use(target)
         paths = files_of(target) if target.is_dir() else [target]
@@ -353,12 +333,9 @@ def test_formats_of_strangers(
                 # TOML may end anywhere; arrays of one shape in one another's place are arrays all the same.
                 plain = name == "recipe" or (how.startswith("another") and path.suffix == ".npy")
                 may_differ = not has_checksums and (not is_structural(how) or plain)
-                verdict = judge(use, target, path, expected, how, may_differ=may_differ)
-                counts = seen.setdefault(name, {})
-                counts[verdict] = counts.get(verdict, 0) + 1
+                judge(use, target, path, expected, how, may_differ=may_differ)
                 done += 1
             path.write_bytes(content)
-    assert seen["epub"].get("other", 0) == 0
     counted("mutations", done)
 
 

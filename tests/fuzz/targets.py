@@ -14,7 +14,6 @@ import gzip
 import json
 import struct
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -163,22 +162,6 @@ def wikipedia(data: bytes) -> None:
     wiki_text(data.decode("utf-8", "replace"))
 
 
-def epub(data: bytes) -> None:
-    """A book's own files, and the archive itself."""
-    from headwater.corpus import read_pages
-
-    container, package, chapter = parts(data, 3)
-    with folder() as place:
-        with zipfile.ZipFile(place / "a.epub", "w") as archive:
-            archive.writestr("META-INF/container.xml", container)
-            archive.writestr("content.opf", package)
-            archive.writestr("text/1.xhtml", chapter)
-        (place / "b.epub").write_bytes(data)
-        for name in ("a.epub", "b.epub"):
-            with suppress(HeadwaterError):
-                list(read_pages(place / name, []))
-
-
 def tables(data: bytes) -> None:
     """Tables of labelled rows, and text of a user's own: CSV, TSV, JSON Lines, plain."""
     from headwater.corpus.sources.text import read_text_file
@@ -321,7 +304,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "warc": warc,
     "html": html,
     "wikipedia": wikipedia,
-    "epub": epub,
     "tables": tables,
     "evaluation-sets": evaluation_sets,
     "task-sets": task_sets,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import sys
-import zipfile
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -270,49 +269,6 @@ def test_an_exception_in_an_extractor_is_a_reason() -> None:
         assert len(list(extractor.texts(("", page) for page in pages))) == 3
 
 
-def write_book(path: Path, encrypted: str = "") -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(
-            "META-INF/container.xml",
-            '<container xmlns="urn:c"><rootfiles><rootfile full-path="OEBPS/b.opf"/></rootfiles></container>',
-        )
-        archive.writestr(
-            "OEBPS/b.opf",
-            '<package xmlns="http://www.idpf.org/2007/opf"><manifest><item id="two" href="Chapter%202.xhtml"/>'
-            '<item id="one" href="text/1.xhtml"/></manifest><spine><itemref idref="one"/><itemref idref="two"/>'
-            "</spine></package>",
-        )
-        archive.writestr("OEBPS/text/1.xhtml", "<html><body><h1>One</h1><p>First chapter.</p></body></html>")
-        archive.writestr("OEBPS/Chapter 2.xhtml", "<html><body><p>Second <i>chapter</i>.</p></body></html>")
-        if encrypted:
-            archive.writestr(
-                "META-INF/encryption.xml",
-                '<encryption xmlns="urn:c"><EncryptedData xmlns="http://www.w3.org/2001/04/xmlenc#"><CipherData>'
-                f'<CipherReference URI="{encrypted}"/></CipherData></EncryptedData></encryption>',
-            )
-
-
-def test_an_encrypted_chapter_is_an_error_a_font_is_not(tmp_path: Path) -> None:
-    path = tmp_path / "book.epub"
-    write_book(path, "OEBPS/fonts/a.otf")
-    [page] = read_pages(path, [])
-    assert "First chapter." in extract_page(page)
-    write_book(path, "OEBPS/Chapter%202.xhtml")
-    with pytest.raises(DataError, match=r"book\.epub is encrypted \(DRM\)"):
-        list(read_pages(path, []))
-
-
-def test_a_book_in_reading_order(tmp_path: Path) -> None:
-    path = tmp_path / "book.epub"
-    write_book(path)
-    [page] = read_pages(path, [])
-    text = extract_page(page)
-    assert text.index("First chapter.") < text.index("Second chapter.")
-    path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match=r"book\.epub"):
-        list(read_pages(path, []))
-
-
 def test_articles_of_a_wiki(tmp_path: Path) -> None:
     def page(title: str, space: int, text: str, extra: str = "") -> str:
         return (
@@ -458,7 +414,7 @@ def test_tidy() -> None:
 
 def test_names_decide_which_files_have_pages() -> None:
     assert holds_pages(Path("CC-MAIN.warc.wet.gz"))
-    assert holds_pages(Path("a.EPUB"))
+    assert holds_pages(Path("a.HTML"))
     assert not holds_pages(Path("a.txt"))
 
 

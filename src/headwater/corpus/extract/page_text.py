@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from headwater.corpus.extract.main_text import main_text
 from headwater.corpus.extract.wiki_text import FILES, wiki_text
-from headwater.corpus.sources.pages import CHAPTER, Page
+from headwater.corpus.sources.pages import Page
 from headwater.errors import DataError, UsageError
 from headwater.reading import marked_encoding, text_encoding
 
@@ -80,8 +80,8 @@ LATIN_RUN_SHARE = 0.5  # of letters beyond ASCII that may follow another one; in
 class Extracted(NamedTuple):
     """The text of a page, or the reason why it has none.
 
-    encoding: as "cp949" or "cp949 (declared utf-8)", empty for a book; left_out: what of the page the text does
-    not have, with its number.
+    encoding: as "cp949" or "cp949 (declared utf-8)"; left_out: what of the page the text does not have, with its
+    number.
     """
 
     text: str = ""
@@ -100,9 +100,6 @@ def extract_page(page: Page) -> str:
 
 def extract(page: Page) -> Extracted:
     """Return the text of a page; raises UndecidedError."""
-    if page.kind == "book":
-        chapters = (decode_page(chapter, page.charset).text for chapter in page.data.split(CHAPTER))
-        return Extracted(tidy("\n\n".join(_whole_text(chapter) for chapter in chapters)))
     decoded = decode_page(page.data, page.charset, is_html=page.kind == "html")
     encoding = decoded.encoding + (f" (declared {decoded.contradicts})" if decoded.contradicts else "")
     if page.kind == "html":
@@ -123,13 +120,6 @@ def tidy(text: str) -> str:
         text = text.replace(old, new)
     text = "\n".join([line.rstrip() for line in text.split("\n")])
     return re.sub(r"\n{3,}", "\n\n", text).strip()
-
-
-def _whole_text(chapter: str) -> str:
-    from resiliparse.extract.html2text import extract_plain_text
-
-    text: str = extract_plain_text(chapter, preserve_formatting=True, alt_texts=False, list_bullets=False)
-    return text
 
 
 class Decoded(NamedTuple):

@@ -1,4 +1,4 @@
-"""Read raw pages from WARC, WET, HTML and EPUB files and Wikipedia dumps.
+"""Read raw pages from WARC, WET and HTML files and Wikipedia dumps.
 
 A page is bytes with metadata; `extract` makes text of it. A file that was cut short is used up to the cut, which
 `notes` reports, as it does records and members that cannot be read. At most PAGE_BYTES of a page are read.
@@ -6,38 +6,34 @@ A page is bytes with metadata; `extract` makes text of it. A file that was cut s
 
 from __future__ import annotations
 
-import os
 import re
-import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePath, PurePosixPath
+from pathlib import PurePath
 from typing import Any, Literal
-from urllib.parse import unquote
+from xml.etree import ElementTree
 
-from headwater.corpus.sources.xml_reader import Element, XmlError, read_elements
 from headwater.corpus.steps import Tally
 from headwater.errors import DataError, require_extra
 from headwater.reading import AnyFile, CompressedFile
 
 PAGE_BYTES = 8 * 1024**2  # limit for a web page
-WIKI_BYTES = 64 * 1024**2  # for one article with its history, as XML
-BOOK_BYTES = 256 * 1024**2  # for all chapters of a book, unpacked
+WIKI_BYTES = 64 * 1024**2  # for one element of a dump, such as the text of an article
+WIKI_DEPTH = 1000  # elements inside each other
 HTML_SUFFIXES = (".warc", ".warc.gz", ".html", ".htm", ".xhtml")
-SUFFIXES = (*HTML_SUFFIXES, ".wet", ".wet.gz", ".epub", ".xml", ".xml.bz2", ".xml.gz")
+SUFFIXES = (*HTML_SUFFIXES, ".wet", ".wet.gz", ".xml", ".xml.bz2", ".xml.gz")
 
-PageKind = Literal["html", "text", "book", "wikitext"]
+PageKind = Literal["html", "text", "wikitext"]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """One raw page; `charset` is the declared one, or empty.
 
-    Kind of `data`: "html", a web page; "text", plain text; "book", chapters in HTML, joined by CHAPTER;
-    "wikitext", UTF-8 wiki markup; its `namespaces` are those of files and categories, in lower case, if the dump
-    names them.
+    Kind of `data`: "html", a web page; "text", plain text; "wikitext", UTF-8 wiki markup; its `namespaces` are
+    those of files and categories, in lower case, if the dump names them.
     """
 
     name: str
@@ -51,8 +47,6 @@ class Page:
 
 _RECORD_END = b"\r\n\r\n"
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
-_ENCRYPTION = "META-INF/encryption.xml"
-CHAPTER = b"\x00\x00chapter\x00\x00"
 _GZIP = b"\x1f\x8b"  # the beginning of a gzip member
 _BODY_BYTES = 1 << 14  # of a body unpacked at a time: what follows each of many small members is copied
 
@@ -72,8 +66,6 @@ def read_pages(path: AnyFile, notes: list[str], left_out: Tally | None = None) -
     name = path.name.lower()
     if name.removesuffix(".gz").endswith((".warc", ".wet")):
         yield from _warc_pages(path, notes, left_out)
-    elif name.endswith(".epub"):
-        yield _book(path)
     elif name.endswith((".xml", ".xml.bz2", ".xml.gz")):
         yield from _wiki_pages(path, notes, left_out)
     else:
@@ -238,66 +230,19 @@ def whole_members(path: AnyFile, position: int) -> Iterator[bool]:
             yield False
 
 
-def _book(path: AnyFile) -> Page:
-    """Return the chapters of an EPUB in reading order."""
-    try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            container = _xml(archive, "META-INF/container.xml")
-            package_path = next(
-                element.attributes["full-path"] for element in container if element.name == "rootfile"
-            )
-            package = _xml(archive, package_path)
-            folder = PurePosixPath(package_path).parent
-            items = {e.attributes["id"]: e.attributes["href"] for e in package if e.name == "item"}
-            order = [e.attributes["idref"] for e in package if e.name == "itemref"]
-            encrypted = _encrypted_members(archive)
-            chapters, size = [], 0
-            for identity in order:
-                member = _member(folder / unquote(items[identity].partition("#")[0]))
-                if member in encrypted:
-                    raise DataError(
-                        f"{path} is encrypted (DRM)", expected="an EPUB without DRM", repair="Leave it out"
-                    )
-                with archive.open(member) as handle:
-                    chapters.append(handle.read(BOOK_BYTES - size + 1))
-                size += len(chapters[-1])
-                if size > BOOK_BYTES:
-                    raise DataError(f"{path} unpacks to more than {BOOK_BYTES:,} bytes")
-    except DataError:
-        raise
-    except Exception as error:  # `zipfile` raises many kinds for a damaged archive
-        raise DataError(
-            f"{path} is not a readable EPUB: {error or 'no contents'}", repair="Check the file"
-        ) from None
-    return Page(name=path.name, data=CHAPTER.join(chapters), kind="book", charset="utf-8")
-
-
-def _encrypted_members(archive: zipfile.ZipFile) -> set[str]:
-    """Return the members that an EPUB lists as encrypted (EPUB 3.3, section 4.2.6.3.2); often only fonts."""
-    if _ENCRYPTION not in archive.namelist():
-        return set()
-    references = (e.attributes["URI"] for e in _xml(archive, _ENCRYPTION) if e.name == "CipherReference")
-    return {_member(PurePosixPath(unquote(reference))) for reference in references}
-
-
-def _member(path: PurePosixPath) -> str:
-    """Return the name of the member of an archive at `path`."""
-    return os.path.normpath(path).replace(os.sep, "/")
-
-
 def _wiki_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Page]:
     """Stream the articles (namespace 0, no redirects) of a MediaWiki XML export."""
     file = CompressedFile(path)
     spaces = {"file", "image", "category"}
     fields: dict[str, str] = {}  # of the current page, in its last revision
-    count, ends = 0, False
+    count = 0
     try:
-        for element in read_elements(file.blocks(), WIKI_BYTES, whole=False):
-            if element.name in {"title", "ns", "redirect", "timestamp", "text"}:
-                fields[element.name] = element.text
-            if element.name == "namespace" and element.attributes.get("key") in {"6", "14"}:
-                spaces.add(element.text.strip().lower())
-            if element.name == "page":
+        for name, element in _elements(file.blocks()):
+            if name in {"title", "ns", "redirect", "timestamp", "text"}:
+                fields[name] = element.text or ""
+            if name == "namespace" and element.get("key") in {"6", "14"}:
+                spaces.add((element.text or "").strip().lower())
+            if name == "page":
                 if "redirect" in fields:
                     left_out.add("redirects", fields.get("title", ""))
                 elif fields.get("ns", "") not in {"", "0"}:
@@ -315,21 +260,35 @@ def _wiki_pages(path: AnyFile, notes: list[str], left_out: Tally) -> Iterator[Pa
                         namespaces=tuple(sorted(spaces)),
                     )
                 fields = {}
-            ends = element.depth == 0
-        if not file.cut and not ends:
-            raise XmlError("it ends inside an element")
-    except XmlError as error:
-        if not count:
+    except ElementTree.ParseError as error:
+        if not file.cut and not count:
             raise DataError(f"{path} is not a MediaWiki export: {error}", repair="Check the file") from None
-        notes.append(f"{path} is damaged after {count:,} articles: {error}")
+        if not file.cut:
+            notes.append(f"{path} is damaged after {count:,} articles: {error}")
     if file.cut:
         notes.append(file.cut)
 
 
-def _xml(archive: zipfile.ZipFile, member: str) -> list[Element]:
-    """Return the elements of a small XML file in a book."""
-    with archive.open(member) as handle:
-        data = handle.read(PAGE_BYTES + 1)
-    if len(data) > PAGE_BYTES:
-        raise XmlError(f"{member} unpacks to more than {PAGE_BYTES:,} bytes")
-    return list(read_elements([data], PAGE_BYTES))
+def _elements(blocks: Iterable[bytes]) -> Iterator[tuple[str, ElementTree.Element]]:
+    """Yield the name without namespace and the element of each that ends; its parent forgets it then.
+
+    expat itself refuses entities that grow. Raises ParseError, also for an element above WIKI_BYTES or WIKI_DEPTH.
+    """
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
+    opened: list[ElementTree.Element] = []
+    silent = 0  # bytes since an element began or ended
+    for block in blocks:
+        parser.feed(block)
+        silent += len(block)
+        for event, element in parser.read_events():
+            silent = 0
+            if event == "start":
+                opened.append(element)
+            else:
+                opened.pop()
+                yield element.tag.rpartition("}")[2], element
+                if opened:
+                    opened[-1].clear()
+        if silent > WIKI_BYTES or len(opened) > WIKI_DEPTH:
+            raise ElementTree.ParseError(f"an element is above {WIKI_BYTES:,} bytes or a depth of {WIKI_DEPTH:,}")
+    parser.close()
