@@ -6,6 +6,7 @@ import csv
 import decimal
 import json
 import random
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,33 @@ def test_columns_of_parquet_have_their_own_meaning(tmp_path: Path) -> None:
     assert (second["label"], second["labels"], third["label"], third["score"]) == ("spam", [], None, None)
     assert open_table(path, ["text"]).texts[:2] == ["kind", "text"]
     assert next(row for _, row in open_table(path, ["text"]).rows) == {"text": "좋다"}
+
+
+def test_times_that_python_does_not_have_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    columns = {"at": pa.array([1], pa.timestamp("ns")), "far": pa.array([2**62], pa.timestamp("us"))}
+    columns |= {"kind": columns["at"].dictionary_encode()}
+    pq.write_table(pa.table({"text": ["a"], **columns}), path)
+    [row] = read(path)
+    assert str(row["at"]) == str(row["kind"]) == "1970-01-01 00:00:00.000000001"
+    assert "out of range" in row["far"]
+    pq.write_table(pa.table({"text": ["a"], "times": pa.array([[2**62]], pa.list_(pa.timestamp("us")))}), path)
+    with pytest.raises(DataError, match=r"t\.parquet: the column 'times' cannot be read"):
+        read(path)
+
+
+def test_arrow_with_wrong_offsets_is_refused(tmp_path: Path) -> None:
+    """Asking for its size before its check ended the process."""
+    path, table = tmp_path / "t.arrow", pa.table({"text": ["a"], "list": [["b"] * 77]})
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    before, _, after = path.read_bytes().rpartition(struct.pack("<2i", 0, 77))
+    path.write_bytes(before + struct.pack("<2i", 10**8, 10**9) + after)
+    with pytest.raises(DataError, match=r"t\.arrow cannot be read as Arrow"):
+        read(path)
+    path.write_bytes((before + struct.pack("<2i", 0, 77) + after).replace(b"list", b"l\xffst"))
+    with pytest.raises(DataError, match=r"t\.arrow cannot be read as Arrow"):
+        read(path)
 
 
 @pytest.mark.parametrize("metadata", ["[]", '{"info": {"features": {"label": [3]}}}', "{", '{"info": 3}'])

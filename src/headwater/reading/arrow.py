@@ -41,8 +41,8 @@ class ParquetTable:
             source = path.open("rb") if isinstance(path, RemoteFile) else path
             self._file = pyarrow.parquet.ParquetFile(source)
             self._bytes = path.stat().st_size
-        self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
-        check_columns(path, self._metadata.num_columns)
+            self.schema, self._metadata = self._file.schema_arrow, self._file.metadata
+            check_columns(path, max(self._metadata.num_columns, len(self.schema.names)))  # names may not be UTF-8
         self._limit("rows", self._metadata.num_rows, FileLimits.ROWS, self._bytes)
 
     def __enter__(self) -> Self:
@@ -135,12 +135,24 @@ def text_columns(schema: Any) -> list[str]:
     return texts + raw
 
 
-def batch_rows(schema: Any, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of record batches, with what the columns of `schema` mean."""
+def batch_rows(path: AnyFile, schema: Any, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of record batches of a file, with what the columns of `schema` mean.
+
+    Times that Python does not have, such as nanoseconds, become text. Raises DataError for lists of these.
+    """
+    import pyarrow
+
     classes = _class_names(schema.metadata or {})
     for batch in batches:
         names = batch.schema.names
-        columns = [_values(column, classes.get(name)) for name, column in zip(names, batch.columns, strict=True)]
+        columns = []
+        for name, column in zip(names, batch.columns, strict=True):
+            try:
+                columns.append(_values(column, classes.get(name)))
+            except pyarrow.ArrowException as error:
+                raise DataError(
+                    f"{path}: the column {name!r} cannot be read: {error}"[:300], repair="Write it as text"
+                ) from None
         yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
@@ -151,7 +163,10 @@ def _values(column: Any, classes: Sequence[str] | None) -> list[Any]:
     if str(kind) in _BYTES:
         with suppress(pyarrow.ArrowInvalid):  # it is not text, such as images
             column = column.cast(pyarrow.large_string())
-    values: list[Any] = column.to_pylist()
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):
+        values = column.cast(pyarrow.string()).to_pylist()
     if pyarrow.types.is_decimal(kind):
         number = float if kind.scale > 0 else int
         return [None if value is None else number(value) for value in values]
@@ -198,16 +213,17 @@ def arrow_batches(path: AnyFile, rows: int) -> tuple[Any, Iterator[Any]]:
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         reader = pyarrow.ipc.open_file(source) if is_file else pyarrow.ipc.open_stream(source)
+        check_columns(path, len(reader.schema.names))  # which may not be UTF-8
 
     def batches() -> Iterator[Any]:
         total = 0
         whole = (reader.get_batch(n) for n in range(reader.num_record_batches)) if is_file else reader
         with _readable(path, lambda: "Arrow"):
             for batch in whole:
+                batch.validate(full=True)  # before its size is asked for, which may end the process
                 total += batch.nbytes
                 if total > max(FileLimits.TABLE_BYTES, FileLimits.ARROW_RATIO * size):
                     raise OSError(f"it unpacks to more than {total:,} bytes")
-                batch.validate(full=True)
                 for start in range(0, batch.num_rows, rows):
                     yield batch.slice(start, rows)
 

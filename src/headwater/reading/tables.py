@@ -119,17 +119,16 @@ def _parquet(path: AnyFile, columns: Sequence[str]) -> OpenTable:
     own = {name for name in file.schema.names if name not in columns}
     read = [name for name in columns if name in texts]
     read += [head for name in columns if name not in file.schema.names for head in heads(name) if head in own]
-    return _of_batches(file.schema, file.batches(_BATCH_ROWS, list(dict.fromkeys(read)) or None))
+    return _of_batches(path, file.schema, file.batches(_BATCH_ROWS, list(dict.fromkeys(read)) or None))
 
 
 def _arrow(files: Sequence[AnyFile]) -> OpenTable:
     opened = [arrow_batches(file, _BATCH_ROWS) for file in files]
-    check_columns(files[0], len(opened[0][0].names))
-    return _of_batches(opened[0][0], chain.from_iterable(batches for _, batches in opened))
+    return _of_batches(files[0], opened[0][0], chain.from_iterable(batches for _, batches in opened))
 
 
-def _of_batches(schema: Any, batches: Iterator[Any]) -> OpenTable:
-    return OpenTable(schema.names, text_columns(schema), enumerate(batch_rows(schema, batches), 1))
+def _of_batches(path: AnyFile, schema: Any, batches: Iterator[Any]) -> OpenTable:
+    return OpenTable(schema.names, text_columns(schema), enumerate(batch_rows(path, schema, batches), 1))
 
 
 def _json_lines(path: AnyFile, encoding: str | None, on_broken: OnBroken) -> Iterator[tuple[int, str, Any]]:
