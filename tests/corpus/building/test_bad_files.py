@@ -23,7 +23,7 @@ from headwater.corpus import (
 )
 from headwater.corpus import workers as engine
 from headwater.corpus.building import plan as planning
-from headwater.corpus.building.parts import PartMaker
+from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.building.plan import BuildPlan, BuildTask
 from headwater.corpus.dedup.keys import key_ranges
 from headwater.corpus.filters.decontaminate import Decontaminate
@@ -126,8 +126,8 @@ def test_a_task_that_fails_leaves_the_others_done(
             build_corpus([files], tmp_path / "corpus", workers=workers)
     (tmp_path / "away").rename(files / "00.jsonl")
     done: list[int] = []
-    fill = PartMaker.fill
-    monkeypatch.setattr(PartMaker, "fill", lambda maker, n, *work: done.append(n) or fill(maker, n, *work))
+    fill = PhaseRunner._fill_part
+    monkeypatch.setattr(PhaseRunner, "_fill_part", lambda *task: done.append(task[2]) or fill(*task))
     build_corpus([files], tmp_path / "corpus")
     assert done == [0]
     assert len(list(read_documents(tmp_path / "corpus"))) == 15

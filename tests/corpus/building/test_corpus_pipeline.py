@@ -256,7 +256,7 @@ def test_a_file_that_is_removed_before_it_is_read_is_named(tmp_path: Path) -> No
     [task] = plan.open_source(0, tmp_path).tasks
     (tmp_path / "a.txt").unlink()
     funnel = Funnel()
-    reader = parts.DocumentReader(load_recipe("plain"))
+    reader = parts.PartMaker(load_recipe("plain"))
     assert [d.text for d in reader.read(task, funnel)] == ["The river b."]
     assert "a.txt was removed while the corpus was built" in funnel.notes[0]
 

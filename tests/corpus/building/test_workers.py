@@ -18,11 +18,10 @@ import pytest
 
 from headwater.corpus import BuildConfig, build_corpus, folder, load_recipe, read_documents, read_funnel
 from headwater.corpus import workers as engine
+from headwater.corpus.building import parts as part_module
 from headwater.corpus.building import plan as sources
-from headwater.corpus.building.parts import PartMaker
 from headwater.corpus.building.phases import PhaseRunner
 from headwater.corpus.building.plan import PARTS, BuildPlan, open_source
-from headwater.corpus.dedup.keys import ArrayFile
 from headwater.errors import DataError, ResourceError, StorageError, UsageError
 from headwater.storage import open_folder
 
@@ -140,9 +139,9 @@ def test_a_killed_build_continues_where_it_was(tmp_path: Path) -> None:
     altered = next((parts / "parts-000001").rglob("*.arrow"))
     altered.write_bytes(altered.read_bytes()[:-1])
     touched = []
-    original = PartMaker.fill
+    original = PhaseRunner._fill_part
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PartMaker, "fill", lambda maker, n, *work: touched.append(n) or original(maker, n, *work))
+        patch.setattr(PhaseRunner, "_fill_part", lambda *task: touched.append(task[2]) or original(*task))
         build_corpus([files], tmp_path / "corpus", NEAR)
     assert touched == [1, 3, 4, 5], "what was complete and intact is not done again"
     build_corpus([files], tmp_path / "fresh", NEAR)
@@ -245,7 +244,7 @@ def test_a_disk_that_fills_at_the_end_of_a_task_is_reported(
     def full(*unused: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ArrayFile, "_save", full)
+    monkeypatch.setattr(part_module, "_hashes", full)
     (tmp_path / "a.txt").write_text(prose(1))
     plan = BuildPlan(tmp_path / "parts", NEAR, tuple(open_source(0, tmp_path / "a.txt").tasks))
     plan.folder.mkdir()
@@ -412,22 +411,22 @@ def test_an_evaluation_set_may_move_before_a_build_resumes(
 ) -> None:
     files = write_files(tmp_path / "files", count=4)
     done: list[int] = []
-    original = PartMaker.fill
+    original = PhaseRunner._fill_part
 
-    def interrupted(maker: PartMaker, number: int, *arguments: Any) -> dict[str, Any]:
+    def interrupted(*task: Any) -> dict[str, Any]:
         if done:
             raise KeyboardInterrupt
-        done.append(number)
-        return original(maker, number, *arguments)
+        done.append(task[2])
+        return original(*task)
 
     held_out = tmp_path / "test.txt"
     held_out.write_text(prose(0))
-    monkeypatch.setattr(PartMaker, "fill", interrupted)
+    monkeypatch.setattr(PhaseRunner, "_fill_part", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(held_out),)))
     (tmp_path / "sets").mkdir()
     moved = held_out.rename(tmp_path / "sets" / "test.txt")
-    monkeypatch.setattr(PartMaker, "fill", lambda maker, n, *work: done.append(n) or original(maker, n, *work))
+    monkeypatch.setattr(PhaseRunner, "_fill_part", lambda *task: done.append(task[2]) or original(*task))
     build_corpus([files], tmp_path / "corpus", BuildConfig(evaluation_sets=(str(moved),)))
     assert done == [0, 1]
     assert read_funnel(tmp_path / "corpus")["removed"]["overlap"]["evaluation set"]["documents"] > 0

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from headwater.corpus import near_duplicates
 from headwater.corpus.dedup import keys as arrays
-from headwater.corpus.dedup.keys import ArrayFile, copies_in, first_rows, key_ranges
+from headwater.corpus.dedup.keys import FINGERPRINT_ROW, copies_in, first_rows, key_ranges
 from headwater.corpus.dedup.near import (
-    BANDS,
+    KEY_ROW,
     MinHash,
     ShingleFiles,
     jaccard,
@@ -43,15 +43,13 @@ def save_keys(folder: Path, texts: list[str], parts: int) -> list[Path]:
     maker = MinHash()
     paths = []
     for number, chunk in enumerate(np.array_split(np.arange(len(texts)), parts)):
-        paths.append(folder / f"{number}.npy")
-        with ArrayFile(paths[-1], BANDS, "<u8") as file:
-            for i in chunk:
-                file.append(maker.keys(texts[i]).tobytes())
+        paths.append(folder / f"{number}")
+        paths[-1].write_bytes(b"".join(maker.keys(texts[i]).tobytes() for i in chunk))
     return paths
 
 
 def found_pairs(paths: list[Path], gone: Any = None) -> list[tuple[int, int]]:
-    pairs = pairs_in(paths, first_rows(paths), 0, 2**64 - 1, gone)
+    pairs = pairs_in(paths, first_rows(paths, KEY_ROW), 0, 2**64 - 1, gone)
     return list(zip(*(ends.tolist() for ends in split_pairs(pairs)), strict=True))
 
 
@@ -142,13 +140,13 @@ def test_copies_are_detected_in_any_partition(
 ) -> None:
     folder, paths = tmp_path_factory.mktemp("fingerprints"), []
     for number, part in enumerate(parts):
-        paths.append(folder / f"{number}.npy")
-        with ArrayFile(paths[-1], 2, ">u8") as file:
-            for text in part:  # both halves matter
-                file.append(bytes([0 if text < 3 else 200, *[0] * 7, *[text % 3] * 8]))
+        paths.append(folder / f"{number}")  # both halves of a key matter
+        paths[-1].write_bytes(
+            b"".join(bytes([0 if text < 3 else 200, *[0] * 7, *[text % 3] * 8]) for text in part)
+        )
     every = [text for part in parts for text in part]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arrays, "PARTITION_ROWS", rows)
-        starts = first_rows(paths)
+        starts = first_rows(paths, FINGERPRINT_ROW)
         found = [copies_in(paths, starts, *keys).tolist() for keys in key_ranges(starts[-1])]
     assert sorted(chain.from_iterable(found)) == [n for n, text in enumerate(every) if text in every[:n]]

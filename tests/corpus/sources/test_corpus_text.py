@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.corpus import BuildConfig, Document, build_corpus, read_funnel
-from headwater.corpus.building.parts import DocumentReader
+from headwater.corpus.building.parts import PartMaker
 from headwater.corpus.building.plan import open_source
 from headwater.corpus.sources import text as text_module
 from headwater.corpus.sources.text import read_text_file
@@ -28,7 +28,7 @@ from headwater.errors import DataError
 
 def read_source(source: Path, field: str = "text") -> list[Document]:
     config = BuildConfig(text_field=field)
-    documents = [d for task in open_source(0, source).tasks for d in DocumentReader(config).read(task, Funnel())]
+    documents = [d for task in open_source(0, source).tasks for d in PartMaker(config).read(task, Funnel())]
     if not documents:
         raise DataError(f"{source.name} is empty")
     return documents
@@ -131,9 +131,7 @@ def test_an_unreadable_file_of_a_folder_is_set_aside_whole(tmp_path: Path) -> No
     for name, (content, _) in unusable.items():
         (tmp_path / name).write_bytes(content)
     funnel = Funnel()
-    documents = [
-        d for task in open_source(0, tmp_path).tasks for d in DocumentReader(BuildConfig()).read(task, funnel)
-    ]
+    documents = [d for task in open_source(0, tmp_path).tasks for d in PartMaker(BuildConfig()).read(task, funnel)]
     assert [document.text for document in documents] == ["A text."]
     for (name, (_, reason)), aside, note in zip(unusable.items(), funnel.aside, funnel.notes, strict=True):
         assert aside["source"] == f"{tmp_path.name}/{name}"

@@ -16,26 +16,21 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from headwater.corpus.building.plan import BuildPlan, BuildTask
+from headwater.corpus.building.plan import BuildTask
 from headwater.corpus.building.recipes import BuildConfig, make_steps
-from headwater.corpus.dedup.keys import FINGERPRINT_BYTES, ArrayFile, text_fingerprint
-from headwater.corpus.dedup.near import BANDS, MinHash
+from headwater.corpus.dedup.keys import text_fingerprint
+from headwater.corpus.dedup.near import MinHash
 from headwater.corpus.extract.page_text import TIMER, Extracted
 from headwater.corpus.folder import COLUMNS, DOCUMENT_BYTES, Document, grouped, make_id, read_shard
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
-from headwater.corpus.sources.text import (
-    SEPARATOR,
-    TEXT_SUFFIXES,
-    other_encoding,
-    read_text_file,
-)
+from headwater.corpus.sources.text import SEPARATOR, TEXT_SUFFIXES, other_encoding, read_text_file
 from headwater.corpus.steps import Funnel, merge, run_steps
 from headwater.corpus.tasks import read_account
 from headwater.corpus.workers import WorkerDied, WorkerProcess
@@ -44,7 +39,7 @@ from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error
 from headwater.storage import storage_errors
 
 DOCUMENTS = "documents.arrow"
-FINGERPRINTS, KEYS, SIZES = "fingerprints.npy", "keys.npy", "sizes.npy"
+FINGERPRINTS, KEYS, SIZES = "fingerprints", "keys", "sizes"  # a row a document
 EMPTY = "it is empty"  # why a file was set aside
 TEXT_BYTES = 1024**3  # of one text file in any encoding, which is in memory several times
 SECONDS = 20.0  # of processor time for each started SHARE_BYTES of a page; a usual page takes some milliseconds
@@ -108,19 +103,39 @@ class Extractor:
             return Extracted(reason="the extractor crashed on it")
 
 
-class DocumentReader:
-    """Reads tasks, one after the other, with one extracting process. Use as a context manager."""
+class PartMaker:
+    """Makes parts, one after the other, with steps and an extracting process that are made once."""
 
     def __init__(self, config: BuildConfig) -> None:
-        self._config = config
+        self._config, self._steps = config, make_steps(config)
+        self._hasher = MinHash() if config.near_duplicates else None
         self._extractor: Extractor | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
+    def close(self) -> None:
+        """End the extracting process."""
         if self._extractor is not None:
             self._extractor.close()
+
+    def fill(self, task: BuildTask, work: Path, on_funnel: OnFunnel) -> dict[str, Any]:
+        """Do a task in the folder `work` and return its account; call `on_funnel` with its funnel now and then."""
+        funnel = Funnel()
+        with ExitStack() as opened:
+            names = (FINGERPRINTS, SIZES, KEYS) if self._hasher else (FINGERPRINTS, SIZES)
+            fingerprints, sizes, *keys = (opened.enter_context((work / name).open("wb")) for name in names)
+
+            def kept() -> Iterator[Document]:
+                for count, document in enumerate(run_steps(self.read(task, funnel), self._steps, funnel), 1):
+                    fingerprints.write(text_fingerprint(document.text))
+                    sizes.write(len(document.text.encode()).to_bytes(8, "little"))
+                    if self._hasher is not None:
+                        keys[0].write(self._hasher.keys(document.text).tobytes())
+                    if count % 100 == 0:
+                        on_funnel(funnel)
+                    funnel.labels |= dict.fromkeys(document.labels)
+                    yield document
+
+            _write(kept(), work / DOCUMENTS)
+        return {"funnel": vars(funnel), "hashes": _hashes(task)}
 
     def read(self, task: BuildTask, funnel: Funnel) -> Iterator[Document]:
         """Stream the documents of a task, of a user's source in composed form; fill `funnel` on the way.
@@ -205,40 +220,6 @@ class DocumentReader:
                         url=page.url,
                         date=page.date,
                     )
-
-
-class PartMaker(DocumentReader):
-    """Makes parts, one after the other, with steps and an extracting process that are made once."""
-
-    def __init__(self, plan: BuildPlan) -> None:
-        super().__init__(plan.config)
-        self._plan = plan
-        self._steps = make_steps(plan.config)
-        self._hasher = MinHash() if plan.config.near_duplicates else None
-
-    def fill(self, number: int, work: Path, on_funnel: OnFunnel) -> dict[str, Any]:
-        """Do a task in the folder `work` and return its account; call `on_funnel` with its funnel now and then."""
-        task, funnel = self._plan.tasks[number], Funnel()
-        hasher = self._hasher
-        with (
-            ArrayFile(work / FINGERPRINTS, FINGERPRINT_BYTES // 8, ">u8") as fingerprints,
-            ArrayFile(work / SIZES, 1, "<i8") as sizes,
-            ArrayFile(work / KEYS, BANDS, "<u8") if hasher else nullcontext() as keys,
-        ):
-
-            def kept() -> Iterator[Document]:
-                for document in run_steps(self.read(task, funnel), self._steps, funnel):
-                    fingerprints.append(text_fingerprint(document.text))
-                    sizes.append(len(document.text.encode()).to_bytes(8, "little"))
-                    if hasher is not None and keys is not None:
-                        keys.append(hasher.keys(document.text).tobytes())
-                    if fingerprints.count % 100 == 0:
-                        on_funnel(funnel)
-                    funnel.labels |= dict.fromkeys(document.labels)
-                    yield document
-
-            _write(kept(), work / DOCUMENTS)
-        return {"funnel": vars(funnel), "hashes": _hashes(task)}
 
 
 def _hashes(task: BuildTask) -> dict[str, str]:

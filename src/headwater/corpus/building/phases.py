@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -28,16 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headwater.corpus.building.parts import (
-    FINGERPRINTS,
-    KEYS,
-    SIZES,
-    PartMaker,
-    part_funnel,
-    read_part,
-)
+from headwater.corpus.building.parts import FINGERPRINTS, KEYS, SIZES, PartMaker, part_funnel, read_part
 from headwater.corpus.building.plan import PARTS, BuildPlan
-from headwater.corpus.dedup.keys import copies_in, first_rows, key_ranges
+from headwater.corpus.dedup.keys import FINGERPRINT_ROW, copies_in, first_rows, key_ranges
 from headwater.corpus.dedup.near import (
     ShingleFiles,
     choose_removed,
@@ -99,7 +91,8 @@ def _chunks(plan: BuildPlan) -> int:
 
 
 def _starts(plan: BuildPlan, number: int, work: Path) -> None:
-    save_array(work / "starts.npy", np.array(first_rows([part / FINGERPRINTS for part in plan.parts])))
+    files = [part / FINGERPRINTS for part in plan.parts]
+    save_array(work / "starts.npy", np.array(first_rows(files, FINGERPRINT_ROW)))
 
 
 def _copies(plan: BuildPlan, number: int, work: Path) -> None:
@@ -163,8 +156,7 @@ def _bounds(plan: BuildPlan, number: int, work: Path) -> None:
 
     def sizes() -> Iterator[npt.NDArray[np.int64]]:
         for part, (first, last) in zip(plan.parts, pairwise(starts), strict=True):
-            whole = np.load(part / SIZES, mmap_mode="r", allow_pickle=False)[:, 0]
-            yield np.where(kinds[first:last], 0, whole)
+            yield np.where(kinds[first:last], 0, np.fromfile(part / SIZES, "<i8"))
 
     save_array(work / "bounds.npy", np.array([*shard_starts(sizes()), starts[-1]]))
     labels = dict.fromkeys(label for part in plan.parts for label in part_funnel(part).labels)
@@ -221,7 +213,6 @@ class PhaseRunner(TaskRunner):
 
     def __init__(self, plan: BuildPlan) -> None:
         super().__init__(plan, (Phase(PARTS, _parts, self._fill_part, flushed=True), *joining_phases(plan)))
-        self._opened = ExitStack()
         self._maker: PartMaker | None = None
 
     @classmethod
@@ -230,12 +221,13 @@ class PhaseRunner(TaskRunner):
         return cls(BuildPlan.load(folder))
 
     def __exit__(self, *unused: object) -> None:
-        self._opened.close()
-        self._maker = None
+        if self._maker is not None:
+            self._maker.close()
+            self._maker = None
 
     def _fill_part(self, plan: BuildPlan, number: int, work: Path) -> dict[str, Any]:
-        self._maker = self._maker or self._opened.enter_context(PartMaker(plan))
-        return self._maker.fill(number, work, self.report)
+        self._maker = self._maker or PartMaker(plan.config)
+        return self._maker.fill(plan.tasks[number], work, self.report)
 
     def described(self, phase: str, number: int) -> str:
         """Return what a task reads, for messages."""

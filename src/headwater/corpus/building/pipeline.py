@@ -23,12 +23,7 @@ from typing import Any
 import numpy as np
 
 from headwater.corpus.building.parts import EMPTY, part_funnel
-from headwater.corpus.building.phases import (
-    COUNTS,
-    PhaseRunner,
-    near_copies,
-    shard_count,
-)
+from headwater.corpus.building.phases import COUNTS, PhaseRunner, near_copies, shard_count
 from headwater.corpus.building.plan import BUILT_IN, PARTS, PLAN, BuildPlan, BuildSource, lines_note, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.folder import shard_name
@@ -52,6 +47,7 @@ from headwater.storage import (
 )
 
 _FORMER = {"extractor": "resiliparse"}  # of an earlier option: a corpus that has it is still the same
+_PARTS_FORMAT = 2  # parts of another format are not resumed
 NAMED = 8  # skipped files in a note; the funnel lists more
 DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON
 FUNNEL = "funnel.json"
@@ -240,7 +236,8 @@ def _parts_folder(stage: Stage, sources: Sequence[BuildSource]) -> Path:
     paths = (Path(task.root, name) for task in tasks if not is_remote(task.root) for name in task.files)
     stats = ((path, path.stat()) for path in paths if path.is_file())
     files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-    built = json.dumps([stage.config, inputs, [source.path for source in sources], files], sort_keys=True)
+    described = [_PARTS_FORMAT, stage.config, inputs, [source.path for source in sources], files]
+    built = json.dumps(described, sort_keys=True)
     key = hashlib.sha256(built.encode()).hexdigest()[:12]
     return stage.out.with_name(f".{stage.out.name}.{key}.parts")
 

@@ -27,12 +27,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import coo_array, csgraph
 
-from headwater.corpus.dedup.keys import ArrayFile, Numbers, first_rows, key_ranges, rows_in, scramble
+from headwater.corpus.dedup.keys import Numbers, first_rows, key_ranges, rows_in, scramble
 from headwater.corpus.dedup.overlap import Hashes as Keys
 from headwater.corpus.dedup.overlap import WordHashes, split_words
 
 WORDS = 5
 BANDS, ROWS = 16, 7
+KEY_ROW = np.dtype(("<u8", BANDS))
 SIMILARITY = 0.8
 _SEED = 2019
 _CHUNK = 2048  # 5-grams hashed at a time, so that the matrix of hashes fits into cache
@@ -87,13 +88,13 @@ def pairs_in(
 ) -> Keys:
     """Return the pairs of documents that share a key from `low` to `high` in a band, sorted, each once.
 
-    A pair is one number with the smaller document in its upper half. `signatures` are .npy files of (documents,
-    bands) keys; documents are numbered through all of them, from `starts` on. Skip documents that are `gone`,
+    A pair is one number with the smaller document in its upper half. `signatures` are files with a KEY_ROW a
+    document; documents are numbered through all of them, from `starts` on. Skip documents that are `gone`,
     (documents,) bool. Each document of a group with one key is paired with the first and with the previous one.
     """
     bands = [(band,) for band in range(BANDS)]
     runs = [np.empty(0, np.uint64)]
-    for values, numbers in rows_in(signatures, starts, bands, low, high):
+    for values, numbers in rows_in(signatures, starts, KEY_ROW, bands, low, high):
         keys = values[:, 0]
         kept = keys != 0  # of a text without words
         if gone is not None:
@@ -150,11 +151,11 @@ def near_duplicates(
 
     `read` returns all texts; it is called twice. `folder` is for files that may be larger than memory.
     """
-    maker, keys = MinHash(), folder / "keys.npy"
-    with ArrayFile(keys, BANDS, "<u8") as rows:
+    maker, keys = MinHash(), folder / "keys"
+    with keys.open("wb") as handle:
         for text in read():
-            rows.append(maker.keys(text).tobytes())
-    starts = first_rows([keys])
+            handle.write(maker.keys(text).tobytes())
+    starts = first_rows([keys], KEY_ROW)
     pairs = merge(pairs_in([keys], starts, low, high) for low, high in key_ranges(starts[-1]))
     wanted = np.union1d(*split_pairs(pairs))
     numbers = set(wanted.tolist())
@@ -197,12 +198,12 @@ def write_shingles(texts: Iterable[str], path: Path) -> None:
     """Write the shingles of each text to `path`, and the end of each to a second file."""
     maker = MinHash()
     end = 0
-    with path.open("wb") as handle, ArrayFile(_ends_of(path), 1, "<i8") as ends:
+    with path.open("wb") as handle, _ends_of(path).open("wb") as ends:
         for text in texts:
             shingles = maker.shingles(text)
             handle.write(shingles.tobytes())
             end += len(shingles)
-            ends.append(end.to_bytes(8, "little"))
+            ends.write(end.to_bytes(8, "little"))
 
 
 class ShingleFiles:
@@ -219,15 +220,14 @@ class ShingleFiles:
         file = bisect_right(self._starts, index) - 1
         row = index - self._starts[file]
         if file not in self._ends:
-            ends = np.load(_ends_of(self._paths[file]), allow_pickle=False)[:, 0]
-            self._ends[file] = np.concatenate([[0], ends])
+            self._ends[file] = np.concatenate([[0], np.fromfile(_ends_of(self._paths[file]), "<i8")])
         begin, end = self._ends[file][row : row + 2].tolist()
         # Opened each time: there is a file for each task, and processes are usually limited to 1,024 open files.
         return np.fromfile(self._paths[file], np.uint64, end - begin, offset=8 * begin)
 
 
 def _ends_of(path: Path) -> Path:
-    return path.with_suffix(".ends.npy")
+    return path.with_suffix(".ends")
 
 
 def _pairs_of_equal_keys(keys: Keys, numbers: Numbers) -> Keys:
