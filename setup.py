@@ -74,7 +74,7 @@ class Build(build_ext):
 
 
 class Pages(build_py):
-    """Copy the pages that `headwater serve` links to next to `serve/reading.py`."""
+    """Copy the pages that `headwater serve` links to next to `serve/documentation.py`."""
 
     def run(self) -> None:
         """Copy modules, data and pages."""

@@ -15,7 +15,7 @@ from headwater.cli.main import main
 from headwater.errors import UsageError
 from headwater.finetuning import FinetuneConfig, FineTuned, Labels, export_classifier, finetune
 from headwater.finetuning.results.baseline import Baseline, compare
-from headwater.finetuning.results.page import _baseline_lines
+from headwater.finetuning.results.report import _baseline_lines
 
 CLASSES = Labels(target="class", names=["bad", "good"])
 

@@ -12,9 +12,9 @@ import pytest
 
 from headwater.cli.main import main
 from headwater.finetuning import Classifier, FinetuneConfig, FineTuned, Labels, Regressor, finetune
-from headwater.finetuning.results import summary
+from headwater.finetuning.results import wrong_labels
 from headwater.finetuning.results.calibration import _fitted, _logits, _probabilities, reliability
-from headwater.finetuning.results.summary import SUSPECTS_FILE
+from headwater.finetuning.results.wrong_labels import SUSPECTS_FILE
 
 ABC = Labels(target="class", names=["a", "b", "c"])
 FAST = {"epochs": 6, "learning_rate": 5e-3, "lambda_lm": 0, "dropout": 0, "precision": "fp32"}
@@ -134,7 +134,7 @@ def test_the_models_of_a_cross_validation_judge_labels_too(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        summary, "held_out_shares", lambda features, *_, **__: np.full((features.shape[0], 2), 0.5)
+        wrong_labels, "held_out_shares", lambda features, *_, **__: np.full((features.shape[0], 2), 0.5)
     )
     table = tmp_path / "rows.csv"
     planted = planted_errors(table)

@@ -13,7 +13,7 @@ import pytest
 from headwater.cli.main import main
 from headwater.errors import DataError
 from headwater.finetuning import FinetuneConfig, Labels, Raw, finetune, predict_file
-from headwater.finetuning.results.summary import MARGIN, suspects
+from headwater.finetuning.results.wrong_labels import MARGIN, suspects
 from headwater.finetuning.rows.labels import learn_labels
 from headwater.finetuning.rows.row import Usable
 from headwater.finetuning.rows.split import describe

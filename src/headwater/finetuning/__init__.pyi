@@ -12,7 +12,7 @@ from .model.inputs import Encoded
 from .predict import predict_file
 from .results.explanation import explain
 from .results.metrics import METRICS, confusion_matrix, matthews
-from .results.page import result_lines
+from .results.report import result_lines
 from .rows.labels import Labels
 from .rows.row import MetricName, Raw, TaskName
 from .stage import finetune, run_stage

@@ -23,9 +23,10 @@ from headwater.finetuning.learning.config import FinetuneConfig
 from headwater.finetuning.learning.parts import Tables, read_tables
 from headwater.finetuning.learning.prepare import prepare_folder
 from headwater.finetuning.model.fine_tuned import FineTuned
-from headwater.finetuning.results.page import card, page
 from headwater.finetuning.results.predictions import write_predictions
-from headwater.finetuning.results.summary import METRICS_FILE, SUSPECTS_FILE, add_baselines, find_suspects, measure
+from headwater.finetuning.results.report import card, report_page
+from headwater.finetuning.results.summary import METRICS_FILE, add_baselines, measure
+from headwater.finetuning.results.wrong_labels import SUSPECTS_FILE, find_suspects
 from headwater.finetuning.rows.columns import Columns
 from headwater.language import translated_page
 from headwater.model import load_config
@@ -166,7 +167,9 @@ def _write_report(
     prepared, outcome = learned.prepared, learned.outcome
     rows, encoded = prepared.parts.validation.rows, prepared.encoded["validation"]
     with _written(stage) as work:
-        written, metrics["mistakes"] = page(outcome.fine_tuned, metrics, rows, encoded, outcome.probabilities)
+        written, metrics["mistakes"] = report_page(
+            outcome.fine_tuned, metrics, rows, encoded, outcome.probabilities
+        )
         write_text(work / REPORT_FILE, translated_page(written))
         if doubtful:
             write_json_lines(work / SUSPECTS_FILE, doubtful)

@@ -25,7 +25,7 @@ from headwater.evaluation import EvaluateConfig, evaluate
 from headwater.finetuning import FinetuneConfig, finetune
 from headwater.pretraining import MINIMUM_TOKENS, PretrainConfig, pack, pretrain, seconds_per_update
 from headwater.quickstart.labels import make_labels
-from headwater.quickstart.little import MOST_BYTES, LittleText, little_text, named_bytes
+from headwater.quickstart.little_text import MOST_BYTES, LittleText, little_text, named_bytes
 from headwater.quickstart.samples import write_samples
 from headwater.reading import read_json
 from headwater.report import measured_lines, report

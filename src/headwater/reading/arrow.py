@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from headwater.errors import DataError
 from headwater.reading.files import AnyFile, FileLimits, RemoteFile, file_error, read_object
-from headwater.reading.table import check_columns
+from headwater.reading.table_rows import check_columns
 
 _TEXTS = {"string", "large_string", "string_view"}
 _BYTES = {"binary", "large_binary", "binary_view"}

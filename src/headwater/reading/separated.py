@@ -12,7 +12,7 @@ from headwater.display import counted
 from headwater.errors import DataError
 from headwater.reading.encoding import filtered
 from headwater.reading.files import AnyFile, FileLimits
-from headwater.reading.table import OnBroken, OpenTable, Row, check_columns
+from headwater.reading.table_rows import OnBroken, OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
 
 _SEPARATORS = ",;\t|"

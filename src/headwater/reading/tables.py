@@ -19,7 +19,7 @@ from headwater.errors import DataError
 from headwater.reading.arrow import ParquetTable, arrow_batches, batch_rows, saved_files, text_columns
 from headwater.reading.files import AnyFile, FileLimits, large_json, parse_json
 from headwater.reading.separated import SeparatedTable, csv_records, tab_records
-from headwater.reading.table import OnBroken, OpenTable, Row, check_columns, heads, refuse
+from headwater.reading.table_rows import OnBroken, OpenTable, Row, check_columns, heads, refuse
 from headwater.reading.text import check_unpacked, read_lines, text_blocks, unpacked_suffix
 from headwater.reading.workbook import Workbook
 

@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 
-from headwater.serve import inside, reading, schema, tasks
+from headwater.serve import documentation, inside, schema, tasks
 from headwater.serve.answers import ComputedResponse, EventStream, Json, reported
 from headwater.serve.completions import complete, stream
 from headwater.serve.guard import Guard
@@ -252,6 +252,6 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/page/reading/{name}", include_in_schema=False)
     async def reading_page(name: str) -> Any:
-        if name not in reading.names():
+        if name not in documentation.names():
             raise Problem(404, "There is no such page.")
-        return HTMLResponse(reading.page(name), headers=_PAGE_HEADERS)
+        return HTMLResponse(documentation.page(name), headers=_PAGE_HEADERS)

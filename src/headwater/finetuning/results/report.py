@@ -20,7 +20,7 @@ from headwater.finetuning.model.inputs import Encoded
 from headwater.finetuning.results.baseline import ADVICE
 from headwater.finetuning.results.explanation import explain
 from headwater.finetuning.results.metrics import confusion_matrix
-from headwater.finetuning.results.summary import SUSPECTS_FILE
+from headwater.finetuning.results.wrong_labels import SUSPECTS_FILE
 from headwater.finetuning.rows.row import Raw
 from headwater.report import Series, line_chart, template
 
@@ -30,7 +30,7 @@ _IN_TERMINAL, _SHORT = 3, 120  # mistakes, and characters of each
 _MANY_CLASSES = 20  # of more, those with the fewest rows are named
 
 
-def page(
+def report_page(
     fine_tuned: FineTuned,
     metrics: Mapping[str, Any],
     rows: Sequence[Raw],
