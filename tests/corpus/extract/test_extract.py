@@ -384,6 +384,13 @@ def test_a_dump_names_its_name_spaces(tmp_path: Path) -> None:
     assert counts == {"pages that are not articles": 1, "sentences with a template that is not known": 1}
 
 
+@pytest.mark.parametrize("encoding", ["rot13", "undefined", "utf-7", "no-such-one"])
+def test_a_dump_whose_encoding_xml_does_not_have_is_named(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "dump.xml").write_text(f'<?xml version="1.0" encoding="{encoding}"?><mediawiki></mediawiki>')
+    with pytest.raises(DataError, match=r"dump\.xml is not a MediaWiki export"):
+        list(read_pages(tmp_path / "dump.xml", []))
+
+
 def test_a_warc_in_one_gzip_member_is_whole(tmp_path: Path) -> None:
     records = b"".join(warc_record(f"http://a.org/{number}", HTML.encode()) for number in range(6))
     (tmp_path / "a.warc.gz").write_bytes(gzip.compress(records))

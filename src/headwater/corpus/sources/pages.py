@@ -278,7 +278,10 @@ def _elements(blocks: Iterable[bytes]) -> Iterator[tuple[str, ElementTree.Elemen
     opened: list[ElementTree.Element] = []
     silent = 0  # bytes since an element began or ended
     for block in blocks:
-        parser.feed(block)
+        try:
+            parser.feed(block)
+        except (LookupError, ValueError) as error:  # of an encoding that is not one of XML, such as rot13
+            raise ElementTree.ParseError(str(error)) from None
         silent += len(block)
         for event, element in parser.read_events():
             silent = 0
