@@ -241,5 +241,5 @@ def test_a_model_that_reads_both_ways_is_refused(world: Any, tmp_path: Path) -> 
     shape = {"vocabulary": tokenizer.vocabulary_size, "context": 48, "layers": 1, "width": 32, "heads": 2}
     with Stage(tmp_path / "bert", kind="model", config={}, inputs={}).write() as work:
         save_model(build_model(preset("bert-nano", **shape), seed=3), work, tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="does not read from left to right"):
+    with pytest.raises(UsageError, match="cannot read a text from left to right"):
         evaluate(tmp_path / "bert", ["heldout"], world.tokens, tmp_path / "out")

@@ -403,19 +403,19 @@ def test_cached_answers_are_right_or_computed_again(
     chosen: random.Random, counted: Callable[[str, int], None], tmp_path: Path
 ) -> None:
     from headwater.evaluation import ContinuationRequest, Scored
-    from headwater.evaluation.cache import AnswerCache
+    from headwater.evaluation.answers import AnswerFile
 
     path = tmp_path / ".out.answers"
     answers = {
         ContinuationRequest((n, n + 1), (n + 2,)): Scored((chosen.random(),), (bool(n % 2),)) for n in range(60)
     }
-    with AnswerCache(path, "model", "fp32") as cache:
+    with AnswerFile(path, "model", "fp32") as cache:
         cache.keep(answers)
     content = path.read_bytes()
     done = 0
     for how, changed in [m for _ in range(6) for m in mutations(content, b"another", chosen)]:
         path.write_bytes(changed)
-        with AnswerCache(path, "model", "fp32") as cache:
+        with AnswerFile(path, "model", "fp32") as cache:
             found = cache.look_up(list(answers))
             assert all(answers[request] == answer for request, answer in found.items()), how
             cache.keep(answers)

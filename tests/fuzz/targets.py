@@ -188,7 +188,7 @@ def tables(data: bytes) -> None:
 def evaluation_sets(data: bytes) -> None:
     """The official files of a zero-shot protocol: its name, then the content of each of its files."""
     from headwater.evaluation import TASKS
-    from headwater.evaluation.run import examples_of
+    from headwater.evaluation.score_task import examples_of
 
     name, *contents = data.split(SPLIT)
     task = TASKS.get(name.decode("utf-8", "replace"))

@@ -1,9 +1,8 @@
 from .comparison import compare
-from .data_files import DataFiles, Source
+from .data_files import DataFiles, Source, read_json_rows, text_of
 from .detokenize import DETOKENIZERS
 from .evaluation import EvaluateConfig, evaluate, select
 from .figures import Figure
-from .json_rows import read_json_rows, text_of
 from .paper_values import PAPER_TABLES, PaperTable, published
 from .protocols import (
     Answer,
@@ -13,12 +12,12 @@ from .protocols import (
     Scored,
     Task,
 )
-from .questions import read_questions
 from .request_encoder import ContinuationRequest, RequestEncoder
 from .results import Result, Results, read_examples
-from .run import run_task
+from .score_task import run_task
 from .tasks import TASKS, VERSION
 from .tasks.lambada import FUNCTION_WORDS
+from .tasks.multiple_choice import read_questions
 
 __all__ = [
     "DETOKENIZERS",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from headwater.evaluation.cache import AnswerCache
+from headwater.evaluation.answers import AnswerFile
 from headwater.evaluation.protocols import Answer, Generated, GenerationRequest, Scored, TaskRequest
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.inference import LanguageModel
@@ -20,7 +20,7 @@ _NEVER = -1e9  # added to a logit
 
 
 class Asker:
-    """Answers requests with a model, each once, and stores the answers in a cache.
+    """Answers requests with a model, each once, and stores the answers in a file.
 
     ranks: the processes that have the model; each answers a share of every batch. encoder: encodes texts for the
     model.
@@ -29,18 +29,19 @@ class Asker:
     def __init__(
         self,
         lm: LanguageModel,
-        cache: AnswerCache | None = None,
+        stored: AnswerFile | None = None,
         window: int | None = None,
         stride: int | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        self.lm, self.cache, self.ranks, self.seconds = lm, cache, ranks or Ranks(), 0.0
+        self.lm, self.stored, self.ranks, self.seconds = lm, stored, ranks or Ranks(), 0.0
+        self.scorer = lm.scorer  # its error comes first
         self.encoder = RequestEncoder(lm.tokenizer, lm.config.context, window, stride)
 
     def ask(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
-        """Return an answer for each request, from the cache if it has it."""
+        """Return an answer for each request, from the file if it has it."""
         wanted = list(dict.fromkeys(requests))
-        answers = self.cache.look_up(wanted) if self.cache else {}
+        answers = self.stored.look_up(wanted) if self.stored else {}
         new = [request for request in wanted if request not in answers]
         # Sorted, so that requests with a common prefix are in one batch.
         scored = sorted(request for request in new if isinstance(request, ContinuationRequest))
@@ -57,8 +58,8 @@ class Asker:
                 self.ranks.broadcast(batch)
                 answered = dict(zip(batch, self.share(batch), strict=True))
                 self.seconds += time.perf_counter() - started
-                if self.cache:
-                    self.cache.keep(answered)
+                if self.stored:
+                    self.stored.keep(answered)
                 answers |= answered
         return answers
 
@@ -73,7 +74,7 @@ class Asker:
         pairs = [(list(request.context), list(request.continuation)) for request in requests]
         return [
             Scored(tuple(map(float, score.log_probability)), tuple(map(bool, score.is_greedy)))
-            for score in self.lm.scorer.token_scores(pairs)
+            for score in self.scorer.token_scores(pairs)
         ]
 
     def _write(self, requests: Sequence[GenerationRequest]) -> list[Answer]:

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluation.data_files import Source
-from headwater.evaluation.json_rows import another_format, text_of, texts_of
+from headwater.evaluation.data_files import Source, another_format, text_of, texts_of
 from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored, TaskFile
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.finetuning import Labels, Raw

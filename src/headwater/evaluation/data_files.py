@@ -1,4 +1,4 @@
-"""Find a task's files below the `--data` folders, by their official names or as Headwater folders."""
+"""Find a task's files below the `--data` folders, by their names or as Headwater folders, and read their rows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from headwater.errors import HeadwaterError, ResourceError
+from headwater.errors import MALFORMED, DataError, HeadwaterError, ResourceError
+from headwater.reading import open_table
 from headwater.storage import has_manifest, open_folder, read_manifest
 
 if TYPE_CHECKING:
     from headwater.evaluation.protocols import Task
 
+Taken = TypeVar("Taken")
 _DEEPEST = 6  # levels of folders below `--data` that are searched
 
 
@@ -123,3 +125,42 @@ def _below(folder: Path, depth: int) -> Iterable[Path]:
     above = {folder.resolve(), *folder.resolve().parents}  # a link to one of these would list its files again
     folders = [e for e in entries if e.is_dir() and not e.name.startswith(".") and e.resolve() not in above]
     return [*files, *(path for inner in folders for path in _below(inner, depth + 1))]
+
+
+def text_of(row: Mapping[str, Any], key: str) -> str:
+    """Return a text of a row; raise TypeError for another value, such as null."""
+    value = row[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {value!r:.60}, not text")
+    return value
+
+
+def texts_of(row: Mapping[str, Any], key: str) -> list[str]:
+    """Return a list of texts of a row; raise TypeError for another value, such as a single text."""
+    values = row[key]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{key} is {values!r:.60}, not a list of texts")
+    return values
+
+
+def read_json_rows(path: Path, take: Callable[[Mapping[str, Any]], Taken], expected: str) -> list[Taken]:
+    """Return `take(row)` of each row of a JSON Lines file; raise DataError for the first row that it rejects."""
+    values = []
+    for number, row in open_table(path).rows:
+        try:
+            values.append(take(row))
+        except DataError:
+            raise
+        except MALFORMED as error:
+            raise another_format(f"{path} row {number:,}", error, expected) from None
+    return values
+
+
+def another_format(where: str, error: BaseException, expected: str) -> DataError:
+    """Return the error about a row. A set is not scored without it: fewer questions are another benchmark."""
+    why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    return DataError(
+        f"{where} has another format: {why}",
+        expected=expected,
+        repair="Correct that line; none is left out of a set",
+    )

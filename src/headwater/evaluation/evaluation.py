@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -30,8 +30,8 @@ from headwater.errors import (
     nearest,
     resumable,
 )
+from headwater.evaluation.answers import AnswerFile
 from headwater.evaluation.asker import Asker
-from headwater.evaluation.cache import AnswerCache
 from headwater.evaluation.data_files import DataFiles
 from headwater.evaluation.protocols import Task
 from headwater.evaluation.request_encoder import RequestEncoder
@@ -43,7 +43,7 @@ from headwater.evaluation.results import (
     Skipped,
     examples_writer,
 )
-from headwater.evaluation.run import UnsuitableTask, examples_of, run_task
+from headwater.evaluation.score_task import UnsuitableTask, examples_of, run_task
 from headwater.evaluation.tasks import TASK_FILE, TASKS, VERSION, read_task_file
 from headwater.inference import load
 from headwater.model import load_config
@@ -137,17 +137,60 @@ def evaluate(
             device = str(ranks.device)
         if not ranks.is_first:
             return _answer_shares(model, config, device, ranks)
-        outcome: Results | HeadwaterError | None = None
-        try:
-            outcome = _evaluate(
-                model, tasks, data, out, config, overlap, limit, device, allow_empty, ranks, progress
+        with _told_to(ranks) as outcome:
+            choose_device(device, training=False)  # its error comes first
+            if limit is not None and limit < 1:
+                raise UsageError(f"limit is {limit}", expected="at least 1")
+            named, model = hub_name(model) or str(model), shipped.resolve(model)
+            folders = [data] if isinstance(data, Path) else list(data)
+            chosen = [
+                one.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for one in select(tasks)
+            ]
+            located, skipped = _locate(chosen, model, folders)
+            if not located and not allow_empty:
+                raise _nothing_scored(skipped, tasks, folders)
+            stage = _stage(out, config, chosen, limit, model, overlap, located.values())
+            if stage.is_complete():
+                progress.note(f"{out} is complete already")
+                outcome.append(Results.read(out))
+                return outcome[0]
+            answers = AnswerFile(
+                out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision, progress.note
             )
-        except HeadwaterError as error:
-            outcome = error
-            raise
-        finally:
-            ranks.broadcast(outcome)
-        return outcome
+            lm = load(model, precision=config.precision, device=device)
+            asker = Asker(lm, answers, config.window, config.stride, ranks)
+            training, results = None, list[Result]()
+            if overlap is not None:
+                texts = _example_texts(located, asker.encoder, limit)
+                training = training_grams(overlap, texts, progress=progress)
+            with stage.write() as work, answers:
+                for task, files in located.items():
+                    scored, left_out = _scored(task, files, asker, training, limit, work, progress)
+                    results += scored
+                    skipped += left_out
+                failed = any(one.failed for one in skipped)  # its answers are needed again
+                if not results and not allow_empty:
+                    if not failed:
+                        answers.remove()
+                    raise _nothing_scored(skipped, tasks, folders)
+                outcome.append(Results(named, results, skipped))
+                write_json(work / FILE, outcome[0].to_dict())
+            if not failed:
+                answers.remove()
+        return outcome[0]
+
+
+@contextmanager
+def _told_to(ranks: Ranks) -> Iterator[list[Results]]:
+    """Send the other ranks what is added to the list, or the error that ends the block."""
+    outcome: list[Any] = []
+    try:
+        yield outcome
+    except HeadwaterError as error:
+        outcome.insert(0, error)
+        raise
+    finally:
+        ranks.broadcast(outcome[0] if outcome else None)
 
 
 def _answer_shares(model: Path, config: EvaluateConfig, device: str, ranks: Ranks) -> Results:
@@ -163,82 +206,38 @@ def _answer_shares(model: Path, config: EvaluateConfig, device: str, ranks: Rank
     return sent
 
 
-def _evaluate(
-    model: Path,
-    tasks: Sequence[str],
-    data: Path | Sequence[Path],
-    out: Path,
-    config: EvaluateConfig,
-    overlap: Path | None,
-    limit: int | None,
-    device: str,
-    allow_empty: bool,
-    ranks: Ranks,
-    progress: Progress,
-) -> Results:
-    choose_device(device, training=False)  # its error comes first
-    if limit is not None and limit < 1:
-        raise UsageError(f"limit is {limit}", expected="at least 1")
-    named, model = hub_name(model) or str(model), shipped.resolve(model)
-    if not load_config(model).is_causal:
-        raise UsageError(
-            f"{named} does not read from left to right, as the protocols need", expected="a causal model, as a GPT"
-        )
-    chosen = [task.configured(yardstick_bytes=config.yardstick_bytes, progress=progress) for task in select(tasks)]
-    folders = [data] if isinstance(data, Path) else list(data)
-    paths, missing = DataFiles(folders, partial(_has_tokenizer_of, model)).locate_tasks(chosen)
-    skipped = [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in chosen if t.protocol in missing]
-    if not paths and not allow_empty:
-        raise _nothing_scored(skipped, tasks, folders)
-    located = [task for task in chosen if task.protocol in paths]
+def _locate(
+    tasks: Sequence[Task], model: Path, folders: Sequence[Path]
+) -> tuple[dict[Task, dict[str, Path]], list[Skipped]]:
+    """Return the files of each task by role, and which tasks lack a file; require the packages of the others."""
+    paths, missing = DataFiles(folders, partial(_has_tokenizer_of, model)).locate_tasks(tasks)
+    located = {task: paths[task.protocol] for task in tasks if task.protocol in paths}
     for need in [need for task in located for need in task.needs]:
         need()
-    files = {path.resolve(): path for roles in paths.values() for path in roles.values()}
-    inputs = {"model": model} | _roles(files.values())
-    stage = _stage(out, config, chosen, limit, inputs if overlap is None else inputs | {"overlap": overlap})
-    if stage.is_complete():
-        progress.note(f"{out} is complete already")
-        return Results.read(out)
-    lm = load(model, precision=config.precision, device=device)
-    results: list[Result] = []
-    cache = AnswerCache(
-        out.with_name(f".{out.name}.answers"), identity_of(model)[1], config.precision, progress.note
-    )
-    asker = Asker(lm, cache, config.window, config.stride, ranks)
-    training = None
-    if overlap is not None:
-        training = training_grams(overlap, _example_texts(located, paths, asker.encoder, limit), progress=progress)
-    with stage.write() as work, cache:
-        for task in located:
-            scored, left_out = _scored(task, paths[task.protocol], asker, training, limit, work, progress)
-            results += scored
-            skipped += left_out
-        failed = any(one.failed for one in skipped)  # its answers are needed again
-        if not results and not allow_empty:
-            if not failed:
-                cache.remove()
-            raise _nothing_scored(skipped, tasks, folders)
-        summary = Results(named, results, skipped)
-        write_json(work / FILE, summary.to_dict())
-    if not failed:
-        cache.remove()
-    return summary
+    return located, [Skipped(t.benchmark, t.protocol, missing[t.protocol]) for t in tasks if t.protocol in missing]
 
 
 def _stage(
-    out: Path, config: EvaluateConfig, tasks: Sequence[Task], limit: int | None, inputs: Mapping[str, Path]
+    out: Path,
+    config: EvaluateConfig,
+    tasks: Sequence[Task],
+    limit: int | None,
+    model: Path,
+    overlap: Path | None,
+    files: Iterable[Mapping[str, Path]],
 ) -> Stage:
     """Return the stage of a results folder, whose configuration has the protocols and hashes of own task files."""
     own_files = {task.protocol: task.file for task in tasks if task.file and task.protocol not in TASKS}
-    sources = {protocol: sha256_of(file) for protocol, file in own_files.items()}
-    own = {"own_tasks": sources} if sources else {}
+    own = {"own_tasks": {protocol: sha256_of(file) for protocol, file in own_files.items()}} if own_files else {}
     asked = {"tasks": [task.protocol for task in tasks], "protocols": VERSION, "limit": limit}
+    different = {path.resolve(): path for roles in files for path in roles.values()}
+    inputs = {"model": model} | _roles(different.values())
     return Stage(
         out,
         kind=KIND,
         config={**asked, **own, **config.to_dict()},
         defaults=EvaluateConfig.defaults(),
-        inputs=inputs,
+        inputs=inputs if overlap is None else inputs | {"overlap": overlap},
     )
 
 
@@ -262,15 +261,12 @@ def _scored(
 
 
 def _example_texts(
-    tasks: Sequence[Task],
-    paths: Mapping[str, Mapping[str, Path]],
-    encoder: RequestEncoder,
-    limit: int | None,
+    located: Mapping[Task, Mapping[str, Path]], encoder: RequestEncoder, limit: int | None
 ) -> Iterator[str]:
     """Yield the texts of all examples; a task that cannot be read is named later, when it is run."""
-    for task in tasks:
+    for task, files in located.items():
         with suppress(Exception):
-            for example in task.limited(examples_of(task, paths[task.protocol], encoder), limit):
+            for example in task.limited(examples_of(task, files, encoder), limit):
                 yield example.text
 
 
@@ -283,15 +279,13 @@ def _has_tokenizer_of(model: Path, folder: Path) -> bool:
 
 
 def _nothing_scored(skipped: Sequence[Skipped], tasks: Sequence[str], data: Sequence[Path]) -> ResourceError:
-    """Return the error that no protocol could be scored, with each different reason once."""
-    reasons: dict[str, list[str]] = {}
+    """Return the error that no protocol could be scored, with the first different reasons."""
+    said: dict[str, str] = {}
     for one in skipped:
-        reasons.setdefault(one.reason, []).append(one.protocol)
-    said = [f"{protocols[0]}{' and others' * (len(protocols) > 1)}: {why}" for why, protocols in reasons.items()]
-    more = f" ({len(said) - _REASONS} more reasons)" if len(said) > _REASONS else ""
+        said.setdefault(one.reason, f"{one.protocol}: {one.reason}")
     options = shlex.join(["--tasks", ",".join(tasks), *(f"--data={folder}" for folder in data)])
     return ResourceError(
-        f"no protocol could be scored: {' '.join(said[:_REASONS])}{more}",
+        f"no protocol could be scored: {' '.join([*said.values()][:_REASONS])}",
         repair=f"See which protocols have their files: headwater evaluate --list {options}",
     )
 

@@ -119,7 +119,7 @@ class Task(ABC):
         """Return the examples, from the files of `sources` by role.
 
         Raises DataError naming file and line if a file has another format or is cut short, or an error of
-        `errors.MALFORMED`, which `run.examples_of` turns into one.
+        `errors.MALFORMED`, which `score_task.examples_of` turns into one.
         """
 
     @abstractmethod

@@ -20,9 +20,8 @@ from typing import Any, Literal
 
 from headwater.errors import DataError
 from headwater.evaluation.agreement import Bleu, against_people, bleu_class, exact_match, normalise, word_f1
-from headwater.evaluation.data_files import Source
+from headwater.evaluation.data_files import Source, read_json_rows, text_of, texts_of
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.json_rows import read_json_rows, text_of, texts_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,

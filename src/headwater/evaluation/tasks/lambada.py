@@ -28,10 +28,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluation.data_files import Source
+from headwater.evaluation.data_files import Source, read_json_rows, text_of
 from headwater.evaluation.detokenize import LAMBADA
 from headwater.evaluation.figures import Figure
-from headwater.evaluation.json_rows import read_json_rows, text_of
 from headwater.evaluation.protocols import (
     Answer,
     Example,

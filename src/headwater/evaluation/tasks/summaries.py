@@ -14,8 +14,7 @@ from random import Random
 from typing import Any, Literal
 
 from headwater.evaluation.agreement import rouge, rouge_scorer
-from headwater.evaluation.data_files import Source
-from headwater.evaluation.json_rows import read_json_rows, text_of, texts_of
+from headwater.evaluation.data_files import Source, read_json_rows, text_of, texts_of
 from headwater.evaluation.protocols import Answer, Example, Generated, GenerationRequest, Metric, Task, numbered
 from headwater.evaluation.request_encoder import RequestEncoder
 from headwater.evaluation.tasks.generation import fitted

@@ -1,8 +1,8 @@
-"""Answers stored on disk as they are computed, so that an interrupted evaluation resumes.
+"""Answers of a model, stored on disk as they are computed, so that an interrupted evaluation resumes.
 
 The key of an answer is the model's identity, the precision and the request: no answer is reused for another model
-or another text. The file is next to the results folder and is deleted when that is complete. One process
-has it at a time. A damaged file is deleted, and its answers are computed again.
+or another text. The file is next to the results folder, whose lock leaves it to one process, and is deleted when
+that folder is complete. A damaged file is deleted, and its answers are computed again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Self
 
@@ -20,11 +19,10 @@ from headwater.evaluation.protocols import Answer, Generated, Scored, TaskReques
 from headwater.evaluation.request_encoder import ContinuationRequest
 
 _DIGITS = 16  # of the hash before an answer
-_PATIENCE = 5.0  # seconds to wait for another process
 _VERSION = 1  # of how requests are answered; answers of another version are not used
 
 
-class AnswerCache:
+class AnswerFile:
     """Answers by request in one SQLite file; used as a context manager."""
 
     def __init__(
@@ -35,21 +33,14 @@ class AnswerCache:
 
     def __enter__(self) -> Self:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._database = _connect(self.path)
-            except sqlite3.OperationalError:  # in use, or not a file
-                raise
             except sqlite3.DatabaseError:
                 self.path.unlink()
                 self._note("Warning: the saved answers are damaged and are computed again")
                 self._database = _connect(self.path)
         except (OSError, sqlite3.Error) as error:
-            raise StorageError(
-                f"{self.path} cannot be opened: {error}",
-                expected="a file that no other evaluation is writing",
-                repair="Wait for that evaluation, or choose another --out",
-            ) from None
+            raise StorageError(f"{self.path} cannot be opened: {error}", repair="Choose another --out") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,13 +49,12 @@ class AnswerCache:
     def look_up(self, requests: Sequence[TaskRequest]) -> dict[TaskRequest, Answer]:
         """Return the stored answers."""
         answers: dict[TaskRequest, Answer] = {}
-        with closing(self._database.cursor()) as cursor:
-            for request in requests:
-                cursor.execute("SELECT answer FROM answers WHERE request = ?", (self._key(request),))
-                row = cursor.fetchone()
-                # An altered answer is computed again.
-                if row is not None and row[0].startswith(_digest(row[0][_DIGITS:])):
-                    answers[request] = _decode(request, row[0][_DIGITS:])
+        for request in requests:
+            query = "SELECT answer FROM answers WHERE request = ?"
+            row = self._database.execute(query, (self._key(request),)).fetchone()
+            # An altered answer is computed again.
+            if row is not None and row[0].startswith(_digest(row[0][_DIGITS:])):
+                answers[request] = _decode(request, row[0][_DIGITS:])
         return answers
 
     def keep(self, answers: Mapping[TaskRequest, Answer]) -> None:
@@ -90,11 +80,8 @@ class AnswerCache:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=_PATIENCE)
+    database = sqlite3.connect(path)
     try:
-        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # until it is closed, or the process ends
-        database.execute("BEGIN EXCLUSIVE")
-        database.commit()
         if database.execute("PRAGMA integrity_check").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("it was altered")
         database.execute(
@@ -113,5 +100,5 @@ def _digest(text: str) -> str:
 def _decode(request: TaskRequest, text: str) -> Answer:
     content = json.loads(text)
     if isinstance(request, ContinuationRequest):
-        return Scored(tuple(content[0]), tuple(content[1]))
-    return Generated(content[0], tuple(content[1]), tuple(content[2]))
+        return Scored(*map(tuple, content))
+    return Generated(content[0], *map(tuple, content[1:]))
