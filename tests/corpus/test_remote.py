@@ -19,7 +19,7 @@ pytest.importorskip("fastwarc")
 import fsspec
 
 from headwater.cli.main import main
-from headwater.corpus import BuildConfig, build_corpus, read_documents
+from headwater.corpus import BuildConfig, build_corpus, read_documents, read_funnel
 from headwater.errors import DataError, FolderError, ResourceError, StorageError
 from headwater.reading import files
 from headwater.storage import list_source, open_folder
@@ -99,6 +99,20 @@ def test_a_remote_folder_gives_what_a_local_one_gives(tmp_path: Path, memory: An
     assert others == [local, local]
     build_corpus(["memory://bucket/in/*.jsonl"], tmp_path / "pattern")
     assert len(list(read_documents(tmp_path / "pattern"))) == 50
+
+
+def test_a_remote_folder_leaves_out_what_a_local_one_does(tmp_path: Path, memory: Any) -> None:
+    files = {"a.txt": "The river runs to the sea.", "film.mp4": "\0", "other.txt": "The sea is never full."}
+    for name, text in files.items():
+        memory.pipe_file(f"/bucket/in/{name}", text.encode())
+    build_corpus(["memory://bucket/in/other.txt"], "memory://bucket/in/written")
+    memory.rm_file("/bucket/in/other.txt")
+    for _ in range(2):  # a file of what Headwater wrote is no part of the source
+        build_corpus(["memory://bucket/in"], tmp_path / "corpus")
+        memory.pipe_file("/bucket/in/written/more.txt", b"more")
+    assert [document.text for document in read_documents(tmp_path / "corpus")] == ["The river runs to the sea."]
+    (source,) = read_funnel(tmp_path / "corpus")["sources"]
+    assert source["left_out"] == ["in/written/", "in/film.mp4"]
 
 
 def test_a_changed_source_is_another_source(tmp_path: Path, memory: Any) -> None:

@@ -11,7 +11,7 @@ import json
 import posixpath
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headwater.errors import DataError, FolderError
@@ -35,13 +35,15 @@ _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"
 class RemoteListing:
     """The files of a remote source in order, (name below `root`, bytes), and its manifest, if it has one.
 
-    The files of a Headwater folder are those that its manifest names.
+    The files of a Headwater folder are those that its manifest names. others: the folders that Headwater wrote
+    inside a user's folder, whose files are left out, as on this machine.
     """
 
     root: str
     files: tuple[tuple[str, int], ...]
     input: Input
     manifest: Manifest | None = None
+    others: tuple[str, ...] = ()
 
     def paths(self, suffix: str = "") -> list[AnyFile]:
         """Return the files whose names end in `suffix`."""
@@ -58,7 +60,9 @@ def list_source(url: str) -> RemoteListing:
     with open_store(url) as (store, path):
         top, entries = _entries(store, path)
         sizes = {name: remote_size(url, info) for name, info in entries}
-        marks = [[name, sizes[name], _checksum(store, posixpath.join(top, name), info)] for name, info in entries]
+        marks: list[list[Any]] = [
+            [name, sizes[name], _checksum(store, posixpath.join(top, name), info)] for name, info in entries
+        ]
         root = store.unstrip_protocol(top) if top else f"{url.partition('://')[0]}://"
         own = posixpath.join(posixpath.relpath(path, top or "."), MANIFEST)
         manifest = None
@@ -70,8 +74,14 @@ def list_source(url: str) -> RemoteListing:
         raise DataError(f"nothing is at {url}", expected="a file or a folder", repair="Check the URL")
     if manifest is None:
         kind = "file" if [name for name in sizes if posixpath.join(top, name) == path] else "folder"
+        others = {
+            PurePosixPath(name).parent for name in sizes if posixpath.basename(name) == MANIFEST and kind != "file"
+        }
+        marks = [mark for mark in marks if others.isdisjoint(PurePosixPath(mark[0]).parents)]
         identity = hashlib.sha256(json.dumps(marks).encode()).hexdigest()
-        return RemoteListing(root, tuple(sizes.items()), Input(role="", path=url, kind=kind, identity=identity))
+        files = tuple((name, sizes[name]) for name, *_ in marks)
+        described = Input(role="", path=url, kind=kind, identity=identity)
+        return RemoteListing(root, files, described, others=tuple(sorted(map(str, others))))
     folder = posixpath.dirname(own)
     wanted = {posixpath.join(folder, name): record.bytes for name, record in manifest.files.items()}
     if not manifest.complete or any(sizes.get(name) != size for name, size in wanted.items()):

@@ -136,18 +136,20 @@ def lines_note(path: Path) -> str:
 def _remote_source(number: int, url: str, *, alone: bool) -> BuildSource:
     listing = list_source(url)
     kind, root = listing.input.kind, listing.root
+    skipped = [f"{folder}/" for folder in listing.others]
     if kind == "corpus":
         shards = [name for name, _ in listing.files if name.endswith(".parquet")]
         tasks = [BuildTask(number, "corpus", root, (name,)) for name in shards]
     elif kind in {"file", "folder", "pages"}:
         is_file = kind == "file"
         files = [entry for entry in listing.files if is_file or _is_source(PurePosixPath(entry[0]), kind)]
+        skipped += [name for name, _ in sorted({*listing.files} - {*files})] if kind == "folder" else []
         if not files:
             raise DataError(f"{listing.input.path} contains no text file", expected=_EXPECTED)
         tasks = [BuildTask(number, "files", root, names, alone and is_file) for names in _groups(files)]
     else:
         raise DataError(f"{listing.input.path} is a {kind} folder", expected="files with text, pages or a corpus")
-    return BuildSource(url, Path(url).name, url, listing.input, tasks)
+    return BuildSource(url, Path(url).name, url, listing.input, tasks, skipped)
 
 
 def _is_source(path: Path | PurePosixPath, kind: str = "folder") -> bool:
