@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -58,11 +58,6 @@ class WorkerProcess:
             self.stop()
             raise
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
-
     def ask(self, request: Any, seconds: float = threading.TIMEOUT_MAX) -> Any:
         """Return the reply to a request, or raise the HeadwaterError that it raised.
 
@@ -104,21 +99,28 @@ class WorkerProcess:
 
 
 class WorkerPool:
-    """Pool of lazily started workers. Use as a context manager; exit stops them."""
+    """Pool of lazily started workers, each asked by a thread of its own.
+
+    Use as a context manager; exit stops them and does not wait for running requests, as after Ctrl-C.
+    """
 
     def __init__(self, count: int, handler: str, *arguments: str) -> None:
-        self.count = count
         self._command = (handler, *arguments)
-        self._idle: list[WorkerProcess] = []
-        self._busy: set[WorkerProcess] = set()
-        self._interrupted = False
+        self._count, self._threads, self._own = count, ThreadPoolExecutor(count), threading.local()
+        self._started: list[WorkerProcess] = []
+        self._ended = False
 
     def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        while self._idle:
-            self._idle.pop().stop()
+        self._ended = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in list(self._started):
+            worker.kill()
+        self._threads.shutdown()
+        for worker in self._started:
+            worker.stop()
 
     def replies(
         self, requests: Sequence[Any], here: Callable[[Any], Any], input_of: Callable[[Any], str]
@@ -129,56 +131,33 @@ class WorkerPool:
         raises ResourceError with what `input_of` returns for it. The other requests are answered first, unless
         storage or the program failed.
         """
-        if self.count == 1 or len(requests) <= 1:
+        if self._count == 1 or len(requests) <= 1:
             yield from _results(partial(here, request) for request in requests)
             return
+        futures = [self._threads.submit(self._ask, request, input_of) for request in requests]
+        yield from _results(future.result for future in as_completed(futures))
 
-        def reply(future: Future[Any]) -> Any:
-            try:
-                return future.result()
-            except WorkerDied as died:
-                raise ResourceError(
-                    f"the worker that read {input_of(died.request)} died {ATTEMPTS} times",
-                    repair="See whether memory ran out: with fewer --workers each has more; "
-                    "what is complete is kept",
-                ) from None
-
-        with ThreadPoolExecutor(min(self.count, len(requests))) as threads:
-            futures = [threads.submit(self._ask, request) for request in requests]
-            try:
-                yield from _results(partial(reply, future) for future in as_completed(futures))
-            except BaseException as error:
-                threads.shutdown(wait=False, cancel_futures=True)
-                if not isinstance(error, Exception):  # after Ctrl-C do not wait for the running requests
-                    self._interrupted = True
-                    for worker in list(self._busy):
-                        worker.kill()
-                raise
-
-    def _ask(self, request: Any) -> Any:
+    def _ask(self, request: Any, input_of: Callable[[Any], str]) -> Any:
         for _ in range(ATTEMPTS):
-            if not self._interrupted:
-                with suppress(WorkerDied):
-                    return self._ask_once(request)
-        raise WorkerDied(request)
+            if self._ended:
+                break
+            with suppress(WorkerDied):
+                return self._worker().ask(request)
+            vars(self._own).clear()
+        raise ResourceError(
+            f"the worker that read {input_of(request)} died {ATTEMPTS} times",
+            repair="See whether memory ran out: with fewer --workers each has more; what is complete is kept",
+        )
 
-    def _ask_once(self, request: Any) -> Any:
-        try:
-            worker = self._idle.pop()
-        except IndexError:
-            worker = self._start()
-        self._busy.add(worker)
-        if self._interrupted:  # while this worker started
-            worker.kill()
-        try:
-            return worker.ask(request)
-        except WorkerDied:
-            worker.stop()
-            raise
-        finally:
-            self._busy.discard(worker)
-            if worker.is_alive:
-                self._idle.append(worker)
+    def _worker(self) -> WorkerProcess:
+        """Return the worker of this thread."""
+        if not hasattr(self._own, "worker"):
+            self._own.worker = self._start()
+            self._started.append(self._own.worker)
+            if self._ended:  # while it started
+                self._own.worker.kill()
+        worker: WorkerProcess = self._own.worker
+        return worker
 
     def _start(self) -> WorkerProcess:
         return WorkerProcess(*self._command)
