@@ -10,6 +10,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def do_tasks(opener: str, folder: Path, phase: str, first: int, stride: int) -> 
     them does it again, and so raises its error.
     """
     status = 0
-    with load_runner(opener, folder) as runner:
+    with closing(load_runner(opener, folder)) as runner:
         try:
             missing = runner.missing(phase)
         except (OSError, HeadwaterError):  # a phase before it has failed: the command does it again

@@ -207,7 +207,7 @@ def joining_phases(plan: BuildPlan) -> tuple[Phase, ...]:
 
 
 class PhaseRunner(TaskRunner):
-    """Does tasks of a build's plan. Use as a context manager."""
+    """Does tasks of a build's plan."""
 
     plan: BuildPlan
 
@@ -220,7 +220,8 @@ class PhaseRunner(TaskRunner):
         """Return the runner of a saved plan."""
         return cls(BuildPlan.load(folder))
 
-    def __exit__(self, *unused: object) -> None:
+    def close(self) -> None:
+        """End the extracting process."""
         if self._maker is not None:
             self._maker.close()
             self._maker = None

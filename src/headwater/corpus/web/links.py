@@ -29,8 +29,8 @@ from pydantic import Field
 from headwater.config import Config
 from headwater.corpus.folder import rank
 from headwater.corpus.steps import Tally, merge
+from headwater.corpus.tasks import WorkerPool
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
-from headwater.corpus.workers import WorkerPool
 from headwater.errors import DataError, HeadwaterError, resumable
 from headwater.reading import AnyFile, CompressedFile, ParquetTable, is_remote, parse_json, read_json
 from headwater.storage import (
