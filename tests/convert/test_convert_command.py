@@ -36,15 +36,6 @@ def test_the_golden_releases_become_model_folders_with_lineage(
         capsys.readouterr()
 
 
-@pytest.mark.parametrize(("more", "dropped"), [([], "matrix"), (["--faithful", "paper"], "sum")])
-def test_a_converted_gpt1_trains_on_as_its_code_or_as_its_paper(
-    golden_data: Path, tmp_path: Path, more: list[str], dropped: str
-) -> None:
-    source = golden_data / "golden" / "gpt1-release-toy"
-    assert main(["convert", str(source), str(tmp_path / "out"), "--heads", "3", *more]) == 0
-    assert load_model(tmp_path / "out").config.embedding_dropout == dropped
-
-
 def test_a_hugging_face_folder_becomes_one_of_half_the_size(tmp_path: Path) -> None:
     model = build_model(preset("gpt2-pico", vocabulary=60), seed=1).eval()
     source = tmp_path / "source"
@@ -97,11 +88,9 @@ def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pyte
         ({}, [], 1, "is not a model that Headwater can read"),
         ({"config.json": "{}", "task.json": "{}"}, [], 1, "lacks the key 'task'"),
         ({"task.json": "{}"}, ["--precision", "bf16"], 2, "is a fine-tuned model, which is written as it is"),
-        ({"task.json": "{}"}, ["--faithful", "paper"], 2, "expected no --precision, --heads, --faithful or"),
+        ({"task.json": "{}"}, ["--heads", "3"], 2, "expected no --precision, --heads or --tokenizer"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "has its own number of heads"),
-        ({"config.json": "{}"}, ["--faithful", "paper"], 2, "faithful = paper is for a GPT-1 release"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
-        ({"config.json": "{}"}, ["--faithful", "both"], 2, "'both'; expected code or paper"),
         ({"hparams.json": "{}"}, [], 1, "lacks 'n_vocab'"),
         ({"config.json": '{"model_type": "llama"}'}, [], 1, "'llama'"),
     ],

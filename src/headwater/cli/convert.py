@@ -29,9 +29,6 @@ def convert(
     heads: Annotated[
         int | None, typer.Option(help="Heads of a GPT-1 release, if they are not 64 wide.", min=1)
     ] = None,
-    faithful: Annotated[
-        str, typer.Option(help="Further training of a GPT-1 release follows its code (code) or the paper (paper).")
-    ] = "code",
     download: Download = False,
     as_json: AsJson = False,
 ) -> None:
@@ -40,11 +37,11 @@ def convert(
     from headwater.finetuning import FineTuned
     from headwater.pretraining import holds_tokens
 
-    of_models = (precision, heads, faithful) != (None, None, "code")
+    of_models = (precision, heads) != (None, None)
     if holds_tokens(source):
         if of_models:
             raise UsageError(
-                f"{source} has tokens", expected="no --precision, --heads or --faithful, which are for models"
+                f"{source} has tokens", expected="no --precision or --heads, which are for models"
             )
         if destination.suffix == ".gguf":
             raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
@@ -54,7 +51,7 @@ def convert(
         if of_models or tokenizer is not None:
             raise UsageError(
                 f"{source} is a fine-tuned model, which is written as it is",
-                expected="no --precision, --heads, --faithful or --tokenizer",
+                expected="no --precision, --heads or --tokenizer",
             )
         result, text = _exported(source, destination)
     else:
@@ -66,7 +63,6 @@ def convert(
             precision=cast(Any, precision),
             heads=heads,
             tokenizer=tokenizer,
-            faithful=cast(Any, faithful),
             download=download,
             progress=terminal_progress(),
         )

@@ -124,7 +124,7 @@ def compare(
     download: TokenizerDownload = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two tokenizers on a text: bytes a token, split words, unused tokens, by script."""
+    """Compare two tokenizers on a text: bytes a token, split words, unused tokens."""
     from headwater.reading import read_text
     from headwater.tokenizer import Tokenizer
     from headwater.tokenizer import compare as measure
@@ -167,10 +167,6 @@ def _table(comparisons: list[Comparison]) -> Iterator[str]:
         ("words split", [f"{c.split_share:.1%}" for c in comparisons]),
         ("vocabulary never used", [f"{c.unused_share:.1%}" for c in comparisons]),
     ]
-    for script in comparisons[0].scripts:
-        figures = [c.scripts[script] for c in comparisons]
-        rows.append((f"{script}: bytes a token", [f"{f.bytes_per_token:.3f}" for f in figures]))
-        rows.append((f"{script}: words split", [f"{f.split_share:.1%}" for f in figures]))
     label = max(len(name) for name, _ in rows)
     width = max(len(cell) for cell in [*names, *(cell for _, cells in rows for cell in cells)])
     yield " " * label + "".join(f"  {name:>{width}}" for name in names)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
 from headwater import shipped
 from headwater.convert import openai
 from headwater.errors import FolderError, ResourceError, UsageError
-from headwater.model import Faithful, load_model, save_model
+from headwater.model import load_model, save_model
 from headwater.reading import read_object
 from headwater.storage import SILENT, Progress, Stage
 from headwater.tokenizer import Tokenizer
@@ -49,7 +49,6 @@ def convert(
     precision: WeightFormat | None = None,
     heads: int | None = None,
     tokenizer: str | None = None,
-    faithful: Faithful = "code",
     download: bool = False,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -57,20 +56,20 @@ def convert(
     what was left out.
 
     `precision` None is f32 for a folder, f16 for GGUF. `heads` is for a GPT-1 release with another head size than
-    64. `faithful` decides how a GPT-1 release is trained further: as its code, or as the paper; see
-    `model.config`. `download` fetches a tokenizer that is not on this machine. Raises UsageError for a precision
-    that the destination does not have, FolderError for a source that is not a model, MismatchError for a tokenizer
-    that is not the source's.
+    64. `download` fetches a tokenizer that is not on this machine. Raises UsageError for a precision that the
+    destination does not have, FolderError for a source that is not a model, MismatchError for a tokenizer that is
+    not the source's.
     """
     gguf = destination.suffix == ".gguf"
     precision = precision or ("f16" if gguf else "f32")
     _require_writable(destination, precision, _GGUF if gguf else tuple(_FOLDER_DTYPES))
     source = shipped.resolve(source)
     kind, weights_folder = _recognise(source)
-    _require_fitting(source, kind, heads, faithful)
+    if heads is not None and kind != "openai-gpt1":
+        raise UsageError(f"{source} has its own number of heads", expected="no --heads")
     progress.start("reading the model")
     heads_for_tasks: list[str] = []
-    model = _read(kind, source, weights_folder, heads, faithful, heads_for_tasks)
+    model = _read(kind, weights_folder, heads, heads_for_tasks)
     its_tokenizer = _find_tokenizer(tokenizer, weights_folder, model, progress, download=download)
     if gguf:
         from headwater.convert.gguf import write_gguf
@@ -84,7 +83,7 @@ def convert(
             "precision": precision,
             "tokenizer": its_tokenizer.identity if its_tokenizer else None,
         }
-        decided |= {"faithful": faithful} if kind == "openai-gpt1" else {}
+        decided |= {"faithful": "code"} if kind == "openai-gpt1" else {}  # in the identity of older folders
         decided |= {} if heads is None else {"heads": heads}
         inputs = {"weights": source} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
         stage = Stage(destination, kind="model", config=decided, inputs=inputs)
@@ -125,22 +124,8 @@ def _require_writable(destination: Path, precision: WeightFormat, allowed: Seque
         raise UsageError(f"{what} is not written in {precision}", expected=", ".join(allowed))
 
 
-def _require_fitting(source: Path, kind: str, heads: int | None, faithful: Faithful) -> None:
-    """Raise UsageError for what only a GPT-1 release can be given."""
-    if faithful not in get_args(Faithful):
-        raise UsageError(f"faithful is {faithful!r}", expected=" or ".join(get_args(Faithful)))
-    if heads is not None and kind != "openai-gpt1":
-        raise UsageError(f"{source} has its own number of heads", expected="no --heads")
-    if faithful != "code" and kind != "openai-gpt1":
-        raise UsageError(f"faithful = {faithful} is for a GPT-1 release, and {source} is none", expected="code")
-
-
 def _recognise(source: Path) -> tuple[str, Path]:
     """Return the kind of the source, and the folder of its weights."""
-    if source.is_file() and source.suffix == openai.INDEX:
-        if (source.parent / openai.HPARAMS).is_file():
-            return "openai-gpt2", source.parent
-        raise FolderError(f"{source.parent} has no {openai.HPARAMS}", repair="Copy the whole release")
     if (single := shipped.model_file(source)) is not None:
         return ("gguf" if single.suffix == ".gguf" else "nanogpt"), single
     for folder in (source, source / "model"):  # the repository of GPT-1 keeps its release in a folder "model"
@@ -164,13 +149,11 @@ def _recognise(source: Path) -> tuple[str, Path]:
     )
 
 
-def _read(
-    kind: str, source: Path, folder: Path, heads: int | None, faithful: Faithful, unused: list[str]
-) -> Model:
+def _read(kind: str, folder: Path, heads: int | None, unused: list[str]) -> Model:
     if kind == "openai-gpt1":
-        return openai.read_gpt1(folder, heads, faithful)
+        return openai.read_gpt1(folder, heads)
     if kind == "openai-gpt2":
-        return openai.read_gpt2(folder, source.with_suffix("") if source.is_file() else None)
+        return openai.read_gpt2(folder)
     return load_model(folder, unused=unused)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from headwater.convert.tensor_bundle import TensorBundle
 from headwater.errors import DataError, FolderError, UsageError
-from headwater.model import Faithful, ModelConfig, build_model, preset
+from headwater.model import ModelConfig, build_model, preset
 from headwater.reading import read_json, read_text
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ _HEAD_WIDTH = 64
 _PARTS = ("attention.query_key_value", "attention.projection", "norm_1", "mlp.expand", "mlp.contract", "norm_2")
 _BLOCK = tuple(f"{where}.{part}" for where in _PARTS for part in ("weight", "bias"))
 HPARAMS = "hparams.json"
-INDEX = ".index"  # the suffix of a checkpoint's first file
+_INDEX = ".index"  # the suffix of a checkpoint's first file
 _SIZES = {"vocabulary": "n_vocab", "context": "n_ctx", "width": "n_embd", "heads": "n_head", "layers": "n_layer"}
 _NAMES = {
     "attention.query_key_value": "attn/c_attn",
@@ -46,14 +45,14 @@ _NAMES = {
 }
 
 
-def read_gpt1(folder: Path, heads: int | None = None, faithful: Faithful = "code") -> Model:
+def read_gpt1(folder: Path, heads: int | None = None) -> Model:
     """Return the model of a GPT-1 release, float32.
 
     Raises FolderError or DataError if files are missing, truncated or inconsistent, UsageError if the number of
     heads is needed.
     """
     shapes = _read_shapes(folder)
-    config = _gpt1_config(folder, shapes, heads).faithful_to(faithful)
+    config = _gpt1_config(folder, shapes, heads)
     model = build_model(config, device="meta")
     names = ["positions.weight", "tokens.weight"]
     names += [f"blocks.{layer}.{name}" for layer in range(config.layers) for name in _BLOCK]
@@ -115,10 +114,10 @@ def _read_flat(folder: Path, expected: int) -> np.ndarray[tuple[int], np.dtype[n
     return np.concatenate(parts)
 
 
-def read_gpt2(folder: Path, checkpoint: Path | None = None) -> Model:
+def read_gpt2(folder: Path) -> Model:
     """Return the model of a GPT-2 release, float32.
 
-    checkpoint: its path without extension; None is the one that the file `checkpoint` names, or the only one.
+    Its checkpoint is the one that the file `checkpoint` names, or the only one.
     Raises FolderError if files are missing, truncated or altered, DataError if a tensor is missing, unexpected, of
     another shape or not finite.
     """
@@ -133,7 +132,7 @@ def read_gpt2(folder: Path, checkpoint: Path | None = None) -> Model:
             )
     shape = {ours: hparams[theirs] for ours, theirs in _SIZES.items()}
     model = build_model(preset("gpt2-small", **shape).of_others(), device="meta")
-    bundle = TensorBundle(checkpoint or _prefix(folder))
+    bundle = TensorBundle(_prefix(folder))
     parameters = model.state_dict()
     theirs = {name: _release_name(name) for name in parameters}
     missing = sorted(set(theirs.values()) - set(bundle.entries))
@@ -185,15 +184,13 @@ def _prefix(folder: Path) -> Path:
     """Return the checkpoint's path without extension, from the file `checkpoint` or the only index."""
     if (folder / "checkpoint").is_file():
         named = re.search(r'^model_checkpoint_path:\s*"(.*)"', read_text(folder / "checkpoint"), re.MULTILINE)
-        if named and (folder / f"{Path(named[1]).name}{INDEX}").is_file():
+        if named and (folder / f"{Path(named[1]).name}{_INDEX}").is_file():
             return folder / Path(named[1]).name
-    indices = sorted(folder.glob(f"*{INDEX}"))
+    indices = sorted(folder.glob(f"*{_INDEX}"))
     if len(indices) != 1:
         raise FolderError(
-            f"{folder} has {len(indices)} checkpoints (*{INDEX})",
-            expected="one",
-            repair=f"Name one: headwater convert {shlex.quote(str(indices[0]))} OUT"
-            if indices
-            else "Copy the whole release",
+            f"{folder} has {len(indices)} checkpoints (*{_INDEX})",
+            expected="one, or the file `checkpoint`, which names one",
+            repair="Copy the whole release",
         )
     return indices[0].with_suffix("")

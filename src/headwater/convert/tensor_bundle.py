@@ -24,9 +24,7 @@ from headwater.reading import read_bytes
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER, _TRAILER = 48, 5
 _SNAPPY = 1
-# DataType numbers of the protocol, and the NumPy type of their bytes; bfloat16 is the upper half of a float32.
-_FLOAT, _DOUBLE, _BFLOAT16, _HALF = 1, 2, 14, 19
-_TYPES = {_FLOAT: "<f4", _DOUBLE: "<f8", _BFLOAT16: "<u2", _HALF: "<f2"}
+_FLOAT = 1  # the protocol's number of the type float32
 
 
 class Entry(NamedTuple):
@@ -55,26 +53,22 @@ class TensorBundle:
         self.entries = {key.decode("utf-8", "replace"): self._entry(value) for key, value in table.items()}
 
     def read(self, name: str) -> npt.NDArray[np.float32]:
-        """Return one tensor as float32, its checksum verified; raise FolderError or DataError naming it."""
+        """Return one tensor, its checksum verified; raise FolderError or DataError naming it."""
         entry = self.entries[name]
-        if entry.type not in _TYPES:
-            raise DataError(f"{name} in {self._index} is not a tensor of floating-point numbers")
+        if entry.type != _FLOAT:
+            raise DataError(f"{name} in {self._index} is not a tensor of float32", expected="that of the release")
         path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
         if not path.is_file():
             raise FolderError(f"{path} is missing", repair="Copy the whole release")
-        count = math.prod(entry.shape)
         whole = entry.offset + entry.size <= path.stat().st_size  # before memory is allocated
-        if not whole or entry.size != count * np.dtype(_TYPES[entry.type]).itemsize:
+        if not whole or entry.size != 4 * math.prod(entry.shape):
             raise _damaged(path, f"{name} is truncated")
         with path.open("rb") as handle:
             handle.seek(entry.offset)
             content = handle.read(entry.size)
         if not is_intact(content, entry.checksum):
             raise _damaged(path, f"the checksum of {name} differs")
-        stored = np.frombuffer(content, _TYPES[entry.type])
-        if entry.type == _BFLOAT16:
-            stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return stored.astype(np.float32, copy=False).reshape(entry.shape)
+        return np.frombuffer(content, "<f4").reshape(entry.shape)
 
     def _entry(self, value: bytes) -> Entry:
         fields = _fields(value, self._index)
