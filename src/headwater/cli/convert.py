@@ -40,9 +40,7 @@ def convert(
     of_models = (precision, heads) != (None, None)
     if holds_tokens(source):
         if of_models:
-            raise UsageError(
-                f"{source} has tokens", expected="no --precision or --heads, which are for models"
-            )
+            raise UsageError(f"{source} has tokens", expected="no --precision or --heads, which are for models")
         if destination.suffix == ".gguf":
             raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
         fetch_tokenizer(tokenizer or "gpt2", download)
