@@ -18,8 +18,8 @@ from headwater.report import Series, line_chart, report, thin
 from headwater.report.content import Content, Token, read_content
 from headwater.report.html import by_command, headlines, next_command, published_models
 from headwater.report.plots import ticks
-from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import Bar, ScoreRow, compare
+from headwater.report.training_runs import RunSummary, differing_keys
 from headwater.storage import Stage, write_text
 
 HOSTILE = '<script>alert("x")</script> & "quoted" <img src=x>'
@@ -317,10 +317,10 @@ def test_what_was_skipped_is_shown_without_any_score(tmp_path: Path) -> None:
 def test_it_shows_what_the_folders_hold(world: Path) -> None:
     content = read_content([world])
     (run,) = content.runs
-    assert run.training[-1] == (2000, 0.4)  # the line that was cut short is left out
-    assert [x for x, _ in run.held_out] == [500, 1000, 1500, 2000]
+    assert run.curves["loss"][-1] == (2000, 0.4)  # the line that was cut short is left out
+    assert [x for x, _ in run.curves["validation_loss"]] == [500, 1000, 1500, 2000]
     assert run.facts["model"] == "2 layers × 32"
-    assert run.followed == {"x.mean accuracy": [(500, 0.125), (1000, 0.25), (1500, 0.375), (2000, 0.5)]}
+    assert run.curves["zero-shot x.mean accuracy"] == [(500, 0.125), (1000, 0.25), (1500, 0.375), (2000, 0.5)]
     assert [(bar.name, bar.is_model) for bar in content.bars] == [("run", True), ("xz -9", False)]
     (score,) = content.scores
     assert score.high == pytest.approx(wilson(15, 30)[1])
@@ -512,7 +512,7 @@ def branch(world: Path) -> Path:
 def test_a_branch_begins_where_its_parent_had_come_to(world: Path) -> None:
     content = read_content([world / "run", branch(world)])
     assert [run.name for run in content.runs] == ["run", "branch from run@10"]
-    assert content.runs[1].training == [(1_050, 1.0), (1_100, 1.0), (1_150, 1.0)]
+    assert content.runs[1].curves["loss"] == [(1_050, 1.0), (1_100, 1.0), (1_150, 1.0)]
     assert differing_keys(content.runs) == [("learning_rate", ["–", "0.001"])]
     page = report([world / "run", world / "branch"], world / "page.html").read_text()
     assert "What differs" in page
@@ -538,9 +538,7 @@ def test_the_first_sentence_compares_with_the_yardsticks(
 
 
 def test_the_next_command_is_about_the_best_model() -> None:
-    runs = [
-        RunSummary(name, [], [], {"updates": "20"}, complete=True) for name in ("first", "second from first@10")
-    ]
+    runs = [RunSummary(name, {"updates": "20"}, complete=True) for name in ("first", "second from first@10")]
     steps = [
         {"name": name, "place": name, "commands": [f"headwater pretrain {name}"]} for name in ("first", "second")
     ]

@@ -1,7 +1,7 @@
 from .html import report, template
 from .plots import Draw, Series, line_chart, require_matplotlib, save_figure, thin
-from .runs import measured_lines
 from .scores import EXPONENT_FROM
+from .training_runs import measured_lines
 
 __all__ = [
     "EXPONENT_FROM",

@@ -15,9 +15,9 @@ from typing import Any
 from headwater import shipped
 from headwater.errors import FolderError
 from headwater.reading import intact_json_lines, read_json
-from headwater.report.corpus import FUNNEL_FILE, Corpus, read_corpus
-from headwater.report.runs import RunSummary, read_run
+from headwater.report.funnel import FUNNEL_FILE, Corpus, read_corpus
 from headwater.report.scores import Bar, ScoreRow, order_bars, read_fine_tuned, read_scores
+from headwater.report.training_runs import RunSummary, read_run
 from headwater.shipped import hub_name
 from headwater.storage import Manifest, has_manifest, lineage, open_folder, read_manifest
 

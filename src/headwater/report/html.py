@@ -21,8 +21,8 @@ from headwater.intervals import Z95
 from headwater.language import translated_page
 from headwater.report.content import Content, read_content
 from headwater.report.plots import Series, line_chart
-from headwater.report.runs import RunSummary, differing_keys
 from headwater.report.scores import EXPONENT_FROM, Bar, ScoreRow, compare
+from headwater.report.training_runs import ZERO_SHOT, RunSummary, differing_keys
 from headwater.storage import SILENT, Progress, storage_errors, write_text
 
 _TEMPLATE = "report.html.j2"
@@ -77,7 +77,6 @@ def _require_report(path: Path) -> None:
 
 def render(content: Content, title: str, section: str = "") -> str:
     """Return the page as text."""
-    followed = followed_series(content.runs)
     return template(Path(__file__).with_name(_TEMPLATE)).render(
         title=title,
         content=content,
@@ -87,17 +86,9 @@ def render(content: Content, title: str, section: str = "") -> str:
         comparisons=compare(content.scores),
         models=list(dict.fromkeys(score.model for score in content.scores)),
         commands=by_command(content.steps),
-        chart=Markup(loss_chart(content.runs)),
         differing=differing_keys(content.runs),
-        curves=[
-            (label, series, Markup(line_chart(series, "tokens read", label)))
-            for label, points in (("learning rate", "rates"), ("gradient norm", "gradient_norms"))
-            if (series := [Series(run.name, own) for run in content.runs if (own := getattr(run, points))])
-        ],
-        followed=followed,
-        followed_chart=Markup(line_chart(followed, "tokens read", "score")),
+        charts=charts(content.runs),
         sizes=published_models(content.scores),
-        corpora=content.corpora,
         section=Markup(section),
     )
 
@@ -229,25 +220,33 @@ def _rounded(score: ScoreRow) -> str:
     return f"{score.value:.0%}" if score.metric in _SHARES else number(score.value)
 
 
-def loss_chart(runs: Sequence[RunSummary]) -> str:
-    """Plot training and held-out loss of every run over the tokens read."""
-    series = []
-    for run in runs:
-        name = f"{run.name}: " if len(runs) > 1 else ""
-        series.append(Series(f"{name}training", run.training))
-        if run.held_out:
-            series.append(Series(f"{name}held out", run.held_out, marked=True))
-    return line_chart(series, "tokens read", "loss, nats a token")
+def charts(runs: Sequence[RunSummary]) -> dict[str, tuple[list[Series], Markup]]:
+    """Return lines and drawing of each plot over the tokens read that has lines.
+
+    Of the zero-shot scores those that are accuracies or correlations.
+    """
+    scores = {key for run in runs for key, points in run.curves.items() if all(-1 <= y <= 1 for _, y in points)}
+    plots = {
+        "loss, nats a token": {"loss": "training", "validation_loss": "held out"},
+        "learning rate": {"learning_rate": ""},
+        "gradient norm": {"gradient_norm": ""},
+        "score": {key: key.removeprefix(ZERO_SHOT) for key in sorted(scores) if key.startswith(ZERO_SHOT)},
+    }
+    drawn = {}
+    for label, names in plots.items():
+        series = [
+            Series(_line_name(run, name, len(runs)), points, marked=key.startswith(("validation", ZERO_SHOT)))
+            for run in runs
+            for key, name in names.items()
+            if (points := run.curves.get(key))
+        ]
+        if drawing := line_chart(series, "tokens read", label):
+            drawn[label] = series, Markup(drawing)
+    return drawn
 
 
-def followed_series(runs: Sequence[RunSummary]) -> list[Series]:
-    """Return the zero-shot scores over the tokens read that are accuracies or correlations."""
-    series = []
-    for run in runs:
-        for name, points in run.followed.items():
-            if all(-1 <= y <= 1 for _, y in points):
-                series.append(Series(f"{run.name}: {name}" if len(runs) > 1 else name, points, marked=True))
-    return series
+def _line_name(run: RunSummary, name: str, runs: int) -> str:
+    return ": ".join(filter(None, (run.name if runs > 1 or not name else "", name)))
 
 
 def number(value: float | None) -> str:

@@ -20,23 +20,22 @@ from headwater.shipped import step_of
 from headwater.storage import Manifest, has_manifest, read_manifest
 
 _LINE = ("step", "tokens", "loss")  # keys of every line of a journal
-_FOLLOWED = "zero-shot "  # prefix of zero-shot scores in the journal
+ZERO_SHOT = "zero-shot "  # prefix of scores in the journal
 _MOST_BRANCHES = 20  # of branches of branches
 _NOT_COMPARED = {"device", "tokenizer", "init_from"}  # keys that do not belong to the recipe
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One pre-training run: its curves over tokens, and its sizes. settings: its keys, nested ones by path."""
+    """One pre-training run: its sizes, and its curves over the tokens read, by the keys of its journal.
+
+    settings: its keys, nested ones by path.
+    """
 
     name: str
-    training: Sequence[Point]
-    held_out: Sequence[Point]
     facts: Mapping[str, str]
     complete: bool
-    followed: Mapping[str, Sequence[Point]] = field(default_factory=dict)  # zero-shot scores while training
-    rates: Sequence[Point] = ()
-    gradient_norms: Sequence[Point] = ()
+    curves: Mapping[str, Sequence[Point]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,17 +68,7 @@ def read_run(path: Path, manifest: Manifest, name: str) -> RunSummary:
         facts["training time"] = duration(float(last.get("seconds", 0)))
     if speeds := sorted(speed for _, speed in curves.get("tokens_per_second", ())):
         facts["speed"] = f"{speeds[len(speeds) // 2]:,.0f} tokens/s"
-    return RunSummary(
-        f"{name} from {parent}" if parent else name,
-        curves.get("loss", []),
-        curves.get("validation_loss", []),
-        facts,
-        manifest.complete,
-        {key.removeprefix(_FOLLOWED): points for key, points in curves.items() if key.startswith(_FOLLOWED)},
-        curves.get("learning_rate", []),
-        curves.get("gradient_norm", []),
-        _flat(config),
-    )
+    return RunSummary(f"{name} from {parent}" if parent else name, facts, manifest.complete, curves, _flat(config))
 
 
 def _bits_per_byte(run: Path, manifest: Manifest, loss: float) -> str:
