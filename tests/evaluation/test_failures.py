@@ -160,7 +160,7 @@ def test_an_answer_of_one_token_counts_where_a_text_has_no_start(
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     keys = 'kind = "choice"\nbenchmark = "one"\nsummary = ""\nfiles = ["rows.jsonl"]\nreadings = ["gain"]\n'
     (tmp_path / "one.toml").write_text(keys, encoding="utf-8")
-    monkeypatch.setattr(RequestEncoder, "start", None)
+    monkeypatch.setattr(Tokenizer, "start_of_text", None)
     lm = load(world.model)
     (task,) = select([str(tmp_path / "one.toml")])
     outcome = run_task(task, {"labels": tmp_path / "rows.jsonl"}, lm)
@@ -241,5 +241,5 @@ def test_a_model_that_reads_both_ways_is_refused(world: Any, tmp_path: Path) -> 
     shape = {"vocabulary": tokenizer.vocabulary_size, "context": 48, "layers": 1, "width": 32, "heads": 2}
     with Stage(tmp_path / "bert", kind="model", config={}, inputs={}).write() as work:
         save_model(build_model(preset("bert-nano", **shape), seed=3), work, tokenizer=tokenizer)
-    with pytest.raises(UsageError, match="cannot read a text from left to right"):
+    with pytest.raises(UsageError, match="does not read a text from left to right"):
         evaluate(tmp_path / "bert", ["heldout"], world.tokens, tmp_path / "out")

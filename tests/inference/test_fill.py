@@ -62,11 +62,11 @@ def test_what_cannot_be_filled_is_named(bert: Path) -> None:
 def test_each_kind_of_model_refuses_the_other_s_work(bert: Path) -> None:
     masked = load(bert)
     for call in (lambda: masked.generate("the"), lambda: masked.score([("the", " sky")]), lambda: masked.engine):
-        with pytest.raises(UsageError, match="full attention"):
+        with pytest.raises(UsageError, match="does not read a text from left to right"):
             call()
     tokenizer = Tokenizer.train(["the sky is blue"], vocab_size=270)
     causal = LanguageModel(build_model(preset("gpt2-pico", vocabulary=270), seed=1), tokenizer)
-    with pytest.raises(UsageError, match="causal attention"):
+    with pytest.raises(UsageError, match="does not fill blanks"):
         causal.fill("the [MASK]")
 
 

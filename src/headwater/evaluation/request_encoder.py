@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.errors import DataError, UsageError
-from headwater.inference import encode_pairs, windows
+from headwater.inference import after_start, encode_pairs, windows
 from headwater.tokenizer import Tokenizer
 
 
@@ -60,22 +60,21 @@ class RequestEncoder:
 
         Raises DataError if there is nothing to score, or more than the model's context.
         """
-        ((ids, rest),) = encode_pairs(self.tokenizer, [(context, continuation)])
-        head, tail = ContinuationRequest(tuple(ids), tuple(rest)) if ids else self._after_start(rest)
+        ((head, tail),) = encode_pairs(self.tokenizer, [(context, continuation)])
         border = 0
         while own_tokens and border < len(tail) and not self.tokenizer.token_text(tail[border]).strip():
             border += 1
         head, tail = head + tail[:border], tail[border:]
         length = max(self.context + 1 - len(head), self.context // 2) if cut else len(tail)
-        return self._checked(ContinuationRequest(head, tail[:length]))
+        return self._checked(head, tail[:length])
 
     def after_start(self, ids: Sequence[int]) -> ContinuationRequest:
         """Return a text to score from its first token; with GPT-1's tokenizer from its second."""
-        return self._checked(self._after_start(ids))
+        return self._checked(*after_start(self.tokenizer, list(ids)))
 
     def cut(self, ids: Sequence[int], border: int) -> ContinuationRequest:
         """Return ids to score from `border` on."""
-        return self._checked(ContinuationRequest(tuple(ids[:border]), tuple(ids[border:])))
+        return self._checked(ids[:border], ids[border:])
 
     def windows(self, ids: Sequence[int]) -> list[ContinuationRequest]:
         """Return windows that score every token of a text once (with GPT-1's tokenizer all but the first).
@@ -83,18 +82,12 @@ class RequestEncoder:
         The first window predicts `window` tokens, each later one the next `stride` tokens from a context of
         `window`.
         """
-        head, tail = self._after_start(ids)
-        whole = head + tail
-        pairs = windows(whole, 1, self.window, self.stride)
+        head, tail = after_start(self.tokenizer, list(ids))
+        pairs = windows(head + tail, 1, self.window, self.stride)
         return [ContinuationRequest(tuple(context), tuple(continuation)) for context, continuation in pairs]
 
-    def _after_start(self, ids: Sequence[int]) -> ContinuationRequest:
-        if self.start is not None:
-            return ContinuationRequest((self.start,), tuple(ids))
-        return ContinuationRequest(tuple(ids[:1]), tuple(ids[1:]))
-
-    def _checked(self, asked: ContinuationRequest) -> ContinuationRequest:
-        count = len(asked.continuation)
+    def _checked(self, context: Sequence[int], continuation: Sequence[int]) -> ContinuationRequest:
+        count = len(continuation)
         if not count:
             raise DataError("a continuation adds no token to its context", expected="some text to score")
         if count > self.context:
@@ -102,4 +95,4 @@ class RequestEncoder:
                 f"a continuation of {count} tokens is longer than the model's context",
                 expected=f"at most {self.context}",
             )
-        return asked
+        return ContinuationRequest(tuple(context), tuple(continuation))

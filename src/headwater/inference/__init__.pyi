@@ -14,7 +14,7 @@ from .request import (
     stream_text,
 )
 from .sampling import Alternatives, uniform
-from .scorer import Scorer, encode_pairs, windows
+from .scorer import Scorer, after_start, encode_pairs, windows
 
 __all__ = [
     "DEFAULT_TOKENS",
@@ -31,6 +31,7 @@ __all__ = [
     "Scorer",
     "TextStream",
     "Units",
+    "after_start",
     "continue_greedily",
     "encode_pairs",
     "encode_prompts",

@@ -37,8 +37,7 @@ def open_network(model: Model, precision: Precision | None = None, *, consume: b
     precision = choose_precision(precision or own, model.config, weight.device)
     if isinstance(model, LSTM):
         return RecurrentNetwork(model, precision, consume=consume)
-    if not isinstance(model, Transformer):
-        raise UsageError(f"a model of class {type(model).__name__} was given", expected="a Transformer or an LSTM")
+    assert isinstance(model, Transformer)
     if supported(model):
         return NativeNetwork(model, precision, consume=consume)
     return TorchNetwork.of(model, precision, consume=consume)

@@ -58,8 +58,7 @@ def fresh_seed() -> int:
 class LanguageModel:
     """A model and its tokenizer. Calls are thread-safe.
 
-    All calls compute with one `network`: the weights at `precision`, as they were when it was first needed, or
-    at the last `reload`.
+    All calls compute with one `network`: the weights at `precision`, as they were when it was first needed.
     """
 
     def __init__(
@@ -100,15 +99,10 @@ class LanguageModel:
 
     @property
     def model(self) -> Model:
-        """The module itself, which may be trained or changed; call `reload` to use its new weights."""
+        """The module itself, which may be trained or changed: a LanguageModel of it has its new weights."""
         with self._lock:
             self._handed_out = True
             return self._whole_model()
-
-    def reload(self) -> None:
-        """Make later calls compute with the present weights of `model`."""
-        with self._lock:
-            self._network = self._scorer = self._engine = None
 
     @property
     def network(self) -> Network:

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from headwater.tokenizer import Tokenizer
 
 MOST_MASKS = 64  # blanks of one text
-# Why a model does not fill blanks: one that is causal, and one that is not (ELMo).
-_READS = {
-    True: "has causal attention and does not fill blanks",
-    False: "has an LSTM in each direction (ELMo): it gives features; it neither writes nor fills blanks",
-}
 _FEATURES = "Learn a task with it: headwater finetune --freeze"
 
 
@@ -39,9 +34,7 @@ def require_masked(config: ModelConfig) -> None:
     """Raise UsageError for a model that does not fill blanks."""
     if not config.is_masked:
         repair = "Continue a text with it: headwater generate" if config.is_causal else _FEATURES
-        raise UsageError(
-            f"this model {_READS[config.is_causal]}", expected="a masked model, as BERT", repair=repair
-        )
+        raise UsageError("this model does not fill blanks", expected="a masked model, as BERT", repair=repair)
     if not config.predicts_tokens:
         raise UsageError(
             "this model is an encoder without a head that predicts tokens (BertModel)",
@@ -53,13 +46,10 @@ def require_masked(config: ModelConfig) -> None:
 def require_causal(config: ModelConfig) -> None:
     """Raise UsageError for a model that does not continue a text."""
     if not config.is_causal:
-        expected = "a model with causal attention, as GPT-1 or GPT-2"
-        if not config.is_masked:
-            raise UsageError(f"this model {_READS[False]}", expected=expected, repair=_FEATURES)
         raise UsageError(
-            "this model has full attention: it fills blanks and cannot read a text from left to right",
-            expected=expected,
-            repair='Fill a blank with it: headwater fill "The [MASK] is blue."',
+            "this model does not read a text from left to right",
+            expected="a model with causal attention, as GPT-1 or GPT-2",
+            repair='Fill a blank with it: headwater fill "The [MASK] is blue."' if config.is_masked else _FEATURES,
         )
 
 

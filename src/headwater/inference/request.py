@@ -254,16 +254,17 @@ def check_prompts(prompt: Any) -> list[Any]:
     """Return the prompts of `generate`: one, or those of a sequence, each a string or token ids."""
     if isinstance(prompt, str):
         return [prompt]
-    wrong = [one for one in prompt if not _is_prompt(one)] if _is_sequence(prompt) else [prompt]
-    if wrong:
+    prompts = _listed(prompt)
+    wrong = [prompt] if prompts is None else [one for one in prompts if not _is_prompt(one)]
+    if wrong or prompts is None:
         raise UsageError(f"the prompt is {_shown(wrong[0])}", expected="a string, or a list of strings")
-    return list(prompt)
+    return prompts
 
 
 def check_pairs(pairs: Any) -> None:
     """Raise UsageError for anything but pairs of strings."""
-    wrong = [pairs] if isinstance(pairs, str) or not _is_sequence(pairs) else []
-    wrong += [pair for pair in pairs if not _is_pair(pair)] if not wrong else []
+    listed = _listed(pairs)
+    wrong = [pairs] if listed is None else [pair for pair in listed if not _is_pair(pair)]
     if wrong:
         raise UsageError(
             f"the pairs have {_shown(wrong[0])}", expected='a list of two texts each: [("The river", " flows")]'
@@ -271,20 +272,17 @@ def check_pairs(pairs: Any) -> None:
 
 
 def _is_prompt(value: Any) -> bool:
-    return isinstance(value, str) or (_is_sequence(value) and all(_is_id(token) for token in value))
+    ids = _listed(value)
+    return isinstance(value, str) or (ids is not None and all(hasattr(token, "__index__") for token in ids))
 
 
 def _is_pair(pair: Any) -> bool:
-    return _is_sequence(pair) and len(pair) == 2 and all(isinstance(text, str) for text in pair)
+    return [isinstance(text, str) for text in _listed(pair) or ()] == [True, True]
 
 
-def _is_sequence(value: Any) -> bool:
-    """Return whether a value is a sequence, or like one (an array, a column of a table), of several values."""
-    return not isinstance(value, str | bytes | dict) and (isinstance(value, Sequence) or hasattr(value, "__len__"))
-
-
-def _is_id(token: Any) -> bool:
-    return isinstance(token, int) or hasattr(token, "__index__")
+def _listed(value: Any) -> list[Any] | None:
+    """Return the values of a list, an array or a column of a table; None for any other value, also a text."""
+    return list(value) if hasattr(value, "__len__") and not isinstance(value, str | bytes | dict) else None
 
 
 def _shown(value: Any) -> str:

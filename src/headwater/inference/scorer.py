@@ -106,24 +106,16 @@ class Scorer:
         return np.concatenate([np.full(len(text) - len(scores), np.nan, dtype=np.float32), scores])
 
     def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Return the ids of each context and its continuation, as the function `encode_pairs` splits them.
-
-        A context without ids is `<|endoftext|>`; with a tokenizer that has none (GPT-1's) it is the first token of
-        the continuation, which then has no score. An empty text as context raises DataError there.
-        """
-        start = self.tokenizer.start_of_text
-        if start is None and not all(context.strip() for context, _ in pairs):
+        """Return what the function `encode_pairs` returns; raise DataError for a pair without a score."""
+        if self.tokenizer.start_of_text is None and not all(context.strip() for context, _ in pairs):
             raise DataError(
                 "a context is empty and this tokenizer has no <|endoftext|> to use instead",
                 repair="Give at least one word of context",
             )
         encoded = encode_pairs(self.tokenizer, pairs)
-        for number, (context, continuation) in enumerate(encoded):
-            if not context:
-                start_of_it = continuation[:1] if start is None else [start]
-                encoded[number] = (start_of_it, continuation[1:] if start is None else continuation)
-            if not encoded[number][1]:
-                raise DataError(f"the continuation {pairs[number][1]!r} adds no token to its context")
+        for (_, text), (_, continuation) in zip(pairs, encoded, strict=True):
+            if not continuation:
+                raise DataError(f"the continuation {text!r} adds no token to its context")
         return encoded
 
     @torch.inference_mode()
@@ -256,12 +248,19 @@ def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list
     """Encode each context and its continuation as one text, and split the ids between them.
 
     White space at the end of a context belongs to the continuation, as in GPT-2's tokens, and so does a token that
-    has characters of both. A context may therefore have no ids.
+    has characters of both. A context without ids becomes that of `after_start`.
     """
     contexts = tokenizer.encode_batch([context.rstrip() for context, _ in pairs], None)
     texts = tokenizer.encode_batch([context + continuation for context, continuation in pairs], None)
     borders = map(shared_length, contexts, texts)
-    return [(ids[:border], ids[border:]) for ids, border in zip(texts, borders, strict=True)]
+    split = zip(texts, borders, strict=True)
+    return [(ids[:border], ids[border:]) if border else after_start(tokenizer, ids) for ids, border in split]
+
+
+def after_start(tokenizer: Tokenizer, ids: list[int]) -> Pair:
+    """Return a text after `<|endoftext|>`; with a tokenizer that has none (GPT-1's) after its own first token."""
+    start = tokenizer.start_of_text
+    return (ids[:1], ids[1:]) if start is None else ([start], ids)
 
 
 def windows(ids: Sequence[int], first: int, context: int, stride: int | None = None) -> Iterator[Pair]:
