@@ -160,8 +160,8 @@ def test_a_row_of_a_csv_file_walks_through_11_files(walk: Walk, folder: Path, tm
     assert len(walk.files) <= 11, " ".join(walk.files)
 
 
-def test_a_page_of_a_warc_walks_through_13_files_of_corpus(walk: Walk, tmp_path: Path) -> None:
-    """A cold walk, from the call to the Parquet file; 8 more files are configuration and storage."""
+def test_a_page_of_a_warc_walks_through_11_files_of_corpus(walk: Walk, tmp_path: Path) -> None:
+    """A cold walk, from the call to the Parquet file; 7 more files are configuration and storage."""
     pytest.importorskip("fastwarc")
     pytest.importorskip("resiliparse")
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>" + b"The river runs to the sea. " * 9
@@ -171,8 +171,8 @@ def test_a_page_of_a_warc_walks_through_13_files_of_corpus(walk: Walk, tmp_path:
         build_corpus([tmp_path / "a.warc.gz"], tmp_path / "out")
         extract_page(*read_pages(tmp_path / "a.warc.gz", []))  # as the extracting process does
     corpus = [name for name in walk.files if name.startswith("corpus/")]
-    assert len(corpus) <= 13, corpus
-    assert len(walk.files) <= 21, " ".join(walk.files)
+    assert len(corpus) <= 11, corpus
+    assert len(walk.files) <= 18, " ".join(walk.files)
     building = [name.removeprefix("corpus/building/") for name in corpus if "building" in name]
     assert building[0] == "pipeline.py"
     order = ["plan.py", "phases.py", "parts.py"]

@@ -25,9 +25,9 @@ import pytest
 from headwater.convert.openai import read_gpt1
 from headwater.convert.tensor_bundle import TensorBundle, decompress
 from headwater.corpus import read_pages
+from headwater.corpus.folder import Tally
 from headwater.corpus.sources import pages
 from headwater.corpus.sources.text import read_text_file
-from headwater.corpus.steps import Tally
 from headwater.errors import DataError, FolderError, HeadwaterError
 from headwater.model import load_model
 from headwater.reading import compressed

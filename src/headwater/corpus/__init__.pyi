@@ -4,10 +4,10 @@ from .dedup.near import near_duplicates
 from .dedup.overlap import TrainingGrams, measure_overlap, split_words, texts_of, training_grams
 from .division import Division, Part, split
 from .extract.page_text import extract_page
+from .filters import Step
 from .folder import Document, rank, read_documents, write_documents
 from .measures import statistics
 from .sources.pages import Page, read_pages
-from .steps import Step
 from .tasks import Phase, TaskRunner
 from .web.fetch import FetchConfig, fetch_links
 from .web.links import LinksConfig, gather_links

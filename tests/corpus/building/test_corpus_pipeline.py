@@ -22,8 +22,8 @@ from headwater.corpus import (
 )
 from headwater.corpus.building import parts, pipeline, plan
 from headwater.corpus.building.pipeline import PACKAGES
+from headwater.corpus.folder import Funnel
 from headwater.corpus.sources import python_docs
-from headwater.corpus.steps import Funnel
 from headwater.errors import DataError, FolderError
 from headwater.storage import Stage, open_folder, read_manifest
 

@@ -26,8 +26,8 @@ from headwater.corpus.building.parts import SECONDS, Extractor
 from headwater.corpus.extract.page_text import MEMORY_BYTES, decode_page, tidy
 from headwater.corpus.extract.wiki_text import wiki_text
 from headwater.corpus.filters.gutenberg import without_gutenberg
+from headwater.corpus.folder import Tally
 from headwater.corpus.sources.pages import PAGE_BYTES, BodyDecoder, holds_pages
-from headwater.corpus.steps import Tally
 from headwater.errors import DataError
 
 ARTICLE = "The river ran over the stones, and nobody could say how long it had done so. " * 6

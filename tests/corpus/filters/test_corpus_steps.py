@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.corpus import Document
+from headwater.corpus.building.parts import run_steps
 from headwater.corpus.filters import clean
 from headwater.corpus.filters.clean import Clean
 from headwater.corpus.filters.wikipedia import Wikipedia
-from headwater.corpus.steps import EXAMPLES, Funnel, run_steps
+from headwater.corpus.folder import EXAMPLES, Funnel
 
 PROSE = (
     "The river has its source in the hills to the north, and it runs for many miles before it comes to the town. "

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from headwater.corpus import BuildConfig, Document, build_corpus, read_funnel
 from headwater.corpus.building.parts import PartMaker
 from headwater.corpus.building.plan import open_source
+from headwater.corpus.folder import Funnel, Tally
 from headwater.corpus.sources import text as text_module
 from headwater.corpus.sources.text import read_text_file
-from headwater.corpus.steps import Funnel, Tally
 from headwater.errors import DataError
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headwater.corpus.folder import Tally
 from headwater.corpus.sources.python_docs import (
     SIGNATURE_CHARACTERS,
     Roots,
@@ -15,7 +16,6 @@ from headwater.corpus.sources.python_docs import (
     installed_packages,
     read_python_docs,
 )
-from headwater.corpus.steps import Tally
 
 UNPARSED = "source files that cannot be parsed"
 PROSE = "Describe behaviour sufficiently extensively, otherwise documentation inclusion conditions fail."

@@ -27,11 +27,23 @@ from headwater.corpus.building.recipes import BuildConfig, make_steps
 from headwater.corpus.dedup.keys import text_fingerprint
 from headwater.corpus.dedup.near import MinHash
 from headwater.corpus.extract.page_text import TIMER, Extracted
-from headwater.corpus.folder import COLUMNS, DOCUMENT_BYTES, Document, grouped, make_id, read_shard
+from headwater.corpus.filters import Step
+from headwater.corpus.folder import (
+    COLUMNS,
+    DOCUMENT_BYTES,
+    Document,
+    Funnel,
+    Tally,
+    example_of,
+    grouped,
+    make_id,
+    merge,
+    read_shard,
+    size_of,
+)
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.pages import Page, holds_pages, read_pages
 from headwater.corpus.sources.text import SEPARATOR, TEXT_SUFFIXES, other_encoding, read_text_file
-from headwater.corpus.steps import Funnel, merge, run_steps
 from headwater.corpus.tasks import WorkerDied, WorkerProcess, read_account
 from headwater.errors import DataError, ResourceError, require_extra
 from headwater.reading import AnyFile, byte_blocks, compose, file_at, file_error, sha256_of, unpacked_suffix
@@ -219,6 +231,24 @@ class PartMaker:
                         url=page.url,
                         date=page.date,
                     )
+
+
+def run_steps(documents: Iterable[Document], steps: Iterable[Step], funnel: Funnel) -> Iterator[Document]:
+    """Stream the documents that no step removes."""
+    steps = list(steps)
+    for step in steps:
+        funnel.removed.setdefault(step.name, Tally())  # keeps the order of the steps
+    for document in documents:
+        merge(funnel.read, size_of(document))
+        for step in steps:
+            outcome = step.apply(document)
+            if isinstance(outcome, str):
+                funnel.removed[step.name].add(outcome, example_of(document), **size_of(document))
+                break
+            document = outcome
+        else:
+            merge(funnel.kept, size_of(document))
+            yield document
 
 
 def _hashes(task: BuildTask) -> dict[str, str]:

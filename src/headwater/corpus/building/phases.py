@@ -39,8 +39,7 @@ from headwater.corpus.dedup.near import (
     split_pairs,
     write_shingles,
 )
-from headwater.corpus.folder import Document, shard_starts, write_documents
-from headwater.corpus.steps import Tally, example_of, size_of
+from headwater.corpus.folder import Document, Tally, example_of, shard_starts, size_of, write_documents
 from headwater.corpus.tasks import Phase, TaskRunner
 from headwater.reading import read_json
 from headwater.storage import save_array, write_json

@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,9 @@ from headwater.corpus.building.parts import EMPTY, part_funnel
 from headwater.corpus.building.phases import COUNTS, PhaseRunner, near_copies, shard_count
 from headwater.corpus.building.plan import BUILT_IN, PARTS, PLAN, BuildPlan, BuildSource, lines_note, open_source
 from headwater.corpus.building.recipes import BuildConfig, make_steps
-from headwater.corpus.folder import shard_name
+from headwater.corpus.folder import Funnel, Tally, merge, shard_name
 from headwater.corpus.sources import python_docs
 from headwater.corpus.sources.text import TEXT_SUFFIXES
-from headwater.corpus.steps import Funnel, Tally, merge
 from headwater.corpus.tasks import Engine, read_account
 from headwater.display import counted
 from headwater.errors import DataError, FolderError, HeadwaterError, UsageError, resumable
@@ -88,30 +88,32 @@ def build_corpus(
     with _new_parents(stage.out):
         plan = _plan(opened, stage, config)
         with folder_lock(plan.folder):
-            if altered := PhaseRunner(plan).remove_altered():
+            runner = PhaseRunner(plan)
+            if altered := runner.remove_altered():
                 progress.note(f"{altered} parts of an earlier attempt were altered and are built again")
-            kept = _carry_out(plan, stage, opened, workers, engine, address, progress)
-    for note in read_funnel(stage.out)["notes"]:
+            progress.start("corpus", unit="documents")
+            run_all = partial(runner.run_all, workers=workers, engine=engine, address=address)
+            _carry_out(runner, run_all, stage, opened, progress)
+    funnel = read_funnel(stage.out)
+    for note in funnel["notes"]:
         progress.note(note)
-    progress.finish(f"{counted(kept['documents'], 'document')}, {kept['bytes'] / 1e6:.1f} MB")
+    read, kept = funnel["read"]["documents"], funnel["kept"]
+    progress.finish(f"kept {kept['documents']:,} of {read:,} documents, {kept['bytes'] / 1e6:.1f} MB")
     destination.publish(progress)
 
 
 def _carry_out(
-    plan: BuildPlan,
+    runner: PhaseRunner,
+    run_all: Callable[..., None],
     stage: Stage,
     sources: Sequence[BuildSource],
-    workers: int,
-    engine: Engine,
-    address: str,
     progress: Progress,
-) -> dict[str, int]:
-    """Do the tasks and write the corpus; return the size of what was kept.
+) -> None:
+    """Do the tasks and write the corpus.
 
     What tasks have done stays for the next run, unless the joined corpus has no document.
     """
-    progress.start("corpus", unit="documents")
-    runner, total = PhaseRunner(plan), Funnel()
+    plan, total = runner.plan, Funnel()
 
     def show(funnel: Funnel) -> None:
         whole = total.joined(funnel)
@@ -125,21 +127,21 @@ def _carry_out(
     runner.report = show
     try:
         with storage_errors(stage.out):
-            runner.run_all(workers=workers, engine=engine, address=address, on_done=add)
+            run_all(on_done=add)
             for part in plan.parts:
                 hashes = read_account(part).get("hashes", {})
                 stage.hashes |= {Path(name): value for name, value in hashes.items()}
             with stage.write() as work:
-                kept = _join(plan, work, sources)
+                _join(plan, work, sources)
     except HeadwaterError:
-        plan.remove_if_unused()
+        if not any(part.is_dir() for part in plan.parts):
+            shutil.rmtree(plan.folder, ignore_errors=True)
         raise
     shutil.rmtree(plan.folder, ignore_errors=True)
-    return kept
 
 
-def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> dict[str, int]:
-    """Write the corpus into the stage's folder `work`; return the size of what was kept."""
+def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> None:
+    """Write the corpus into the stage's folder `work`."""
     try:
         findings = Findings(plan, sources)
         findings.refuse_empty(plan.config)
@@ -150,7 +152,6 @@ def _join(plan: BuildPlan, work: Path, sources: Sequence[BuildSource]) -> dict[s
     kept = {name: counts.total("kept", name) for name in ("documents", "bytes")}
     write_json(work / FUNNEL, findings.described() | _described_duplicates(plan, counts) | {"kept": kept})
     findings.write_aside(work)
-    return kept
 
 
 def prepare_slurm(

@@ -8,7 +8,6 @@ reads the line of its task. Each line has a checksum.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -222,11 +221,6 @@ class BuildPlan:
     def parts(self) -> list[Path]:
         """The folders of all parts."""
         return [self.output(PARTS, number) for number in range(len(self.tasks))]
-
-    def remove_if_unused(self) -> None:
-        """Remove the folder if no task is done; else what is done is kept for the next run."""
-        if not any(part.is_dir() for part in self.parts):
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class _SavedTasks(Sequence[BuildTask]):

@@ -19,13 +19,13 @@ from pydantic import Field, field_validator
 
 from headwater.config import Config, Layer, read_toml
 from headwater.corpus.dedup.near import SIMILARITY
+from headwater.corpus.filters import Step
 from headwater.corpus.filters.clean import Clean
 from headwater.corpus.filters.decontaminate import Decontaminate
 from headwater.corpus.filters.gutenberg import Gutenberg
 from headwater.corpus.filters.language import LANGUAGES, MINIMUM_SCORE, Language
 from headwater.corpus.filters.length import Long
 from headwater.corpus.filters.wikipedia import Wikipedia
-from headwater.corpus.steps import Step
 from headwater.errors import UsageError, nearest
 from headwater.reading import text_encoding
 

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwater.corpus.folder import read_documents
+from headwater.corpus.folder import Tally, read_documents
 from headwater.corpus.sources.text import read_text_file
-from headwater.corpus.steps import Tally
 from headwater.errors import DataError, UsageError
 from headwater.reading import compose, cut_text
 from headwater.storage import SILENT, Progress

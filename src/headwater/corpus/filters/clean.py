@@ -29,8 +29,8 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document
-from headwater.corpus.steps import Step
 from headwater.errors import UsageError, suggest
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))

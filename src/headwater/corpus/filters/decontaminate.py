@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwater.corpus.dedup.overlap import GramIndex, Grams, Hashes, texts_of
+from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document
-from headwater.corpus.steps import Step
 from headwater.errors import DataError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document
-from headwater.corpus.steps import Step
 
 # A title may take several lines, but the mark ends in its paragraph.
 _START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG(?:.|\n(?!\n)){0,500}?\*\*\*.*\n", re.M)

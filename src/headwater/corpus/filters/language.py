@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document
-from headwater.corpus.steps import Step
 from headwater.errors import UsageError, nearest, require_extra
 
 LANGUAGES = ("en",)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document
-from headwater.corpus.steps import Step
 
 
 class Long(Step):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document
-from headwater.corpus.steps import Step
 from headwater.corpus.web.urls import host_of
 
 HOSTS = ("wikipedia.org", "wikiwand.com", "wikimili.com", "wikizero.com", "alchetron.com", "everipedia.org")

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 from xml.etree import ElementTree
 
-from headwater.corpus.steps import Tally
+from headwater.corpus.folder import Tally
 from headwater.errors import DataError, require_extra
 from headwater.reading import AnyFile, CompressedFile
 

@@ -36,8 +36,7 @@ import numpy as np
 
 from headwater.corpus.dedup.keys import text_fingerprint
 from headwater.corpus.dedup.overlap import Grams
-from headwater.corpus.folder import Document, make_id, rank
-from headwater.corpus.steps import Tally
+from headwater.corpus.folder import Document, Tally, make_id, rank
 
 SOURCE = "python-docs"
 STANDARD_LIBRARY = "python"

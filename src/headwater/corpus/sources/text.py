@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from headwater.corpus.folder import Document, make_id
-from headwater.corpus.steps import Tally
+from headwater.corpus.folder import Document, Tally, make_id
 from headwater.errors import DataError
 from headwater.reading import (
     AnyFile,

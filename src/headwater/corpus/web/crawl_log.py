@@ -24,9 +24,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from headwater.corpus.folder import rank
+from headwater.corpus.folder import Tally, rank
 from headwater.corpus.sources.pages import whole_members
-from headwater.corpus.steps import Tally
 from headwater.corpus.web.visit import Fetched
 from headwater.errors import FolderError
 from headwater.reading import parse_json

@@ -27,8 +27,7 @@ from typing import IO, Any
 from pydantic import Field
 
 from headwater.config import Config
-from headwater.corpus.folder import rank
-from headwater.corpus.steps import Tally, merge
+from headwater.corpus.folder import Tally, merge, rank
 from headwater.corpus.tasks import WorkerPool
 from headwater.corpus.web.urls import canonical_url, host_of, page_key
 from headwater.errors import DataError, HeadwaterError, resumable
