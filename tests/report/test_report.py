@@ -190,20 +190,13 @@ def test_a_score_of_another_model_is_not_credited_to_the_run(world: Path) -> Non
     assert '<th class="n">gpt2-mini</th>' in table
 
 
-def test_several_models_are_columns_and_the_better_is_marked(world: Path) -> None:
-    folders = [results_of(world / name, name, value) for name, value in (("a", 0.4), ("b", 0.6), ("c", 0.61))]
-    pair = compare(read_content(folders[:2]).scores)
-    assert [(row.name, list(row.scores), row.best) for row in pair] == [("x.mean", ["a", "b"], "b")]
-    assert compare(read_content(folders).scores)[0].best is None, "the intervals of b and c overlap"
-    page = report(folders[:2], world / "report.html").read_text(encoding="utf-8")
-    assert re.search(r'<td class="n best"><strong>0.600</strong>', page)
+def test_several_models_are_columns(world: Path) -> None:
+    folders = [results_of(world / name, name, value) for name, value in (("a", 0.4), ("b", 0.6))]
+    pair = compare(read_content(folders).scores)
+    assert [(row.name, list(row.scores)) for row in pair] == [("x.mean", ["a", "b"])]
+    page = report(folders, world / "report.html").read_text(encoding="utf-8")
+    assert re.search(r'<td class="n"><strong>0.600</strong>', page)
     assert all(f'<th class="n">{name}</th>' in page for name in "ab")
-
-
-def test_a_lower_perplexity_is_the_better_one(world: Path) -> None:
-    ppl = {"metric": "perplexity", "stderr": 1.0, "chance": None, "higher_is_better": False}
-    folders = [results_of(world / name, name, value, **ppl) for name, value in (("a", 40.0), ("b", 60.0))]
-    assert compare(read_content(folders).scores)[0].best == "a"
 
 
 def test_the_score_without_overlapping_examples_is_shown(world: Path) -> None:
@@ -286,7 +279,7 @@ def test_scores_of_other_texts_or_examples_are_not_compared(world: Path) -> None
         ("30 documents, 9,000 bytes", 1.8),
     ]
     (row,) = compare(content.scores)
-    assert (len(row.scores), row.best) == (3, None)
+    assert len(row.scores) == 3
 
 
 def test_a_sample_without_probabilities_claims_none(world: Path) -> None:

@@ -47,7 +47,6 @@ class ScoreRow:
     majority: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
     model: str = ""
-    higher_is_better: bool = True
     without_overlap: tuple[float, int] | None = None  # the score without them, and their number
     is_scratch: bool = False  # a model trained from random weights
     is_baseline: bool = False  # a linear model on the same rows
@@ -55,12 +54,11 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """One metric of one protocol for several models; `best` is the model whose interval is above all others'."""
+    """One metric of one protocol for several models."""
 
     name: str
     metric: str
     scores: Mapping[str, ScoreRow]
-    best: str | None
 
     @property
     def first(self) -> ScoreRow:
@@ -73,21 +71,7 @@ def compare(scores: Sequence[ScoreRow]) -> list[MatrixRow]:
     rows: dict[tuple[str, str], dict[str, ScoreRow]] = {}
     for score in scores:
         rows.setdefault((score.name, score.metric), {}).setdefault(score.model, score)
-    return [MatrixRow(name, metric, row, _best(row)) for (name, metric), row in rows.items()]
-
-
-def _best(row: Mapping[str, ScoreRow]) -> str | None:
-    """Return the model whose interval is better than and apart from every other's; None if there is none.
-
-    Scores over different numbers of examples, as with another `--limit`, are not compared.
-    """
-    examples = {(score.count, score.examples) for score in row.values()}
-    if len(row) < 2 or len(examples) > 1 or any(score.low is None for score in row.values()):
-        return None
-    sign = 1 if next(iter(row.values())).higher_is_better else -1
-    ends = {model: sorted((sign * (s.low or 0.0), sign * (s.high or 0.0))) for model, s in row.items()}
-    best = max(ends, key=lambda model: ends[model][0])
-    return best if all(ends[best][0] > high for model, (_, high) in ends.items() if model != best) else None
+    return [MatrixRow(name, metric, row) for (name, metric), row in rows.items()]
 
 
 class ResultsContent(NamedTuple):
@@ -145,7 +129,6 @@ def _score_row(entry: Mapping[str, Any], model: str) -> ScoreRow:
         chance=entry.get("chance"),
         published=entry["published"],
         model=model,
-        higher_is_better=entry.get("higher_is_better", True),
         without_overlap=(float(overlap["value without"]), int(overlap["examples"])) if has_score else None,
     )
 
