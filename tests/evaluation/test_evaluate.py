@@ -305,6 +305,18 @@ def test_documents_are_compared_by_all_their_tokens(world: Any, tmp_path: Path) 
     assert (found.a, found.b) == pytest.approx(scores)
 
 
+def test_documents_without_a_token_are_not_counted(world: Any, tmp_path: Path) -> None:
+    """GPT-1's tokens have neither white space nor an end of text."""
+    model = save_with_tokenizer(tmp_path / "gpt1", world.root / "corpus", kind="gpt1")
+    texts = [" " if number % 3 else f"the river flows to lake {number}. " * 30 for number in range(30)]
+    with Stage(tmp_path / "some", kind="corpus", config={}, inputs={}).write() as work:
+        write_documents([Document(id=f"{i:032x}", text=text) for i, text in enumerate(texts)], work)
+    pack(tmp_path / "some", model, tmp_path / "tokens", 0.5)
+    config = EvaluateConfig(yardstick_bytes=0)
+    (result,) = evaluate(model, ["heldout"], tmp_path / "tokens", tmp_path / "out", config=config).results
+    assert result.details["documents"] == result.count
+
+
 def test_perplexities_are_compared_as_perplexities(world: Any, tmp_path: Path) -> None:
     (tmp_path / "ptb.test.txt").write_text(" the river flows slowly to the lake of the north \n" * 40)
     lines = [{"text": "the lake flows to the river and the river"}, {"text": "a stream of the north is a lake"}]

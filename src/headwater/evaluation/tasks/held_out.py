@@ -176,9 +176,9 @@ class HeldOut(Task):
         return [Figure.ratio("bits per byte", bits, sizes, **details)]
 
     def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
-        """Return the number of documents, and the yardsticks on those that were scored."""
+        """Return the number of documents with a token, and the yardsticks on those that were scored."""
         tokens = files["tokens"]
-        known: dict[str, Any] = {"documents": counts_of(tokens, "validation")["documents"]}
+        known: dict[str, Any] = {"documents": len(document_ids(tokens, "validation"))}
         if self._yardstick_bytes == 0:
             return known
         limit = self._yardstick_bytes
