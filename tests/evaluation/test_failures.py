@@ -163,9 +163,10 @@ def test_an_answer_of_one_token_counts_where_a_text_has_no_start(
     monkeypatch.setattr(Tokenizer, "start_of_text", None)
     lm = load(world.model)
     (task,) = select([str(tmp_path / "one.toml")])
-    outcome = run_task(task, {"labels": tmp_path / "rows.jsonl"}, lm)
+    written: list[Any] = []
+    outcome = run_task(task, {"labels": tmp_path / "rows.jsonl"}, lm, write=written.append)
     assert outcome.left_out is None
-    answers = outcome.records[0]["answers"]
+    answers = written[0]["answers"]
     lengths = [len(answer["log_probabilities"]) for answer in answers[:3]]
     assert 1 in lengths
     assert len(answers) == 3 + sum(length > 1 for length in lengths)
@@ -229,11 +230,9 @@ def test_records_are_written_while_examples_are_scored(world: Any, tmp_path: Pat
     (task,) = select(["heldout"])
     written: list[Any] = []
     outcome = run_task(task, {"tokens": world.tokens}, load(world.model), limit=3, write=written.append)
-    whole = run_task(task, {"tokens": world.tokens}, load(world.model), limit=3)
-    assert written == whole.records
-    assert all("answers" in record and "example" in record for record in written)
-    assert not any("answers" in record or "example" in record for record in outcome.records)
-    assert [result.value for result in outcome.results] == [result.value for result in whole.results]
+    for whole, record in zip(written, outcome.records, strict=True):
+        assert whole.keys() - record.keys() == {"answers", "example"}
+        assert whole.items() >= record.items()
 
 
 def test_a_model_that_reads_both_ways_is_refused(world: Any, tmp_path: Path) -> None:

@@ -39,11 +39,13 @@ Questions = Callable[[Path], Iterable[Example]]
 
 
 class AnswerChoice(ChoiceTask):
-    """One way of scoring the questions of a file.
+    """A protocol that scores the questions of one file in one way.
 
-    keys: the names of context and answers in an example's content. separator: the text between both. chance: of
-    random guessing, where each example has as many answers. encoding: "pair" encodes context and answer as one
-    text, "cut" also cuts an answer at the model's context, "separate" encodes each by itself.
+    keys: under which an example's content has the text before the answers, and the list of answers.
+    separator: the text between the two, a space by default.
+    chance: the accuracy of random guessing; None computes it from the number of answers of each example.
+    encoding: how a context and an answer become tokens. "pair" encodes both as one text. "cut" does, too, and cuts
+    the end of an answer that is longer than the model's context. "separate" encodes each by itself.
     """
 
     def __init__(

@@ -106,7 +106,10 @@ class Detokenizer:
     def _joins(
         self, tokens: Sequence[str], position: int, glue_next: bool, open_quotes: set[str]
     ) -> tuple[bool, bool]:
-        """Return whether a token belongs to the word before it, and whether the next one belongs to it."""
+        """Return whether no space stands before a token, and whether none stands after it.
+
+        Update `open_quotes`, the quotation marks that are open; `glue_next`: no space follows the token before.
+        """
         token = tokens[position]
         for opening, closing, mark in self.rules.quotes:
             if token not in {opening, closing}:

@@ -44,8 +44,8 @@ def run_task(
 ) -> ProtocolOutcome:
     """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked.
 
-    write: takes the whole record of each example, in their order; the outcome then has records without answers and
-    texts, so that the memory does not grow with these.
+    write: takes the whole record of each example, in their order; the records of the outcome are without answers
+    and texts, so that the memory does not grow with these.
     """
     asker = asker if isinstance(asker, Asker) else Asker(asker)
     every = examples_of(task, files, asker.encoder)
@@ -62,7 +62,7 @@ def run_task(
             whole = record | {"answers": [_stored(one) for one in answers], "example": _readable(example)} | share
             if write is not None:
                 write(whole)
-            records.append(whole if write is None else record | share)
+            records.append(record | share)
         progress.advance(len(records) + len(reasons))
     if not records:
         raise UnsuitableTask(
