@@ -25,8 +25,7 @@ from headwater.model.io import huggingface
 from headwater.model.io.single import read_file, read_file_config
 from headwater.model.io.weights import (
     WEIGHTS,
-    TensorLocation,
-    TensorReader,
+    StoredTensor,
     check_finite,
     find_tensors,
     is_checkpoint,
@@ -219,12 +218,6 @@ def _check_folder(folder: Path) -> None:
             f"{folder} is an original OpenAI release",
             repair=f"Convert it: headwater convert {shlex.quote(str(folder))} MODEL",
         )
-    if (folder / "model" / CONFIG).is_file():
-        raise FolderError(
-            f"{folder} is a run",
-            expected="a model folder",
-            repair=f"Give its model: {shlex.quote(str(folder / 'model'))}",
-        )
     if has_manifest(folder):
         open_folder(folder)  # names an unfinished training
     raise FolderError(f"{folder} has no {CONFIG}", expected="a model folder", repair="Check the path")
@@ -275,20 +268,16 @@ def _read_weights(
     """Return every parameter by our name, in our orientation, checked; `parameters`: name -> shape and dtype."""
     located = find_tensors(folder)
     names = list(huggingface.tensor_names(kind, config, list(parameters)))
-    stored = _stored_names(kind, names, set(located), folder)
+    stored = _stored_tensors(kind, names, located, folder)
     for name in names:
-        _check_shapes(name, parameters[name.ours][0], [(theirs, located[theirs]) for theirs in stored[name.ours]])
-    reader = TensorReader()
+        _check_shapes(name, parameters[name.ours][0], stored[name.ours])
 
     def read(name: huggingface.Name) -> tuple[str, Tensor]:
         dtype = parameters[name.ours][1]
-        parts = [
-            reader.read(theirs, located[theirs], dtype=dtype, transposed=name.transposed)
-            for theirs in stored[name.ours]
-        ]
+        parts = [part.read(dtype, transposed=name.transposed) for part in stored[name.ours]]
         return name.ours, (parts[0] if len(parts) == 1 else torch.cat(parts)).to(device)
 
-    # The largest first: fewer of the file's pages are then in memory at the end, next to copies of all others.
+    # The largest first: when its file's pages are in memory, few copies are.
     names.sort(key=lambda name: -math.prod(parameters[name.ours][0]))
     with ThreadPoolExecutor(_READERS) as pool:
         loaded = dict(pool.map(read, names))
@@ -297,29 +286,35 @@ def _read_weights(
     return loaded
 
 
-def _check_shapes(name: huggingface.Name, shape: tuple[int, ...], parts: list[tuple[str, TensorLocation]]) -> None:
+def _check_shapes(name: huggingface.Name, shape: tuple[int, ...], parts: list[StoredTensor]) -> None:
     """Raise DataError unless the tensors of a file make a parameter of this shape together."""
     rows, *others = shape
     part_shape = (rows // len(name.theirs), *others)
     expected = part_shape[::-1] if name.transposed else part_shape
-    for theirs, location in parts:
-        if location.shape != expected:
+    for part in parts:
+        if part.shape != expected:
             raise DataError(
-                f"{theirs} in {location.path} has shape {location.shape}", expected=f"{expected}, as {CONFIG} says"
+                f"{part.name} in {part.path} has shape {part.shape}", expected=f"{expected}, as {CONFIG} says"
             )
 
 
 def _check_copies(
-    config: ModelConfig, stored: Mapping[str, tuple[str, ...]], located: Mapping[str, TensorLocation]
+    config: ModelConfig, stored: Mapping[str, list[StoredTensor]], located: Mapping[str, StoredTensor]
 ) -> None:
     """Check that an output matrix that is stored next to the tied one has the same values."""
     pairs = {huggingface.HEAD: "tokens.weight", huggingface.BERT_HEAD: "tokens.weight"}
     pairs |= {huggingface.BERT_HEAD_BIAS: "output_transform.bias"} if config.output_transform else {}
-    plain = {huggingface.plain_name(name): name for name in located}
+    plain = {huggingface.plain_name(name): tensor for name, tensor in located.items()}
     for head, ours in pairs.items():
-        copy = plain.get(head)
-        if copy is not None and stored[ours] != (copy,):
-            _check_tied(copy, located[copy], stored[ours][0], located[stored[ours][0]])
+        copy, original = plain.get(head), stored[ours][0]
+        if copy is None or copy.name == original.name:
+            continue
+        if not torch.equal(copy.read(torch.float32), original.read(torch.float32)):
+            raise DataError(
+                f"{copy.name} in {copy.path} differs from {original.name}",
+                expected="equal tensors, as tie_word_embeddings = true says",
+                repair=f"If the model has two matrices, write tie_word_embeddings = false in its {CONFIG}",
+            )
 
 
 def _heads(folder: Path, kind: str, config: ModelConfig) -> list[str]:
@@ -330,10 +325,10 @@ def _heads(folder: Path, kind: str, config: ModelConfig) -> list[str]:
     return sorted(name for name in heads if names[name].removeprefix(prefix) not in read)
 
 
-def _stored_names(
-    kind: str, names: list[huggingface.Name], present: set[str], folder: Path
-) -> dict[str, tuple[str, ...]]:
-    """Return the file's names by ours, for files with and without the model's prefix, as "transformer."."""
+def _stored_tensors(
+    kind: str, names: list[huggingface.Name], present: Mapping[str, StoredTensor], folder: Path
+) -> dict[str, list[StoredTensor]]:
+    """Return the file's tensors by our names, for files with and without the model's prefix, as "transformer."."""
     prefix = huggingface.PREFIXES.get(kind, "")
     renamed = {huggingface.plain_name(name): name for name in present}
     bare = not any(name.startswith(prefix) for name in renamed)
@@ -354,24 +349,14 @@ def _stored_names(
         )
     known = {*wanted, renamed.get(huggingface.HEAD, "")}
     unused = {name for plain, name in renamed.items() if huggingface.is_unused(kind, plain)}
-    unexpected = sorted(present - known - unused)
+    unexpected = sorted(present.keys() - known - unused)
     if unexpected:
         raise DataError(
             f"the weights in {folder} have {_listing(unexpected)}, which the model does not have",
             expected=f"{len(wanted)} tensors, as {CONFIG} says",
         )
-    return stored
+    return {ours: [present[name] for name in parts] for ours, parts in stored.items()}
 
 
 def _listing(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _check_tied(copy: str, location: TensorLocation, name: str, original: TensorLocation) -> None:
-    reader = TensorReader()
-    if not torch.equal(*(reader.read(n, p, dtype=torch.float32) for n, p in ((copy, location), (name, original)))):
-        raise DataError(
-            f"{copy} in {location.path} differs from {name}",
-            expected="equal tensors, as tie_word_embeddings = true says",
-            repair=f"If the model has two matrices, write tie_word_embeddings = false in its {CONFIG}",
-        )

@@ -6,7 +6,6 @@ the arguments of its model, the weights and the optimizer in `ckpt.pt`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,8 +34,6 @@ _GGUF_NAMES = {
     "output": "output",
 }
 _ARGUMENTS = {"n_layer": "layers", "n_head": "heads", "n_embd": "width", "block_size": "context"}
-# The rotary models of litgpt have these tensors.
-_LITGPT = re.compile(r"\.(attn\.(attn|qkv)|norm_1)\.weight$")
 
 
 def read_file(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -113,10 +110,6 @@ def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     content = read_pickled(path)
     model = content.get("model") if isinstance(content, dict) else None
     arguments = content.get("model_args") if isinstance(content, dict) else None
-    if isinstance(model, dict) and any(_LITGPT.search(str(name)) for name in [*model, *content]):
-        raise DataError(
-            f"{path} is a model of litgpt: it has rotary positions", expected="a GPT-2, as nanoGPT trains"
-        )
     if not isinstance(model, dict) or not isinstance(arguments, dict):
         raise DataError(
             f"{path} is not a checkpoint of nanoGPT: it has no model_args next to its weights",

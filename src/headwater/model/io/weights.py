@@ -1,8 +1,8 @@
 """Read and write safetensors files, and detect what can be wrong with them.
 
-Files are memory-mapped. A tensor that is used as stored stays in the mapping (private, so that training may write
-to it); one that must be transposed or converted is copied, and its pages are released. Errors: no weights, a
-pickle, a truncated or altered file, a tensor with NaN or infinity.
+Files are memory-mapped, once for each tensor. One that is used as stored stays in its mapping (private, so that
+training may write to it); one that must be transposed or converted is copied, and its mapping ends. Errors: no
+weights, a truncated or altered file, a tensor with NaN or infinity.
 
 PyTorch's own files (`pytorch_model.bin`, `ckpt.pt`) are read with `torch.load(weights_only=True)` alone: tensors,
 numbers, texts and containers of them, and no code of the file. A checkpoint of training has its weights with our
@@ -11,12 +11,8 @@ names next to the optimizer's state: in one file of one process, or in shards of
 
 from __future__ import annotations
 
-import math
-import mmap
 import pickle
 import re
-import sys
-import threading
 import warnings
 import zipfile
 from collections.abc import Container, Mapping
@@ -24,11 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from headwater.errors import DataError, FolderError
 from headwater.model.io.huggingface import plain_name
-from headwater.reading import check_name, parse_json, read_json
+from headwater.reading import check_name, read_json
 from headwater.shipped import refuse_pointer
 from headwater.storage import atomic_path
 
@@ -37,8 +34,6 @@ PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 LOST_SHARE = 0.01
 INDEX = "model.safetensors.index.json"
 CHECKPOINT_RECORD = "state.json"
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.h5", "*.msgpack")
-_PICKLE_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 # What torch's message says of a name that the file would import.
 _GLOBAL = re.compile(r"(?:Unsupported global|GLOBAL|class) [`'\"]?([\w.]+)")
 _CHECKPOINT = "state.safetensors"
@@ -46,27 +41,45 @@ _WEIGHT = "weight."
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
-class TensorLocation(NamedTuple):
-    """Location of one tensor: bytes `begin` to `end` of `path`."""
+class StoredTensor(NamedTuple):
+    """One tensor of a file, which is read when it is used."""
 
     path: Path
+    name: str
     dtype: str
     shape: tuple[int, ...]
-    begin: int
-    end: int
     tensor: Tensor | None = None
     """The tensor itself, of a file that torch opened."""
 
+    def read(self, dtype: torch.dtype, *, transposed: bool = False) -> Tensor:
+        """Return the tensor, or the transpose of a matrix, contiguous, as `dtype`.
 
-def find_tensors(folder: Path) -> dict[str, TensorLocation]:
-    """Return the entry of every tensor of the safetensors files in `folder`, by its name in the file.
+        Raises DataError if it is not a floating-point tensor, or has NaN or infinity.
+        """
+        if self.dtype not in _DTYPES:
+            expected = "one of " + ", ".join(_DTYPES)
+            raise DataError(f"{self.name} in {self.path} has dtype {self.dtype}", expected=expected)
+        stored = self.tensor
+        if stored is None:
+            with safe_open(self.path, "pt") as file:
+                stored = file.get_tensor(self.name)
+        check_finite(self.name, self.path, stored)
+        tensor = stored.to(dtype)
+        if transposed:
+            # One copy of a whole matrix of one dtype, for which torch has a fast kernel.
+            tensor = torch.empty(self.shape[::-1], dtype=dtype).copy_(tensor.t())
+        return tensor
 
-    Raises FolderError if there are no weights, only pickled ones, or damaged ones.
+
+def find_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Return every tensor of the weight files in `folder`, by its name in the file.
+
+    Raises FolderError if there are no weights, or damaged ones.
     """
-    located: dict[str, TensorLocation] = {}
+    stored: dict[str, StoredTensor] = {}
     for path in weight_files(folder):
-        located |= _read_header(path) if path.suffix == ".safetensors" else _read_pickled(path)
-    return located
+        stored |= _read_header(path) if path.suffix == ".safetensors" else _read_pickled(path)
+    return stored
 
 
 def read_tensors(path: Path, names: Container[str] | None = None) -> dict[str, Tensor]:
@@ -75,55 +88,13 @@ def read_tensors(path: Path, names: Container[str] | None = None) -> dict[str, T
     Names are the current ones, without the prefixes of wrappers. Raises FolderError for a damaged file, DataError
     for NaN or infinity.
     """
-    reader = TensorReader()
-    entries = find_tensors(path) if path.is_dir() else _read_header(path)
-    by_plain_name = {plain_name(name): (name, entry) for name, entry in entries.items()}
+    stored = find_tensors(path) if path.is_dir() else _read_header(path)
+    by_plain_name = {plain_name(name): tensor for name, tensor in stored.items()}
     return {
-        plain: reader.read(name, entry, dtype=torch.float32)
-        for plain, (name, entry) in by_plain_name.items()
+        plain: tensor.read(torch.float32)
+        for plain, tensor in by_plain_name.items()
         if names is None or plain in names
     }
-
-
-class TensorReader:
-    """Reader of tensors that maps each file once. It is thread-safe."""
-
-    def __init__(self) -> None:
-        self._maps: dict[Path, mmap.mmap] = {}
-        self._lock = threading.Lock()
-
-    def read(self, name: str, entry: TensorLocation, *, dtype: torch.dtype, transposed: bool = False) -> Tensor:
-        """Return one tensor, or the transpose of a matrix, contiguous, as `dtype`.
-
-        Raises DataError if it is not a floating-point tensor, or has NaN or infinity.
-        """
-        if entry.dtype not in _DTYPES:
-            expected = "one of " + ", ".join(_DTYPES)
-            raise DataError(f"{name} in {entry.path} has dtype {entry.dtype}", expected=expected)
-        stored = self._stored(entry)
-        check_finite(name, entry.path, stored)
-        tensor = stored.to(dtype)
-        if transposed:
-            # One copy of a whole matrix of one dtype, for which torch has a fast kernel.
-            tensor = torch.empty(entry.shape[::-1], dtype=dtype).copy_(tensor.t())
-        if (
-            sys.platform != "win32" and entry.tensor is None
-        ):  # release the file's pages; none was written to, so they fault back in
-            self._maps[entry.path].madvise(mmap.MADV_DONTNEED)
-        return tensor
-
-    def _stored(self, entry: TensorLocation) -> Tensor:
-        if entry.tensor is not None:
-            return entry.tensor
-        with self._lock:
-            if entry.path not in self._maps:
-                with entry.path.open("rb") as handle:
-                    self._maps[entry.path] = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_COPY)
-        buffer, dtype = self._maps[entry.path], _DTYPES[entry.dtype]
-        if entry.begin % dtype.itemsize:  # valid, though no program writes it
-            return torch.frombuffer(bytearray(buffer[entry.begin : entry.end]), dtype=dtype).view(entry.shape)
-        count = math.prod(entry.shape)
-        return torch.frombuffer(buffer, dtype=dtype, count=count, offset=entry.begin).view(entry.shape)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -175,9 +146,6 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / PICKLED]
     if (folder / PICKLED_INDEX).is_file():
         return _shards(folder / PICKLED_INDEX)
-    pickles = sorted(path for pattern in _PICKLES for path in folder.glob(pattern))
-    if pickles:
-        raise _pickle(pickles[0])
     raise FolderError(f"{folder} has no weights", expected=WEIGHTS, repair="Copy or make the folder again")
 
 
@@ -194,57 +162,37 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-def _read_pickled(path: Path) -> dict[str, TensorLocation]:
+def _read_pickled(path: Path) -> dict[str, StoredTensor]:
     """Return each tensor of a file of torch.save; raise FolderError unless it is a state of tensors by name."""
     content = read_pickled(path)
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise FolderError(f"{path} is not a model's weights", expected="tensors by name", repair="Copy it again")
     names = {dtype: name for name, dtype in _DTYPES.items()}
     return {
-        str(name): TensorLocation(
-            path, names.get(value.dtype, str(value.dtype)), tuple(value.shape), 0, value.nbytes, value.detach()
+        str(name): StoredTensor(
+            path, str(name), names.get(value.dtype, str(value.dtype)), tuple(value.shape), value.detach()
         )
         for name, value in content.items()
     }
 
 
-def _read_header(path: Path) -> dict[str, TensorLocation]:
-    """Return the entry of each tensor; raise FolderError unless the tensors fill the file without overlap."""
-    from safetensors import SafetensorError, safe_open
-
+def _read_header(path: Path) -> dict[str, StoredTensor]:
+    """Return each tensor of a safetensors file; raise FolderError for a damaged one."""
     refuse_pointer(path)
     try:
-        with safe_open(path, "numpy"):  # checks the header
-            pass
+        with safe_open(path, "numpy") as file:  # checks that the tensors fill the file without overlap
+            entries = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is not a dictionary
+            return {
+                name: StoredTensor(path, name, entry.get_dtype(), tuple(entry.get_shape()))
+                for name, entry in entries.items()
+            }
     except SafetensorError as error:
-        with path.open("rb") as handle:
-            start = handle.read(9)
-        # The length of a header may begin like a pickle; a JSON object follows only in safetensors.
-        if start.startswith(_PICKLE_MAGIC) and not start.endswith(b"{"):
-            raise _pickle(path) from None
-        raise _damaged(path, str(error).removeprefix("Error while deserializing header: ")) from None
-    with path.open("rb") as handle:
-        length = int.from_bytes(handle.read(8), "little")
-        table = parse_json(handle.read(length))
-    table.pop("__metadata__", None)
-    return {
-        name: TensorLocation(
-            path, entry["dtype"], tuple(entry["shape"]), *(8 + length + offset for offset in entry["data_offsets"])
-        )
-        for name, entry in table.items()
-    }
+        how = str(error).removeprefix("Error while deserializing header: ")
+        raise _damaged(path, how) from None
 
 
 def _damaged(path: Path, how: str) -> FolderError:
     return FolderError(f"{path} is cut short or damaged: {how}", repair="Copy it or make it again")
-
-
-def _pickle(path: Path) -> FolderError:
-    return FolderError(
-        f"{path} is not a safetensors file: opening pickled weights can run code, so they are refused",
-        expected=WEIGHTS,
-        repair="Save the model as safetensors on a machine where it is trusted",
-    )
 
 
 def read_pickled(path: Path) -> Any:
@@ -281,11 +229,10 @@ def read_checkpoint(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict
     Raises FolderError for a damaged file.
     """
     if (folder / _CHECKPOINT).is_file():
-        reader = TensorReader()
-        entries = {name: entry for name, entry in find_tensors(folder).items() if name.startswith(_WEIGHT)}
         return {
-            name.removeprefix(_WEIGHT): reader.read(name, entry, dtype=torch.float32)
-            for name, entry in entries.items()
+            name.removeprefix(_WEIGHT): tensor.read(torch.float32)
+            for name, tensor in find_tensors(folder).items()
+            if name.startswith(_WEIGHT)
         }
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint import HuggingFaceStorageReader
