@@ -10,8 +10,8 @@ import torch
 
 from headwater.inference import Engine, Request, torch_network
 from headwater.inference.network import DecodeRow, PromptChunk
-from headwater.inference.packing import packs
 from headwater.inference.sampling import Sampling, choose, choose_rows
+from headwater.inference.shared_prefixes import forests
 from headwater.inference.torch_network import TorchNetwork, TorchRunner
 from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer
@@ -52,11 +52,11 @@ def test_a_generation_step_runs_on_a_gpu_and_can_be_recorded(
 
 def test_scores_are_computed_by_kernels_that_a_gpu_has(fake_cuda: Any, on_device: Any) -> None:
     plain = build_model(preset("gpt2-small", layers=1), device="meta")
-    (pack,) = packs([[1, 2, 3, 4], [1, 2, 5]])
+    (forest,) = forests([[1, 2, 3, 4], [1, 2, 5]])
     with fake_cuda(masks=True):
         network = TorchNetwork.of(on_device(plain), "bf16", consume=True)
-        hidden = network.hidden(pack, np.arange(len(pack.ids)))
-        assert network.logits(hidden).shape == (len(pack.ids), plain.config.vocabulary)
+        hidden = network.hidden(forest, np.arange(len(forest.ids)))
+        assert network.logits(hidden).shape == (len(forest.ids), plain.config.vocabulary)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

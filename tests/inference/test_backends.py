@@ -17,8 +17,8 @@ from headwater.inference import Engine, Request, Scorer, continue_greedily, look
 from headwater.inference.backends import open_network
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.network import Network, Precision
-from headwater.inference.packing import packs
 from headwater.inference.scorer import logits_of
+from headwater.inference.shared_prefixes import forests
 from headwater.inference.torch_network import TorchNetwork
 from headwater.model import build_model, preset
 from headwater.tokenizer import Tokenizer
@@ -56,9 +56,9 @@ def test_both_backends_give_the_same_logits(name: str, precision: Precision) -> 
     @settings(max_examples=15, deadline=None)
     @given(lists=texts)
     def check(lists: list[list[int]]) -> None:
-        for pack in packs(lists):
-            kept = np.arange(len(pack.ids))
-            expected, got = (network.logits(network.hidden(pack, kept)) for network in networks)
+        for forest in forests(lists):
+            kept = np.arange(len(forest.ids))
+            expected, got = (network.logits(network.hidden(forest, kept)) for network in networks)
             assert got.shape == expected.shape
             assert (got - expected).abs().max() <= APART[precision] * max(1.0, float(expected.abs().max()))
 
@@ -105,8 +105,8 @@ def test_an_inspection_shows_what_is_scored(precision: Precision) -> None:
     ids = [(11 * i) % 270 for i in range(33)]
     for network in both("gpt2-nano", precision):
         found = look_inside(network, ids, 280, window=5)
-        (pack,) = packs([ids])
-        expected = network.logits(network.hidden(pack, np.array([32])))[0]
+        (forest,) = forests([ids])
+        expected = network.logits(network.hidden(forest, np.array([32])))[0]
         np.testing.assert_allclose(found.logits[-1], expected, atol=APART[precision] * 4)
         np.testing.assert_allclose(found.attention.sum(-1), 1, atol=1e-5)
         np.testing.assert_allclose(found.recent[:, :, -1], found.attention[:, :, -5:], atol=1e-6)
@@ -171,14 +171,14 @@ def test_one_head_and_its_mlp_are_the_models(name: str) -> None:
 def test_a_network_keeps_the_weights_that_it_read() -> None:
     model = model_of("gpt2-nano")
     kinds = [TorchNetwork.of, NativeNetwork] if supported(model) else [TorchNetwork.of]
-    (pack,) = packs([[1, 2, 3]])
+    (forest,) = forests([[1, 2, 3]])
     for kind in kinds:
         network = kind(model, "fp32")
-        before = network.logits(network.hidden(pack, np.arange(3))).clone()
+        before = network.logits(network.hidden(forest, np.arange(3))).clone()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1)
-        assert torch.equal(network.logits(network.hidden(pack, np.arange(3))), before)
+        assert torch.equal(network.logits(network.hidden(forest, np.arange(3))), before)
 
 
 def test_the_scores_of_an_lstm_are_those_of_its_forward_pass(tokenizer: Tokenizer) -> None:

@@ -13,7 +13,7 @@ from headwater.inference import Scorer, encode_pairs, windows
 from headwater.inference.backends import open_network
 from headwater.inference.compiled import NativeNetwork, supported
 from headwater.inference.network import Precision
-from headwater.inference.packing import packs
+from headwater.inference.shared_prefixes import forests
 from headwater.inference.torch_network import TorchNetwork
 from headwater.model import Transformer, build_model, preset
 from headwater.tokenizer import Tokenizer
@@ -77,18 +77,18 @@ def test_scores_equal_the_plain_forward_pass_in_any_batch(
 @given(lists=st.lists(st.lists(st.sampled_from([0, 1]), min_size=1, max_size=40), min_size=1, max_size=12))
 def test_a_pack_holds_every_text_along_its_path(lists: list[list[int]]) -> None:
     seen = []
-    for pack in packs(lists):
-        for member, path in zip(pack.members, pack.paths, strict=True):
-            assert [pack.ids[row] for row in path] == lists[member]
-            assert [pack.positions[row] for row in path] == list(range(len(path)))
+    for forest in forests(lists):
+        for member, path in zip(forest.members, forest.paths, strict=True):
+            assert [forest.ids[row] for row in path] == lists[member]
+            assert [forest.positions[row] for row in path] == list(range(len(path)))
             seen.append(member)
     assert sorted(seen) == list(range(len(lists)))
 
 
 def test_a_shared_start_is_stored_once() -> None:
     start = list(range(100))
-    (pack,) = packs([[*start, answer, 7] for answer in range(4)])
-    assert len(pack.ids) == 96 + 4 * 6  # in whole pages of 16 positions
+    (forest,) = forests([[*start, answer, 7] for answer in range(4)])
+    assert len(forest.ids) == 96 + 4 * 6  # in whole pages of 16 positions
 
 
 @given(

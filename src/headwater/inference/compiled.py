@@ -3,7 +3,7 @@
 The order in which a row's terms are added never depends on the other rows of a call (`native/transformer.h`), so
 nothing needs a fixed shape:
 decoding rows and a block of a prompt share one pass over the weights, blocks have any size, another request may
-take over any position, generated ones as well, and a score is the same to the last bit in any pack.
+take over any position, generated ones as well, and a score is the same to the last bit in any forest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headwater import native
 from headwater.display import counted
 from headwater.inference.matrices import owned
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
-from headwater.inference.packing import Pack
+from headwater.inference.shared_prefixes import Forest
 from headwater.inference.torch_network import (
     BlockWeights,
     Norm,
@@ -55,8 +55,8 @@ def supported(model: Transformer) -> bool:
 class NativeNetwork:
     """The `Network` on the kernels. Needs `supported`.
 
-    For scores, each branch of a pack has pages of keys and values of its own, and the texts that share it refer to
-    them. They are needed only while their layer is computed: all layers use the same pages.
+    For scores, each branch of a forest has pages of keys and values of its own, and the texts that share it refer
+    to them. They are needed only while their layer is computed: all layers use the same pages.
     """
 
     def __init__(self, model: Transformer, precision: Precision, *, consume: bool = False) -> None:
@@ -91,22 +91,22 @@ class NativeNetwork:
         )
         self._reserve(0)
 
-    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
         """See Network."""
-        pages = self._pages(pack)
+        pages = self._pages(forest)
         if pages[-1] > self._room:
             self._reserve(int(pages[-1]))
-        tables = np.zeros((len(pack.members), self.weights.shape.pages), dtype=np.int32)
-        slots = np.empty(len(pack.ids), dtype=np.int64)
-        first = {id(branch): page for branch, page in zip(pack.branches, pages, strict=False)}
-        for member, path in enumerate(pack.ends):
+        tables = np.zeros((len(forest.members), self.weights.shape.pages), dtype=np.int32)
+        slots = np.empty(len(forest.ids), dtype=np.int64)
+        first = {id(branch): page for branch, page in zip(forest.branches, pages, strict=False)}
+        for member, path in enumerate(forest.ends):
             for branch in [*path.ancestors(), path]:
-                start = pack.positions[branch.first] // PAGE
+                start = forest.positions[branch.first] // PAGE
                 count = -(-(branch.last - branch.first) // PAGE)
                 tables[member, start : start + count] = first[id(branch)] + np.arange(count)
                 slots[branch.first : branch.last] = member
-        rows = np.concatenate([kept, np.setdiff1d(np.arange(len(pack.ids)), kept, assume_unique=True)])
-        ids, positions = np.array(pack.ids)[rows], np.array(pack.positions)[rows]
+        rows = np.concatenate([kept, np.setdiff1d(np.arange(len(forest.ids)), kept, assume_unique=True)])
+        ids, positions = np.array(forest.ids)[rows], np.array(forest.positions)[rows]
         return self._forward(ids, slots[rows], positions, tables, len(kept), None)
 
     def logits(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
@@ -140,9 +140,9 @@ class NativeNetwork:
             owner=self,
         )
 
-    def _pages(self, pack: Pack) -> npt.NDArray[np.int64]:
+    def _pages(self, forest: Forest) -> npt.NDArray[np.int64]:
         """Return the first page of each branch, and as the last value the number of pages."""
-        counts = [-(-(branch.last - branch.first) // PAGE) for branch in pack.branches]
+        counts = [-(-(branch.last - branch.first) // PAGE) for branch in forest.branches]
         return np.concatenate([[0], np.cumsum(counts)])
 
     def _reserve(self, pages: int) -> None:

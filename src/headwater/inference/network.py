@@ -18,7 +18,7 @@ from torch import Tensor
 from headwater.model import ModelConfig
 
 if TYPE_CHECKING:
-    from headwater.inference.packing import Pack
+    from headwater.inference.shared_prefixes import Forest
     from headwater.inference.torch_network import TorchNetwork
 
 Precision = Literal["fp32", "bf16", "int8"]
@@ -75,7 +75,7 @@ class Network(Protocol):
     precision: Precision
     lock: threading.Lock  # held from a call of `hidden` until its result is read
 
-    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
         """Return the last hidden states of the rows `kept`, (kept, width) float32, valid until the next call."""
         ...
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from headwater.errors import UsageError
 from headwater.inference.network import DecodeRow, Precision, PromptChunk
-from headwater.inference.packing import PACK_ROWS, Pack
+from headwater.inference.shared_prefixes import FOREST_ROWS, Forest
 from headwater.model import LSTM
 
 
@@ -34,12 +34,12 @@ class RecurrentNetwork:
         self.device = own.tokens.weight.device
 
     @torch.inference_mode()
-    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
-        """See Network. The texts of the pack are padded on the right, which does not change their states."""
-        states = torch.empty(len(pack.ids), self.config.width, device=self.device)
-        ids = torch.tensor(pack.ids)
-        for group in _by_length([len(path) for path in pack.paths]):
-            paths = [torch.from_numpy(pack.paths[member]) for member in group]
+    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
+        """See Network. The texts of the forest are padded on the right, which does not change their states."""
+        states = torch.empty(len(forest.ids), self.config.width, device=self.device)
+        ids = torch.tensor(forest.ids)
+        for group in _by_length([len(path) for path in forest.paths]):
+            paths = [torch.from_numpy(forest.paths[member]) for member in group]
             batch = torch.nn.utils.rnn.pad_sequence([ids[path] for path in paths], batch_first=True)
             for path, row in zip(paths, self.model.hidden(batch.to(self.device)), strict=True):
                 states[path.to(self.device)] = row[: len(path)]
@@ -102,10 +102,10 @@ class RecurrentRunner:
 
 
 def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield groups of texts of similar length, of at most about PACK_ROWS rows with padding."""
+    """Yield groups of texts of similar length, of at most about FOREST_ROWS rows with padding."""
     group: list[int] = []
     for member in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if group and (len(group) + 1) * lengths[member] > PACK_ROWS:
+        if group and (len(group) + 1) * lengths[member] > FOREST_ROWS:
             yield group
             group = []
         group.append(member)

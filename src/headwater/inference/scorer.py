@@ -1,9 +1,9 @@
 """Exact log-probabilities of text, for zero-shot evaluation.
 
-A request is a context and its continuation; the continuation's tokens are scored. Requests are packed without
-padding; a prefix that requests share (one question, four answers) is computed once; logits are computed only for
-rows that predict a scored token. This does not change a score: attention runs one branch at a time, so that other
-requests change a result by no more than the rounding of a matrix product (float32: below 1e-5).
+A request is a context and its continuation; the continuation's tokens are scored. Requests are laid out
+without padding; a prefix that requests share (one question, four answers) is computed once; logits are computed
+only for rows that predict a scored token. This does not change a score: attention runs one branch at a time, so
+that other requests change a result by no more than the rounding of a matrix product (float32: below 1e-5).
 
 `encode_pairs` splits pairs of texts into tokens, and `windows` text longer than the model's context; every token
 is scored once. The library, `headwater evaluate` and the server all use these two functions.
@@ -22,9 +22,9 @@ from torch import Tensor
 
 from headwater.errors import DataError, UsageError
 from headwater.inference.network import Network
-from headwater.inference.packing import Pack, packs
 from headwater.inference.request import require_context, require_ids, shared_length
 from headwater.inference.sampling import Alternatives, alternatives, log_sums, not_finite
+from headwater.inference.shared_prefixes import Forest, forests
 from headwater.tokenizer import Tokenizer
 
 # The ids of a context and of the continuation after it.
@@ -126,9 +126,9 @@ class Scorer:
             require_ids(ids, self.vocabulary)
         means = np.empty((len(texts), self.network.config.width), np.float32)
         with self.network.lock:
-            for pack in packs([list(ids) for ids in texts]):
-                states = self.network.hidden(pack, np.arange(len(pack.ids))).cpu().numpy()
-                for member, path in zip(pack.members, pack.paths, strict=True):
+            for forest in forests([list(ids) for ids in texts]):
+                states = self.network.hidden(forest, np.arange(len(forest.ids))).cpu().numpy()
+                for member, path in zip(forest.members, forest.paths, strict=True):
                     means[member] = states[path].mean(0)
         return means
 
@@ -141,12 +141,12 @@ class Scorer:
         long = [number for number, ids in enumerate(texts) if len(ids) > 1]
         scores: list[list[Alternatives]] = [[] for _ in texts]
         with self.network.lock:
-            for pack in packs([list(texts[number][:-1]) for number in long]):
-                owners = [long[member] for member in pack.members]
-                rows = np.concatenate(pack.paths)
+            for forest in forests([list(texts[number][:-1]) for number in long]):
+                owners = [long[member] for member in forest.members]
+                rows = np.concatenate(forest.paths)
                 tokens = np.concatenate([texts[owner][1:] for owner in owners])
-                members = np.repeat(owners, [len(path) for path in pack.paths])
-                hidden = self.network.hidden(pack, np.arange(len(pack.ids)))
+                members = np.repeat(owners, [len(path) for path in forest.paths])
+                hidden = self.network.hidden(forest, np.arange(len(forest.ids)))
                 for start, logits in _projected(self.network, hidden):
                     # Positions of a text have ascending rows, so those of each text come in their order.
                     mine = np.flatnonzero((rows >= start) & (rows < start + len(logits)))
@@ -167,27 +167,27 @@ class Scorer:
         parts = list(chain.from_iterable(cuts))
         results: dict[int, TokenScores] = {}
         with self.network.lock:
-            for pack in packs([[*context, *continuation[:-1]] for context, continuation in parts]):
-                scores = self._score_pack(pack, [parts[index][1] for index in pack.members])
-                ends = np.cumsum([len(parts[index][1]) for index in pack.members])[:-1]
+            for forest in forests([[*context, *continuation[:-1]] for context, continuation in parts]):
+                scores = self._score_forest(forest, [parts[index][1] for index in forest.members])
+                ends = np.cumsum([len(parts[index][1]) for index in forest.members])[:-1]
                 pieces = zip(np.split(scores.log_probability, ends), np.split(scores.is_greedy, ends), strict=True)
-                for index, piece in zip(pack.members, pieces, strict=True):
+                for index, piece in zip(forest.members, pieces, strict=True):
                     results[index] = TokenScores(*piece)
         in_order = (results[index] for index in range(len(parts)))
         return [_joined(list(islice(in_order, len(cut)))) for cut in cuts]
 
-    def _score_pack(self, pack: Pack, wanted: Sequence[list[int]]) -> TokenScores:
-        """Return the scores of the tokens `wanted`, one list for each member of the pack, joined.
+    def _score_forest(self, forest: Forest, wanted: Sequence[list[int]]) -> TokenScores:
+        """Return the scores of the tokens `wanted`, one list for each member of the forest, joined.
 
         Raises DataError if one is not a finite number.
         """
-        rows = np.concatenate([path[-len(mine) :] for path, mine in zip(pack.paths, wanted, strict=True)])
+        rows = np.concatenate([path[-len(mine) :] for path, mine in zip(forest.paths, wanted, strict=True)])
         targets = np.concatenate([np.asarray(mine) for mine in wanted])
         kept, source = np.unique(rows, return_inverse=True)  # a row that several members share is projected once
         log_probability = np.empty(len(targets), dtype=np.float32)
         is_greedy = np.empty(len(targets), dtype=np.bool_)
         order = np.argsort(source, kind="stable")
-        for start, logits in _projected(self.network, self.network.hidden(pack, kept)):
+        for start, logits in _projected(self.network, self.network.hidden(forest, kept)):
             first, last = np.searchsorted(source[order], [start, start + len(logits)])
             mine = order[first:last]
             row = torch.from_numpy(source[mine] - start).to(logits.device)
@@ -213,12 +213,12 @@ def logits_of(network: Network, ids: Tensor) -> Tensor:
         return torch.empty(*ids.shape, network.config.vocabulary)
     logits = network.empty_logits(*ids.shape)
     with network.lock:
-        for pack in packs(rows):
-            hidden = network.hidden(pack, np.arange(len(pack.ids)))
+        for forest in forests(rows):
+            hidden = network.hidden(forest, np.arange(len(forest.ids)))
             owners: dict[int, int] = {}  # the first text with the branch that begins at a row
-            for member, end in zip(pack.members, pack.ends, strict=True):
+            for member, end in zip(forest.members, forest.ends, strict=True):
                 for branch in [*end.ancestors(), end]:
-                    start = pack.positions[branch.first]
+                    start = forest.positions[branch.first]
                     part = slice(start, start + branch.last - branch.first)
                     owner = owners.setdefault(branch.first, member)
                     if owner == member:

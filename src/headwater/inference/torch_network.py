@@ -35,7 +35,7 @@ from torch.nn import functional
 from headwater.device import to_device
 from headwater.inference.matrices import arrange, owned
 from headwater.inference.network import DecodeRow, Matrix, Precision, PromptChunk
-from headwater.inference.packing import BranchAttention, Pack
+from headwater.inference.shared_prefixes import BranchAttention, Forest
 from headwater.model import Backend, Block, ModelConfig, Transformer, attend
 
 _TORCH = Backend()
@@ -115,12 +115,12 @@ class TorchNetwork:
         """Return the residual stream after the final norm, if the model has one."""
         return x if self.final_norm is None else self.final_norm(x)
 
-    def hidden(self, pack: Pack, kept: npt.NDArray[np.int64]) -> Tensor:
+    def hidden(self, forest: Forest, kept: npt.NDArray[np.int64]) -> Tensor:
         """See Network."""
         return self.forward(
-            torch.tensor(pack.ids, device=self.device),
-            torch.tensor(pack.positions, device=self.device),
-            BranchAttention(pack.branches),
+            torch.tensor(forest.ids, device=self.device),
+            torch.tensor(forest.positions, device=self.device),
+            BranchAttention(forest.branches),
             keep=torch.from_numpy(kept).to(self.device),
         )
 

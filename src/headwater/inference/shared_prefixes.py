@@ -1,8 +1,8 @@
-"""Pack token lists without padding: a forest of rows in which a shared prefix is stored once.
+"""Lay token lists out in rows without padding, so that a prefix that several lists share has its rows once.
 
-Token lists are sorted and laid out in packs: one row for each distinct token of a distinct path from the start of
-a text. `BranchAttention` runs attention over a pack one branch at a time, so that a row only depends on its own
-path.
+Token lists are sorted and laid out in forests: one row for each distinct token of a distinct path from the start
+of a text. `BranchAttention` runs attention over a forest one branch at a time, so that a row only depends on its
+own path.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor
 from headwater.inference.request import shared_length
 from headwater.model import attend
 
-# Rows of one pack: enough for efficient matrix products, with small results.
-PACK_ROWS = 2_048
+# Rows of one forest: enough for efficient matrix products, with small results.
+FOREST_ROWS = 2_048
 # The length of a shared prefix is a multiple of this: shorter ones are cheaper to compute again, and a page of
 # keys and values has as many positions.
 _STEP = 16
@@ -28,7 +28,7 @@ _STEP = 16
 
 @dataclass(slots=True)
 class Branch:
-    """Consecutive tokens that the same texts share: rows [first, last) of a pack, after `parent`."""
+    """Consecutive tokens that the same texts share: rows [first, last) of a forest, after `parent`."""
 
     first: int
     last: int
@@ -45,7 +45,7 @@ class Branch:
 
 
 @dataclass(slots=True)
-class Pack:
+class Forest:
     """Texts laid out as a forest: one row for each distinct token of a distinct path."""
 
     ids: list[int] = field(default_factory=list)
@@ -64,24 +64,24 @@ class Pack:
         return branch
 
 
-def packs(inputs: Sequence[list[int]]) -> Iterator[Pack]:
-    """Yield packs of about PACK_ROWS rows for token lists of at least one token each."""
+def forests(inputs: Sequence[list[int]]) -> Iterator[Forest]:
+    """Yield forests of about FOREST_ROWS rows for token lists of at least one token each."""
     order = sorted(range(len(inputs)), key=inputs.__getitem__)
     start = 0
     while start < len(order):
         chosen, rows = [order[start]], len(inputs[order[start]])
         for candidate in order[start + 1 :]:
             rows += len(inputs[candidate]) - _shared(inputs[chosen[-1]], inputs[candidate])
-            if rows > PACK_ROWS:
+            if rows > FOREST_ROWS:
                 break
             chosen.append(candidate)
         yield _laid_out(chosen, [inputs[index] for index in chosen])
         start += len(chosen)
 
 
-def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
-    pack = Pack(members=members, paths=[np.empty(len(ids), dtype=np.int64) for ids in inputs])
-    pack.ends = [Branch(0, 0, None)] * len(inputs)
+def _laid_out(members: list[int], inputs: list[list[int]]) -> Forest:
+    forest = Forest(members=members, paths=[np.empty(len(ids), dtype=np.int64) for ids in inputs])
+    forest.ends = [Branch(0, 0, None)] * len(inputs)
     shared = [_shared(a, b) for a, b in itertools.pairwise(inputs)]
     # (first member, one past the last, length of the prefix that has rows already, the branch of these rows)
     work: list[tuple[int, int, int, Branch | None]] = [(0, len(inputs), 0, None)]
@@ -91,17 +91,17 @@ def _laid_out(members: list[int], inputs: list[list[int]]) -> Pack:
         common = min([len(inputs[low]), *shared[low : high - 1]])
         alone = high - low == 1
         if alone or common > depth:
-            parent = pack.add(inputs[low][depth:common], depth, parent)
+            parent = forest.add(inputs[low][depth:common], depth, parent)
             for member in range(low, high):
-                pack.paths[member][depth:common] = np.arange(parent.first, parent.last)
-                pack.ends[member] = parent
+                forest.paths[member][depth:common] = np.arange(parent.first, parent.last)
+                forest.ends[member] = parent
             depth = common
         if not alone:
             cuts = [low, *(m + 1 for m in range(low, high - 1) if shared[m] <= common), high]
             for a, b in reversed(list(itertools.pairwise(cuts))):
                 if b - a > 1 or len(inputs[a]) > depth:
                     work.append((a, b, depth, parent))
-    return pack
+    return forest
 
 
 def _shared(a: list[int], b: list[int]) -> int:
