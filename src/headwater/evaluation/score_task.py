@@ -53,17 +53,8 @@ def run_task(
     progress.start(task.protocol, len(examples), "examples")
     before = asker.seconds
     shares = {} if training is None else _shares(examples, training)
-    records: list[dict[str, Any]] = []
-    reasons: list[str] = []
-    for group in _groups(task, examples, asker.encoder, reasons):
-        for example, answers in _answered(task, group, asker):
-            share = {"overlap": shares[example.id]} if shares else {}
-            record = {"id": example.id} | task.score(example, answers, asker.encoder)
-            whole = record | {"answers": [_stored(one) for one in answers], "example": _readable(example)} | share
-            if write is not None:
-                write(whole)
-            records.append(record | share)
-        progress.advance(len(records) + len(reasons))
+    records, reasons = _records(task, examples, asker, shares, write, progress)
+    seconds = round(asker.seconds - before, 3)
     if not records:
         raise UnsuitableTask(
             f"no example of {task.protocol} could be asked: {reasons[0] if reasons else 'it has none'}"
@@ -73,14 +64,36 @@ def run_task(
     details, tuning = task.details(files, examples), _tuning(task, examples)
     if len(examples) < len(every):  # because of the limit
         details |= {"first": len(examples) - len(tuning), "available": len(every) - len(_tuning(task, every))}
-    without = _without_overlap(task, records, tuning) if any(e.text for e in examples) and shares else {}
-    seconds = round(asker.seconds - before, 3)
+    without = _without_overlap(task, records, tuning) if shares and any(e.text for e in examples) else {}
     results = [
         _result(task, figure, examples, asker.encoder, seconds, details | without.get(figure.metric, {}))
         for figure in figures
     ]
     left_out = Skipped(task.benchmark, task.protocol, reasons[0], len(reasons)) if reasons else None
     return ProtocolOutcome(results, records, left_out)
+
+
+def _records(
+    task: Task,
+    examples: Sequence[Example],
+    asker: Asker,
+    shares: Mapping[str, float],
+    write: Callable[[Mapping[str, Any]], None] | None,
+    progress: Progress,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Score the examples; return the record of each one, and why others could not be asked."""
+    records: list[dict[str, Any]] = []
+    reasons: list[str] = []
+    for group in _groups(task, examples, asker.encoder, reasons):
+        for example, answers in _answered(task, group, asker):
+            share = {"overlap": shares[example.id]} if shares else {}
+            record = {"id": example.id} | task.score(example, answers, asker.encoder)
+            if write is not None:
+                stored = {"answers": [_stored(one) for one in answers], "example": _readable(example)}
+                write(record | stored | share)
+            records.append(record | share)
+        progress.advance(len(records) + len(reasons))
+    return records, reasons
 
 
 def _result(
