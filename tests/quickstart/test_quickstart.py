@@ -77,20 +77,16 @@ def test_every_stage_leaves_its_folder(flow: Path) -> None:
         "labels/continuation": "labels",
         "zero-shot": "results",
         "fine-tuned/source": "model",
-        "fine-tuned/source-from-scratch": "model",
     }
     for name, kind in kinds.items():
         open_folder(flow / name, kind)
 
 
 def test_a_fine_tuning_reads_only_the_rows_that_it_learns(flow: Path) -> None:
-    pair = [flow / "fine-tuned" / folder for folder in ("source", "source-from-scratch")]
-    tuned, scratch = (json.loads((folder / "metrics.json").read_text()) for folder in pair)
-    assert "baseline" in tuned
-    assert "baseline" not in scratch  # which has the same rows
-    for metrics in (tuned, scratch):
-        assert max(metrics["counts"].values()) <= BATCH * metrics["steps"]
-        assert len(metrics["curve"]) == 1
+    metrics = json.loads((flow / "fine-tuned/source/metrics.json").read_text())
+    assert "baseline" in metrics
+    assert max(metrics["counts"].values()) <= BATCH * metrics["steps"]
+    assert len(metrics["curve"]) == 1
 
 
 def test_every_stage_with_a_model_runs_on_the_given_device(
@@ -110,7 +106,7 @@ def test_every_stage_with_a_model_runs_on_the_given_device(
     text = ["--text", str(flow.parent / "texts")]
     again = ["quickstart", "--minutes", "0.03", *text, "--out", str(flow)]
     assert main([*again, "--device", "cpu"]) == 0
-    assert asked == ["cpu"] * 5  # pre-training, samples, an evaluation, two fine-tunings
+    assert asked == ["cpu"] * 4  # pre-training, samples, an evaluation, a fine-tuning
     assert main([*again[:-1], str(flow.parent / "other"), "--device", "gpu"]) == 2
     assert "device 'gpu' cannot be used" in capsys.readouterr().err
     assert not (flow.parent / "other").exists()
@@ -121,7 +117,7 @@ def test_the_report_is_one_file_without_network(flow: Path) -> None:
     assert "<script src" not in page
     assert 'href="http' not in page
     assert 'src="http' not in page
-    for shown in ("bits per byte", "xz -9", "n-gram", "continuation.four", "from scratch", "corpus"):
+    for shown in ("bits per byte", "xz -9", "n-gram", "continuation.four", "fine-tuned", "corpus"):
         assert shown in page
 
 

@@ -48,8 +48,8 @@ TOKENS_A_WEIGHT = 10.0
 # Bytes of text for each vocabulary entry: a small text does not fill a large vocabulary.
 BYTES_AN_ENTRY = 500
 VOCABULARY = (512, 4_096)
-# The share of the minutes for each of the two fine-tunings. They are on classification alone: multiple choice
-# stayed at chance with an eighth of four minutes.
+# The share of the minutes for fine-tuning, which is on classification alone: multiple choice stayed at chance with
+# an eighth of four minutes.
 FINETUNE_SHARE = 1 / 10
 BATCH = 16  # sequences of an update, examples of one of fine-tuning
 # For each measurement of the held-out loss: ten measurements on 256 windows cost as much as 53 updates.
@@ -128,21 +128,18 @@ def quickstart(
         device=device,
         progress=progress,
     )
-    tuned: dict[Path, dict[str, Any]] = {}
+    shown = [corpus, *([tokenizer] if initial is None else []), tokens, run, out / "samples", out / "zero-shot"]
+    tuned: dict[str, Any] = {}
     if "source" in labels:
-        tuning = choose_finetuning(labels["source"], run, tokens, 60 * minutes * FINETUNE_SHARE, seed)
-        tuning = tuning.with_keys(device=device)
-        tuned = _fine_tune_twice(tuning, model, labels["source"], out / "fine-tuned", progress)
+        rows, folder = labels["source"], out / "fine-tuned" / "source"
+        config = choose_finetuning(rows, run, tokens, 60 * minutes * FINETUNE_SHARE, seed).with_keys(device=device)
+        files = {"train": rows / "train.jsonl", "validation": rows / "validation.jsonl"}
+        metrics = finetune(config, folder, model=model, **files, progress=progress)
+        tuned["source"] = {key: metrics[key] for key in ("accuracy", "chance", "majority")}
+        shown.append(folder)
     page = out / "report.html"
-    learned = [tokenizer] if initial is None else []
-    report([corpus, *learned, tokens, run, out / "samples", out / "zero-shot", *tuned], page)
-    figures = {
-        "results": [asdict(result) for result in results.results],
-        "fine-tuned": {
-            folder.name: {key: metrics[key] for key in ("accuracy", "chance", "majority")}
-            for folder, metrics in tuned.items()
-        },
-    }
+    report(shown, page)
+    figures = {"results": [asdict(result) for result in results.results], "fine-tuned": tuned}
     return Quickstart(out, model, page, prompts[0], figures)
 
 
@@ -219,24 +216,6 @@ def _labels(corpus: Path, out: Path, held_out: float, seed: int, progress: Progr
         except DataError as error:  # a short text can be enough for a model, but not for labels
             progress.note(f"left out: {error.seen}")
     return labels
-
-
-def _fine_tune_twice(
-    config: FinetuneConfig, model: Path, labels: Path, out: Path, progress: Progress
-) -> dict[Path, dict[str, Any]]:
-    """Fine-tune the model, and one of its size from random weights; return the metrics of each by its folder."""
-    tuned = {}
-    for name, from_scratch in (("source", False), ("source-from-scratch", True)):
-        tuned[out / name] = finetune(
-            # Both have the same rows, and so the same baseline.
-            config.with_keys(from_scratch=from_scratch, baseline=not from_scratch),
-            out / name,
-            model=model,
-            train=labels / "train.jsonl",
-            validation=labels / "validation.jsonl",
-            progress=progress,
-        )
-    return tuned
 
 
 def _require_own(out: Path, minutes: float, seed: int) -> None:
