@@ -20,7 +20,7 @@ from typing import Any
 from headwater.display import printable
 
 # A repair that ends with a command, or options of one: a period after it would be copied with it.
-_COMMAND_LAST = re.compile(r"(?:^|: )(?:headwater|pip|hf|rm|tr|iconv|gzip|zstd|xz|bzip2|--[a-z]).*$")
+_COMMAND_LAST = re.compile(r"(?:^|: )(?:headwater|pip|hf|rm|tr|iconv|--[a-z]).*$")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

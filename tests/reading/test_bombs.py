@@ -207,11 +207,9 @@ def test_scanning_keys_takes_linear_time(tmp_path: Path) -> None:
             read_toml(path)
 
 
-def test_json_above_its_limit_is_read_by_lines_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_above_its_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.reading.files.FileLimits.JSON_BYTES", 1_000)
     path = tmp_path / "a.json"
-    path.write_text('{"text": "a"}\n' * 200)
-    assert len(list(open_table(path).rows)) == 200
     path.write_text("[" + '{"text": "a"},\n' * 200 + "{}]")
     for read in (read_json, lambda path: list(open_table(path).rows)):
         with pytest.raises(DataError, match="is a JSON value of more than"):

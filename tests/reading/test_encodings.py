@@ -75,15 +75,3 @@ def test_one_nul_byte_does_not_make_a_file_binary(tmp_path: Path) -> None:
     for block_bytes in (1 << 16, 41):
         with pytest.raises(DataError, match=r"a.csv has a NUL byte in line 3; expected text. Remove it.*tr -d"):
             read(tmp_path / "a.csv", (text * 3).encode(), None, block_bytes)
-
-
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [("paper.txt", b"%PDF-1.4\n"), ("converted.csv", b"a,b\nc,d\0\ng,h\n"), ("converted.txt", b"\xff\xfea\0")],
-)
-def test_a_repair_does_not_write_to_the_file_it_reads(tmp_path: Path, name: str, data: bytes) -> None:
-    with pytest.raises(DataError) as error:
-        read(tmp_path / name, data, None)
-    command, target = str(error.value).removesuffix(".").split(" > ")
-    assert name in command
-    assert target == f"converted-{name}"

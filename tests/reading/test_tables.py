@@ -22,13 +22,12 @@ def read(path: Path, *named: str) -> list[dict[str, Any]]:
     "content",
     [
         {"text": {"0": "good, really", "1": "bad"}, "label": {"0": 1, "1": 0}},
-        {"0": ROWS[0], "1": ROWS[1]},
         {"schema": {"fields": [], "pandas_version": "1.4.0"}, "data": ROWS},
         {"text": ["good, really", "bad"], "label": [1, 0]},
         ROWS,
         {"version": "1.1", "count": 2, "data": ROWS},
     ],
-    ids=["columns", "index", "table", "list", "records", "data"],
+    ids=["columns", "table", "list", "records", "data"],
 )
 def test_json_is_read_in_each_form(tmp_path: Path, content: Any) -> None:
     file = tmp_path / "t.json"

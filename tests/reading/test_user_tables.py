@@ -297,5 +297,5 @@ def test_text_with_tabs_in_its_first_line_is_a_table(tmp_path: Path) -> None:
     path.write_text('id\tdocument\tlabel\n1\t"좋다" 정말\t1\n2\t별로\t0\n')
     assert read(path)[0] == {"id": "1", "document": '"좋다" 정말', "label": "1"}
     path.write_text("A plain text.\nWith\ttabs later.\n")
-    with pytest.raises(DataError, match=r"has the ending '\.txt'; .* Separate its columns by tabs"):
+    with pytest.raises(DataError, match=r"has the ending '\.txt'; .* or a .txt with tabs between its columns"):
         open_table(path)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-import shlex
 import unicodedata
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from headwater.errors import DataError, UsageError, suggest
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 _HANGUL = re.compile(rb"[\xb0-\xc8][\xa1-\xfe]")  # a syllable in EUC-KR, the common part of cp949
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 UTF_8 = "utf-8-sig"
-_UNPACK = {".gz": "gzip -dc", ".zst": "zstd -dc", ".xz": "xz -dc", ".bz2": "bzip2 -dc"}
 _MARKS = (
     (codecs.BOM_UTF8, UTF_8),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins with the mark of UTF-16
@@ -47,9 +44,9 @@ def text_encoding(name: str) -> str:
 
 # How documents begin that are not plain text although all their bytes may be: what they are, and what reads them.
 _NOT_TEXT = (
-    (b"%PDF-", "is a PDF", "pdftotext {} -"),
-    (b"{\\rtf", "is an RTF document", "unrtf --text {}"),
-    (b"%!PS", "is PostScript", "ps2ascii {}"),
+    (b"%PDF-", "is a PDF", "pdftotext FILE"),
+    (b"{\\rtf", "is an RTF document", "unrtf --text FILE"),
+    (b"%!PS", "is PostScript", "ps2ascii FILE"),
 )
 # A text has at most one NUL byte or other control character in so many bytes.
 _FEW = 10
@@ -95,8 +92,6 @@ def require_plain(data: bytes, path: AnyFile) -> None:
     """Raise DataError if a file, by its first bytes, is a PDF or another document that is not plain text."""
     for beginning, what, command in _NOT_TEXT:
         if data.startswith(beginning):
-            target = _another(path, f"{PurePath(path.name).stem}.txt")
-            command = f"{command.format(shlex.quote(str(path)))} > {target}"
             raise DataError(f"{path} {what}", expected="plain text", repair=f"Convert it, as with: {command}")
 
 
@@ -106,17 +101,16 @@ def require_text(data: bytes, path: AnyFile, encoding: str | None = None, lines:
     `encoding` as in `text_blocks`.
     """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise DataError(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion(path, "utf-16"))
+        raise DataError(f"{path} is UTF-16", expected="UTF-8 text", repair=_conversion("utf-16"))
     if b"\x00" in data:
         texts = len(data.translate(None, _NOT_IN_TEXT))
         whole = data.lstrip(bytes(range(0x80, 0xC0)))  # a block may begin inside a character
         if _FEW * (len(data) - texts) <= len(data) and _begins(whole, "utf-8") is not None:
             line = lines + data.count(b"\n", 0, data.index(0)) + 1
-            command = filtered(path, r"tr -d '\000'")
             raise DataError(
                 f"{path} has a NUL byte in line {line:,}",
                 expected="text",
-                repair=f"Remove it, as with: {command}",
+                repair=r"Remove it, as with: tr -d '\000' < FILE",
             )
         option = "" if encoding is None else "; if it is UTF-16: --encoding utf-16-le"
         raise DataError(
@@ -156,25 +150,13 @@ def undecodable(
     hangul = 2 * len(_HANGUL.findall(data))
     likely = "cp949" if hangul > 0.8 * len(_BEYOND_ASCII.findall(data)) else "latin1"
     seen = f"{path} is not UTF-8: byte 0x{data[start]:02x} in line {line}"
-    return DataError(seen, expected="UTF-8 text", repair=_conversion(path, likely, encoding))
+    return DataError(seen, expected="UTF-8 text", repair=_conversion(likely, encoding))
 
 
-def _conversion(path: AnyFile, likely: str, encoding: str | None = None) -> str:
+def _conversion(likely: str, encoding: str | None = None) -> str:
     if encoding is not None:
         return f"Name its encoding, as with: --encoding {likely}"
-    return f"Convert it, as with: {filtered(path, f'iconv -f {likely} -t utf-8')}"
-
-
-def filtered(path: AnyFile, command: str) -> str:
-    """Return the shell command that writes a text file through `command`, unpacked, to a new file."""
-    unpack, source = _UNPACK.get(path.suffix), shlex.quote(str(path))
-    target = _another(path, f"converted{PurePath(PurePath(path.name).stem if unpack else path.name).suffix}")
-    return f"{unpack} {source} | {command} > {target}" if unpack else f"{command} < {source} > {target}"
-
-
-def _another(path: AnyFile, name: str) -> str:
-    """Return `name`, or another where `path` has it: the shell empties what it writes to, then reads."""
-    return shlex.quote(f"converted-{name}" if name == path.name else name)
+    return f"Convert it, as with: iconv -f {likely} -t utf-8 FILE"
 
 
 def compose(text: str) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from headwater.display import counted
 from headwater.errors import DataError
-from headwater.reading.encoding import filtered
 from headwater.reading.files import AnyFile, FileLimits
 from headwater.reading.table_rows import OnBroken, OpenTable, Row, check_columns
 from headwater.reading.text import read_lines, unpacked_suffix
@@ -72,8 +71,7 @@ def split_csv(lines: Iterable[str], separator: str, path: AnyFile) -> Iterator[l
                 place = len(line) if end < 0 else end
                 if "\r" in value:
                     what = "a carriage return without a line feed outside quotes"
-                    repair = "Convert line ends, as with: " + filtered(path, r"tr '\r' '\n'")
-                    raise _csv_error(path, begun, what, repair)
+                    raise _csv_error(path, begun, what, r"Convert line ends, as with: tr '\r' '\n' < FILE")
                 _check_field(len(value), path, begun, "Shorten or split this text, or store it as JSON Lines")
             fields.append(value)
             place += 1
@@ -187,18 +185,14 @@ class SeparatedTable(OpenTable):
                 error = DataError(
                     f"{self._path} row {number:,} has {counted(len(record), 'field')}, beginning {start!r}",
                     expected=f"{len(columns)}, one {each}",
-                    repair=_repair(self._path, record, len(columns)),
+                    repair=_repair(self._path),
                 )
                 self._on_broken(error)
                 continue
             yield number, dict(zip(columns, record, strict=True))
 
 
-def _repair(path: AnyFile, record: list[Any], columns: int) -> str:
-    if len(record) == columns + 1 and record[-1] == "":
-        return "End the first line with a separator, as the rows end, or remove theirs"
-    if len(record) == columns + 1 and _NUMBER.fullmatch(str(record[0])):
-        return "If each row begins with its number, as R writes tables, begin the first line with a separator"
+def _repair(path: AnyFile) -> str:
     if unpacked_suffix(path) in {".tsv", ".tab"}:
         return "Save the table as CSV if a text has a tab or a line end"
     return "Put fields that contain the separator, a quote or a line end in double quotes"

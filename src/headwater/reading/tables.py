@@ -85,10 +85,11 @@ def _opened(
         return SeparatedTable(path, partial(csv_records, path, encoding), named, on_broken)
     if suffix in {".tsv", ".tab"} or (suffix == ".txt" and _has_tabs(path, encoding)):
         return SeparatedTable(path, partial(tab_records, path, encoding), named, on_broken)
-    repair = "Open it in a spreadsheet program and save it as .xlsx or CSV" if suffix in {".xls", ".ods"} else ""
-    if suffix == ".txt":
-        repair = "Separate its columns by tabs, or save it as CSV"
-    raise DataError(f"{path} has the ending {suffix or '(none)'!r}", expected=FORMATS, repair=repair)
+    raise DataError(
+        f"{path} has the ending {suffix or '(none)'!r}",
+        expected=FORMATS,
+        repair="Save the table as .xlsx or CSV, or a .txt with tabs between its columns",
+    )
 
 
 def _has_tabs(path: AnyFile, encoding: str | None) -> bool:
@@ -156,8 +157,7 @@ def _json_items(
 ) -> Iterator[tuple[int, str, Any]]:
     """Yield each item's number, its place in messages, and the item.
 
-    The file has a list of objects or texts, one object, objects that are one a line, columns by name (as
-    `DataFrame.to_json` writes them, or lists), objects by id, or an object with one list of objects.
+    The file has a list of objects or texts, one object, objects that are one a line, or what `_rows` returns.
     """
     blocks: list[str] = []
     size = 0
@@ -165,11 +165,8 @@ def _json_items(
         blocks.append(block)
         size += len(block)
         check_unpacked(path, size)
-        if size > FileLimits.JSON_BYTES and not _is_json(blocks[0].partition("\n")[0]):
-            raise large_json(path, "Save a table as JSON Lines (.jsonl), which is read line by line")
         if size > FileLimits.JSON_BYTES:
-            yield from _json_lines(path, encoding, on_broken)
-            return
+            raise large_json(path, "Save a table as JSON Lines (.jsonl), which is read line by line")
     try:
         content = parse_json("".join(blocks))
     except json.JSONDecodeError as error:
@@ -184,43 +181,18 @@ def _json_items(
         yield number, f"item {number:,}", {column: item} if isinstance(item, str) else item
 
 
-def _is_json(line: str) -> bool:
-    try:
-        parse_json(line)
-    except json.JSONDecodeError:
-        return False
-    return True
-
-
 def _rows(content: Any) -> list[Any]:
-    """Return the rows of a JSON value; its shape tells whether it has columns, rows by id, or is one row."""
+    """Return the rows of a JSON value: of a list, of columns by name, of {"data": rows}, or of records by id."""
     if isinstance(content, list):
         return content
-    if not isinstance(content, dict):
-        return [content]
-    parts = list(content.values())
-    if parts and _all(parts, dict):
-        return _of_objects(content)
-    if len(parts) > 1 and _all(parts, list) and len({*map(len, parts)}) == 1:
+    parts = list(content.values()) if isinstance(content, dict) else []
+    if len(parts) > 1 and all(isinstance(part, list) for part in parts) and len({*map(len, parts)}) == 1:
         return [dict(zip(content, values, strict=True)) for values in zip(*parts, strict=True)]
-    tables = [part for part in parts if part and _all(part, dict)]
-    if len(tables) == 1 and not any(isinstance(part, str) for name, part in content.items() if name != "version"):
-        return tables[0]  # as {"data": rows}
-    return [content]
-
-
-def _all(values: Any, kind: type) -> bool:
-    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
-
-
-def _of_objects(content: dict[str, dict[str, Any]]) -> list[Any]:
-    """Return the rows of an object of objects: columns, whose keys pandas numbers, or rows by number or by id."""
-    parts = list(content.values())
-    keys = list(parts[0])
-    if all(map(str.isdecimal, keys)) and all(list(part) == keys for part in parts):
-        return [dict(zip(content, values, strict=True)) for values in zip(*map(dict.values, parts), strict=True)]
-    if not set[str].intersection(*map(set, parts)):
+    if parts and isinstance(content.get("data"), list):
+        return list(content["data"])
+    if not parts or not all(isinstance(part, dict) for part in parts):
         return [content]
-    if all(map(str.isdecimal, content)):
-        return parts
+    numbers = list(parts[0])  # by which pandas keys the values of a column
+    if all(map(str.isdecimal, numbers)) and all(list(part) == numbers for part in parts):
+        return [dict(zip(content, values, strict=True)) for values in zip(*map(dict.values, parts), strict=True)]
     return [{"id": name, **part} for name, part in content.items()]
