@@ -304,7 +304,7 @@ def test_a_blank_line_is_a_row_of_a_table_with_one_column(tmp_path: Path, name: 
     assert [row["b"] for _, row in two.rows] == ["2", "4"]
 
 
-def test_an_answer_is_named_by_its_text_then_by_its_number_from_0() -> None:
+def test_an_answers_text_names_it_before_its_number() -> None:
     def place(label: str | float, *answers: str) -> float | None:
         return Labels(target="answer").target_of(Raw(("", "q", *answers), label, 1), "it")
 
