@@ -14,7 +14,7 @@ COMMANDS = {
     "evaluate": {"yardstick_bytes"},
     "serve": {"body_bytes"},
     "reproduce": {"seeds"},
-    "corpus build": {"text_field", "clean_without"},
+    "corpus build": {"text_field", "compose"},
     "corpus links": {"minimum_score"},
     "corpus fetch": {"delay"},
 }

@@ -151,15 +151,13 @@ def new_temporary(path: Path) -> Iterator[Path]:
             temporary.mkdir()
         except FileExistsError:
             continue
-        except FileNotFoundError as error:  # the parent was removed, or creates no files, as /proc
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
         with suppress(FileNotFoundError, BlockingIOError):  # another process took it for an abandoned one
             lock = _lock(temporary)
             break
     try:
         yield temporary
     finally:
-        _remove(temporary)
+        shutil.rmtree(temporary, ignore_errors=True)
         if lock is not None:
             os.close(lock)
 
@@ -177,7 +175,7 @@ def remove_abandoned(path: Path) -> None:
             if lock is None:
                 continue  # its writer may be alive
             try:
-                _remove(temporary)
+                shutil.rmtree(temporary, ignore_errors=True)
             finally:
                 os.close(lock)
 
@@ -189,7 +187,7 @@ def _lock(temporary: Path) -> int | None:
     """
     if sys.platform == "win32":
         return None  # an open file cannot be renamed on Windows
-    descriptor = os.open(temporary, os.O_RDONLY if temporary.is_dir() else os.O_RDWR)
+    descriptor = os.open(temporary, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(descriptor), temporary.stat()):
@@ -201,13 +199,6 @@ def _lock(temporary: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @functools.cache

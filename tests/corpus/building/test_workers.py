@@ -338,12 +338,11 @@ def test_recipes_from_files_and_settings(tmp_path: Path) -> None:
         ("minimum_score", 2),
         ("minimum_characters", -1),
         ("evaluation_words", 0),
-        ("clean_without", ["shrt"]),
     ],
 )
 def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: Any) -> None:
     (tmp_path / "a.txt").write_text("A text.")
-    with pytest.raises(UsageError, match="'short'" if key == "clean_without" else key):
+    with pytest.raises(UsageError, match=key):
         build_corpus([tmp_path / "a.txt"], tmp_path / "corpus", load_recipe("plain", {key: value, "clean": True}))
 
 
@@ -352,7 +351,6 @@ def test_a_value_that_could_never_do_is_named(tmp_path: Path, key: str, value: A
     [
         ("languages", ["ko"], "language"),
         ("minimum_score", 0.5, "language"),
-        ("clean_without", ["short"], "clean"),
         ("evaluation_words", 8, "evaluation_sets"),
         ("similarity", 0.5, "near_duplicates"),
     ],

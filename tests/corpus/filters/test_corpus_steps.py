@@ -81,11 +81,6 @@ def test_the_bound_on_repeated_phrases_hides_none(words: list[str], others: int)
     assert clean._repeated_phrases(clean._Text(text)) == any(repeats(*pair) for pair in clean.PHRASES)
 
 
-def test_a_rule_can_be_left_out() -> None:
-    document = Document(id="a", text="Too short.", language="ko")
-    assert Clean(without=["short"]).apply(document) == document
-
-
 @pytest.mark.parametrize(
     ("url", "text", "rule"),
     [

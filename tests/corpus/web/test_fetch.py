@@ -264,8 +264,11 @@ def test_links_wait_by_host_and_those_with_most_come_first(tmp_path: Path) -> No
     links = [("giant", f"g{number}") for number in range(7)]
     links += [(host, f"{host}{number}") for number in range(2) for host in ("b", "a")]
     queues = HostQueues(tmp_path, links)
-    found = [(host.host, list(queues.read(host.first, host.last))) for host in iter(queues.next_host, None)]
-    assert found == [("giant", [f"g{number}" for number in range(7)]), ("a", ["a0", "a1"]), ("b", ["b0", "b1"])]
+    hosts = list(iter(queues.next_host, None))
+    assert [host.host for host in hosts] == ["giant", "a", "b"]
+    assert all(map(queues.take, hosts))
+    giant, first, second = ([url for url, attempts in host.waiting] for host in hosts)
+    assert (giant, first, second) == ([f"g{number}" for number in range(7)], ["a0", "a1"], ["b0", "b1"])
     assert queues.robots("http://a") is None
     file = RobotsFile(3.5, 1, b"User-agent: *")
     queues.keep_robots("http://a", file)
@@ -277,7 +280,7 @@ def test_links_wait_by_host_and_those_with_most_come_first(tmp_path: Path) -> No
 def test_a_host_reads_its_links_as_it_needs_them(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.corpus.web.fetch._TAKEN", 3)
+    monkeypatch.setattr("headwater.corpus.web.queues._TAKEN", 3)
     monkeypatch.setattr("headwater.corpus.web.fetch._BEGUN", 2)
     urls = [web.url("giant", f"/story/{i}") for i in range(8)] + [web.url(f"h{i}", "/flaky") for i in range(5)]
     found = fetch(make_links(tmp_path, urls), tmp_path / "pages")

@@ -46,7 +46,8 @@ from headwater.storage import (
     write_json_lines,
 )
 
-_FORMER = {"extractor": "resiliparse"}  # of an earlier option: a corpus that has it is still the same
+# Of earlier options: a corpus that has these values is still the same.
+_FORMER = {"extractor": "resiliparse", "clean_without": []}
 _PARTS_FORMAT = 2  # parts of another format are not resumed
 NAMED = 8  # skipped files in a note; the funnel lists more
 DOCUMENTS = "documents"  # folder of the Parquet files: their readers reject a folder that also has JSON

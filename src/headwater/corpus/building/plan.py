@@ -86,12 +86,6 @@ def open_source(number: int, given: str | Path, *, alone: bool = True) -> BuildS
     if is_remote(given):
         return _remote_source(number, given, alone=alone)
     path = Path(given)
-    if not path.exists() and path.name == named:
-        raise DataError(
-            f"{path} is neither a file, a folder, nor a built-in source",
-            expected=f"{' or '.join(BUILT_IN)}, or a path",
-            repair="Check the spelling",
-        )
     absolute = path.absolute()
     name = Path(os.path.normpath(absolute)).name  # of `.`: that of the current folder
     kind = read_manifest(path).kind if has_manifest(path) else ""
@@ -162,7 +156,8 @@ def _text_files(source: Path) -> tuple[list[Path], list[str]]:
         return [source], []
     if not source.is_dir():
         what = "is neither a file nor a folder" if source.exists() else "does not exist"
-        raise DataError(f"{source} {what}", expected="a text file or a folder", repair="Check the path")
+        expected = f"a file, a folder or {' or '.join(BUILT_IN)}"
+        raise DataError(f"{source} {what}", expected=expected, repair="Check the path")
     every, left_out = user_files(source)
     files = [path for path in every if _is_source(path)]
     if not files:

@@ -34,7 +34,6 @@ RecipeName = Literal["plain", "webtext", "books"]
 _NEEDED = {
     "languages": "language",
     "minimum_score": "language",
-    "clean_without": "clean",
     "evaluation_words": "evaluation_sets",
     "similarity": "near_duplicates",
 }
@@ -67,8 +66,6 @@ class BuildConfig(Config):
     """Minimum score of a language, from 0 to 1."""
     clean: bool = False
     """Remove what is not prose: lists, menus, repeated lines."""
-    clean_without: tuple[str, ...] = ()
-    """Rules of clean to leave out."""
     evaluation_sets: tuple[str, ...] = ()
     """Remove documents that share a run of words with these files (tables: their column `text`) or corpora."""
     evaluation_words: int = Field(default=13, ge=1)
@@ -142,7 +139,7 @@ def make_steps(config: BuildConfig) -> list[Step]:
     if config.language:
         steps.append(Language(config.languages, config.minimum_score))
     if config.clean:
-        steps.append(Clean(config.clean_without))
+        steps.append(Clean())
     if config.evaluation_sets:
         steps.append(Decontaminate(config.evaluation_sets, config.evaluation_words))
     return steps

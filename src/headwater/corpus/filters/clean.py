@@ -27,11 +27,10 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from headwater.corpus.filters import Step
 from headwater.corpus.folder import Document
-from headwater.errors import UsageError, suggest
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))
 PHRASES = ((2, 0.20), (3, 0.18), (4, 0.16))
@@ -61,22 +60,15 @@ class _Text:
 
 
 class Clean(Step):
-    """Removes what is not prose; `without` names rules to skip. Raises UsageError for an unknown name."""
+    """Removes what is not prose; the rule is the first in the table that removes the text."""
 
     name = "clean"
 
-    def __init__(self, without: Sequence[str] = ()) -> None:
-        for name in without:
-            if name not in (known := RULES | ENGLISH_RULES):
-                raise UsageError(f"{name!r} is not a rule of cleaning", **suggest(name, known))
-        self._any = [(name, rule) for name, rule in RULES.items() if name not in without]
-        self._english = [(name, rule) for name, rule in ENGLISH_RULES.items() if name not in without]
-
     def apply(self, document: Document) -> Document | str:
-        """See Step; the rule is the first in the table that removes the text."""
+        """See Step."""
         text = _Text(document.text)
-        rules = self._any + (self._english if document.language == "en" else [])
-        return next((name for name, removes in rules if removes(text)), document)
+        rules = RULES | ENGLISH_RULES if document.language == "en" else RULES
+        return next((name for name, removes in rules.items() if removes(text)), document)
 
 
 def _letters(text: str) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -34,7 +34,6 @@ from headwater.storage import SILENT, Destination, Progress, Stage, folder_lock,
 
 FUNNEL = "funnel.json"
 _BEGUN = 20_000  # hosts that are being visited or wait for their delay
-_TAKEN = 50  # links of one host in memory
 
 
 class FetchConfig(Config):
@@ -149,28 +148,12 @@ def _waiting(links: str | Path, log: CrawlLog, shard: str) -> Iterator[tuple[str
             log.refuse(link["url"], "no http(s) URL")
 
 
-class _Host:
-    """The waiting links of a host that is scheduled or visited: (link, previous attempts)."""
-
-    def __init__(self, links: HostLinks) -> None:
-        self.waiting: deque[tuple[str, int]] = deque()
-        self._next, self._last = links.first, links.last
-
-    def take(self, queues: HostQueues) -> bool:
-        """Read more links if none is in memory; return whether one waits."""
-        if not self.waiting and self._next <= self._last:
-            end = min(self._next + _TAKEN - 1, self._last)
-            self.waiting.extend((url, 0) for url in queues.read(self._next, end))
-            self._next = end + 1
-        return bool(self.waiting)
-
-
 class _Fetch:
     """Visits hosts in parallel, each in turn: a visit, then the host's delay."""
 
     def __init__(self, config: FetchConfig, log: CrawlLog, queues: HostQueues, progress: Progress) -> None:
         self._config, self._log, self._queues, self._progress = config, log, queues, progress
-        self._hosts: dict[str, _Host] = {}  # those begun and not finished
+        self._hosts: dict[str, HostLinks] = {}  # those begun and not finished
         self._failures: Counter[str] = Counter()  # consecutive links without an answer, by host
         self._ready: list[tuple[float, int, str]] = []  # (time, order, host)
         self._order = self._visits = 0
@@ -202,7 +185,7 @@ class _Fetch:
     def _begin_host(self, visitor: Visitor) -> bool:
         """Schedule the next host of the queues; return whether one is due now."""
         while len(self._hosts) < _BEGUN and (links := self._queues.next_host()):
-            self._hosts[links.host] = _Host(links)
+            self._hosts[links.host] = links
             self._schedule(links.host, visitor)
             if self._is_due():
                 return True
@@ -211,7 +194,7 @@ class _Fetch:
     async def _visit(self, visitor: Visitor, name: str) -> None:
         """Visit the next link of a host, record the outcome, and schedule the host again."""
         host = self._hosts[name]
-        host.take(self._queues)
+        self._queues.take(host)
         waiting = host.waiting
         url, attempts = waiting.popleft()
         if self._failures[name] >= self._config.failures:
@@ -224,7 +207,7 @@ class _Fetch:
             except Refused as refusal:
                 if refusal.temporary and attempts < self._config.retries:
                     # Retry later. If a redirect led to another host, this host's other links need not wait.
-                    if refusal.host == name or not host.take(self._queues):
+                    if refusal.host == name or not self._queues.take(host):
                         visitor.postpone(name, self._config.back_off * 4**attempts)
                         waiting.appendleft((url, attempts + 1))
                     else:
@@ -239,7 +222,7 @@ class _Fetch:
                     else:
                         self._log.refuse(url, refusal.outcome)
         self._progress.advance(self._log.links, pages=self._log.pages, hosts=self._visits)
-        if host.take(self._queues):
+        if self._queues.take(host):
             self._schedule(name, visitor)
         else:
             del self._hosts[name]

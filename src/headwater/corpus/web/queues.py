@@ -13,12 +13,15 @@ from __future__ import annotations
 import errno
 import sqlite3
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 QUEUES = ".queues.sqlite"
+_TAKEN = 50  # links of one host in memory
 _SORTED = """
 CREATE TABLE links AS SELECT url FROM arrived ORDER BY host, rowid;
 CREATE TABLE hosts AS
@@ -28,12 +31,14 @@ CREATE TABLE robots (origin TEXT PRIMARY KEY, until REAL, failed INTEGER, body B
 """
 
 
-class HostLinks(NamedTuple):
-    """The links of one host that wait on disk: the numbers of the first and the last."""
+@dataclass
+class HostLinks:
+    """The links of one host: the numbers of the first and the last on disk, and (link, previous attempts) here."""
 
     host: str
     first: int
     last: int
+    waiting: deque[tuple[str, int]] = field(default_factory=deque)
 
 
 class RobotsFile(NamedTuple):
@@ -70,11 +75,14 @@ class HostQueues:
             row = self._hosts.fetchone()
         return HostLinks(row[0], row[2] - row[1] + 1, row[2]) if row else None
 
-    def read(self, first: int, last: int) -> Iterator[str]:
-        """Yield the links with these numbers, of one host."""
-        with _storage():
-            query = "SELECT url FROM links WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
-            yield from (url for (url,) in self._database.execute(query, (first, last)))
+    def take(self, host: HostLinks) -> bool:
+        """Read more links of a host if none is in memory; return whether one waits."""
+        if not host.waiting and host.first <= host.last:
+            with _storage():
+                query = "SELECT url, 0 FROM links WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?"
+                host.waiting.extend(self._database.execute(query, (host.first, host.last, _TAKEN)))
+            host.first += len(host.waiting)
+        return bool(host.waiting)
 
     def robots(self, origin: str) -> RobotsFile | None:
         """Return the robots.txt of an origin, if it was fetched."""

@@ -142,8 +142,8 @@ class Visitor:
                 raise Refused("redirect loop")
             seen.add(url)
             try:
-                await self._check(url)
-                answer = await self._get(url, self._config.page_bytes, pages_only=True)
+                delay = await self._allowed_delay(url)
+                answer = await self._get(url, self._config.page_bytes, delay, pages_only=True)
             except Refused as refusal:
                 refusal.host = host_of(url)
                 refusal.no_answer = refusal.no_answer and len(seen) == 1  # else the link's own host answered
@@ -159,8 +159,8 @@ class Visitor:
                 raise Refused("redirect to no http(s) URL")
         raise Refused("too many redirects")
 
-    async def _check(self, url: str) -> None:
-        """Raise Refused unless robots.txt allows the URL."""
+    async def _allowed_delay(self, url: str) -> float:
+        """Return the host's delay after a visit; raise Refused unless robots.txt allows the URL."""
         robots = await self._robots_of(url)
         if robots.failed:
             raise Refused("robots.txt unreachable", temporary=robots.failed <= self._config.retries)
@@ -169,6 +169,7 @@ class Visitor:
             raise Refused("robots.txt asks for too long a delay")
         if not rules.can_fetch(url, "Headwater"):
             raise Refused("robots.txt forbids it")
+        return delay
 
     async def _robots_of(self, url: str) -> RobotsFile:
         origin = _origin(url)
@@ -177,18 +178,18 @@ class Visitor:
             async with lock:
                 known = self._queues.robots(origin)
                 if known is None or known.until <= time.monotonic():
-                    known = await self._ask_robots(origin, known.failed if known else 0)
+                    known = await self._ask_robots(origin, known or RobotsFile(0.0, 0, b""))
                     self._queues.keep_robots(origin, known)
                 return known
         finally:
             if not lock.locked():
                 self._asking.pop(origin, None)
 
-    async def _ask_robots(self, origin: str, failed: int) -> RobotsFile:
-        """Request robots.txt; `failed`: the number of consecutive failures before."""
+    async def _ask_robots(self, origin: str, known: RobotsFile) -> RobotsFile:
+        """Request robots.txt; `known` is what was fetched before."""
         url = f"{origin}/robots.txt"
         for _ in range(self._config.redirects + 1):
-            answer = await self._get(url, _ROBOTS_BYTES, pages_only=False)
+            answer = await self._get(url, _ROBOTS_BYTES, _rules(known.body)[1], pages_only=False)
             if answer.status not in _REDIRECTS:
                 break
             url = _target(url, answer.location)
@@ -197,11 +198,11 @@ class Visitor:
         until = time.monotonic() + _ROBOTS_SECONDS
         if answer.status >= 500 or answer.status == 429:
             # Requested again with each retry of the first link, then not for a day.
-            return RobotsFile(until if failed >= self._config.retries else 0.0, failed + 1, b"")
+            return RobotsFile(until if known.failed >= self._config.retries else 0.0, known.failed + 1, b"")
         return RobotsFile(until, 0, answer.body if answer.status == 200 else b"")
 
-    async def _get(self, url: str, limit: int, *, pages_only: bool) -> Fetched:
-        """Request a URL when its host may be visited; other requests to that host wait."""
+    async def _get(self, url: str, limit: int, delay: float, *, pages_only: bool) -> Fetched:
+        """Request a URL when its host may be visited; other requests to that host wait, then also for `delay`."""
         _refuse_private(url, self._config.allow_private)
         host = host_of(url)
         if len(self._gates) > _GATES_KEPT:
@@ -210,19 +211,17 @@ class Visitor:
         gate = self._gates.setdefault(host, _Gate())
         async with gate.lock:
             await asyncio.sleep(max(0.0, gate.free_at - time.monotonic()))
-            wait = 0.0
+            wait = max(self._config.delay, delay)
             try:
                 await self._resolve(url)  # the host is not charged for a slow name server
                 async with asyncio.timeout(self._config.seconds):
                     answer = await self._ask(url, limit, pages_only=pages_only)
-                wait = min(answer.wait, self._config.longest_wait)
+                wait = max(wait, min(answer.wait, self._config.longest_wait))
                 return answer
             except TimeoutError:
                 raise Refused("too slow", no_answer=True) from None
             finally:
-                robots = self._queues.robots(_origin(url))
-                delay = max(self._config.delay, _rules(robots.body)[1] if robots else 0.0, wait)
-                gate.free_at = time.monotonic() + delay
+                gate.free_at = time.monotonic() + wait
 
     async def _resolve(self, url: str) -> None:
         """Resolve the host of a URL; raise Refused if it has no address, or none that may be visited."""
