@@ -21,7 +21,7 @@ from typing import Any
 from headwater.device import processor_name
 from headwater.errors import FolderError
 from headwater.reading import read_json
-from headwater.report import report, save_figure
+from headwater.report import report, save_plot
 from headwater.storage import Stage, has_manifest, read_manifest, write_json, write_text
 from headwater_papers.claims import correct_family
 from headwater_papers.claims_section import claims_section
@@ -105,7 +105,7 @@ def write_experiment(
     stage = Stage(out, kind=KIND, config=config, inputs=inputs)
     with stage.write() as work:
         for name, draw in findings.figures.items():
-            save_figure(draw, work / f"{name}.png", (".png", ".svg"))
+            save_plot(draw, work / f"{name}.png", (".png", ".svg"))
         write_json(work / RESULTS, results)
         command = ["headwater", "reproduce", experiment.name, "--scale", scale.name]
         changed = scale.changed

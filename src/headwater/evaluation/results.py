@@ -16,7 +16,7 @@ from typing import Any
 from headwater.display import counted_examples
 from headwater.errors import FolderError
 from headwater.reading import parse_json, read_json
-from headwater.storage import open_folder, storage_errors, to_json
+from headwater.storage import atomic_write, open_folder, to_json
 
 KIND = "results"
 FILE = "results.json"
@@ -100,26 +100,12 @@ class Results:
 
 
 @contextmanager
-def examples_writer(protocol: str, folder: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that appends a record to examples/PROTOCOL.jsonl of an open stage folder.
-
-    An error in the block removes the file.
-    """
+def examples_writer(protocol: str, folder: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
+    """Yield a function that appends a record to examples/PROTOCOL.jsonl, which an error in the block removes."""
     path = examples_path(folder, protocol)
-    with storage_errors(path):
-        path.parent.mkdir(exist_ok=True)
-        file = path.open("wb")
-    with file:
-
-        def write(record: Mapping[str, Any]) -> None:
-            with storage_errors(path):
-                file.write(to_json(record))
-
-        try:
-            yield write
-        except BaseException:
-            path.unlink()
-            raise
+    path.parent.mkdir(exist_ok=True)
+    with atomic_write(path) as file:
+        yield lambda record: file.write(to_json(record))
 
 
 def read_examples(folder: Path, protocol: str) -> Iterator[dict[str, Any]]:

@@ -39,7 +39,7 @@ def run_task(
     *,
     training: TrainingGrams | None = None,
     limit: int | None = None,
-    write: Callable[[Mapping[str, Any]], None] | None = None,
+    write: Callable[[Mapping[str, Any]], object] | None = None,
     progress: Progress = SILENT,
 ) -> ProtocolOutcome:
     """Evaluate one protocol on a model; raise DataError if its files are damaged or no example can be asked.
@@ -78,7 +78,7 @@ def _records(
     examples: Sequence[Example],
     asker: Asker,
     shares: Mapping[str, float],
-    write: Callable[[Mapping[str, Any]], None] | None,
+    write: Callable[[Mapping[str, Any]], object] | None,
     progress: Progress,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Score the examples; return the record of each one, and why others could not be asked."""

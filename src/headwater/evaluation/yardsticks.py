@@ -124,8 +124,7 @@ def _xz_bits(texts: Sequence[bytes]) -> int:
     compressor = lzma.LZMACompressor(format=lzma.FORMAT_XZ, preset=9)
     size = 0
     for text in texts:
-        for start in range(0, len(text), _PIECE_BYTES):
-            size += len(compressor.compress(text[start : start + _PIECE_BYTES]))
+        size += len(compressor.compress(text))
     return 8 * (size + len(compressor.flush()))
 
 

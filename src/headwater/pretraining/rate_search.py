@@ -19,7 +19,7 @@ from headwater.pretraining.pretraining import build_run, run_inputs
 from headwater.pretraining.recipe import PretrainConfig, resolve
 from headwater.pretraining.tokens.shards import local_tokens
 from headwater.reading import read_text
-from headwater.report import require_matplotlib, save_figure
+from headwater.report import require_matplotlib, save_plot
 from headwater.storage import SILENT, Progress, Stage, write_text
 from headwater.training import CHANGEABLE, Measurement, Trainer, process_group
 
@@ -70,7 +70,7 @@ def find_rate(config: PretrainConfig, tokens: str | Path, out: Path, *, progress
             with stage.write() as work:
                 lines = [json.dumps(point._asdict()) + "\n" for point in points]
                 write_text(work / _POINTS, "".join(lines))
-                save_figure(partial(_draw, points), work / "curve.svg")
+                save_plot(partial(_draw, points), work / "curve.svg")
     return suggestion(points)
 
 

@@ -1,5 +1,5 @@
 from .html import report, template
-from .plots import Draw, Series, line_chart, require_matplotlib, save_figure, thin
+from .plots import Draw, Series, line_chart, require_matplotlib, save_plot, thin
 from .scores import EXPONENT_FROM
 from .training_runs import measured_lines
 
@@ -11,7 +11,7 @@ __all__ = [
     "measured_lines",
     "report",
     "require_matplotlib",
-    "save_figure",
+    "save_plot",
     "template",
     "thin",
 ]

@@ -80,9 +80,9 @@ def read_content(folders: Sequence[Path]) -> Content:
     models = [(path, manifest) for path, manifest in kinds["model"] if (path / "metrics.json").exists()]
     return Content(
         runs=[read_run(path, manifest, names[path]) for path, manifest in kinds["run"]],
-        bars=order_bars([bar for one in scored for bar in one.bars]),
-        scores=[score for one in scored for score in one.scores],
-        skipped=[protocol for one in scored for protocol in one.skipped],
+        bars=order_bars([bar for bars, _, _ in scored for bar in bars]),
+        scores=[score for _, scores, _ in scored for score in scores],
+        skipped=[protocol for _, _, skipped in scored for protocol in skipped],
         samples=[
             *(sample for path, _ in kinds["samples"] for sample in _read_samples(path)),
             *(sample for path, _ in kinds["run"] for sample in _samples_of_run(path, names[path])),

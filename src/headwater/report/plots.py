@@ -44,7 +44,7 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str) -> str:
     return "".join(_chart(drawn, x_label, y_label, name, *size) for name, size in _SIZES.items())
 
 
-def save_figure(draw: Draw, path: Path, suffixes: Sequence[str] = (".svg",)) -> None:
+def save_plot(draw: Draw, path: Path, suffixes: Sequence[str] = (".svg",)) -> None:
     """Draw a figure by matplotlib and write it once for each suffix; the same numbers give the same files.
 
     Raises ResourceError if matplotlib is not installed.

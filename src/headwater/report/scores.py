@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from headwater import shipped
 from headwater.display import counted, counted_examples
@@ -74,28 +74,24 @@ def compare(scores: Sequence[ScoreRow]) -> list[MatrixRow]:
     return [MatrixRow(name, metric, row) for (name, metric), row in rows.items()]
 
 
-class ResultsContent(NamedTuple):
-    """One `results.json`: held-out bits per byte, other scores, and what was skipped with the reason."""
+def read_scores(content: Mapping[str, Any], model: str) -> tuple[list[Bar], list[ScoreRow], list[tuple[str, str]]]:
+    """Return what `results.json` has: held-out bits per byte, other scores, and what was skipped with the reason.
 
-    bars: list[Bar]
-    scores: list[ScoreRow]
-    skipped: list[tuple[str, str]]
-
-
-def read_scores(content: Mapping[str, Any], model: str) -> ResultsContent:
-    """Return the scores of `results.json`; `model` is the name of the model on the page."""
-    read = ResultsContent([], [], [])
-    ships = content["model"] in shipped.names()
-    origin = f"ships with Headwater, trained on {shipped.TRAINED_ON}" if ships else ""
+    model: its name on the page.
+    """
+    origin = (
+        f"ships with Headwater, trained on {shipped.TRAINED_ON}" if content["model"] in shipped.names() else ""
+    )
+    bars, scores, skipped = list[Bar](), list[ScoreRow](), list[tuple[str, str]]()
     for entry in content["results"]:
         if entry["metric"] == "bits per byte" and entry["task"] == "heldout":
-            read.bars.extend(_held_out_bars(entry, model, origin))
+            bars += _held_out_bars(entry, model, origin)
         else:
-            read.scores.append(_score_row(entry, model))
+            scores.append(_score_row(entry, model))
     for entry in content["skipped"]:
         some = f"{entry['examples']:,} examples left out: " if entry["examples"] else ""
-        read.skipped.append((entry["protocol"], some + entry["reason"]))
-    return read
+        skipped.append((entry["protocol"], some + entry["reason"]))
+    return bars, scores, skipped
 
 
 def _held_out_bars(entry: Mapping[str, Any], model: str, origin: str) -> Iterator[Bar]:
@@ -142,8 +138,7 @@ def order_bars(bars: Sequence[Bar]) -> list[Bar]:
 
 def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, Sequence[ScoreRow]]]:
     """Return one table of fine-tuned models for each training set, task, metric and set of validation rows."""
-    groups: dict[tuple[str, ...], list[ScoreRow]] = {}
-    titles: dict[tuple[str, ...], str] = {}
+    tables: dict[tuple[str, ...], tuple[str, list[ScoreRow]]] = {}
     for path, manifest in models:
         metrics = read_json(path / "metrics.json")
         if "value" not in metrics:  # all its rows were trained on
@@ -152,16 +147,15 @@ def read_fine_tuned(models: Sequence[tuple[Path, Manifest]]) -> list[tuple[str, 
         task, metric = _task_name(metrics), str(metrics["metric"])
         measured, identity = _validation_rows(path, manifest, metrics)
         group = (train.identity if train else str(path), task, metric, identity)
-        titles.setdefault(group, f"{_task_title(path, train, task)}: {metric} on {measured}")
-        rows = groups.setdefault(group, [])
+        _, rows = tables.setdefault(group, (f"{_task_title(path, train, task)}: {metric} on {measured}", []))
         rows.append(_tuned_row(path, manifest, metrics))
         if baseline := metrics.get("baseline"):
             row = _baseline_row(rows[-1], baseline)
             if row not in rows:  # models with the same rows have the same baseline
                 rows.append(row)
     return [
-        (titles[group], sorted(rows, key=lambda one: (one.is_baseline, one.is_scratch, one.model)))
-        for group, rows in groups.items()
+        (title, sorted(rows, key=lambda one: (one.is_baseline, one.is_scratch, one.model)))
+        for title, rows in tables.values()
     ]
 
 
