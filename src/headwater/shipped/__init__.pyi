@@ -4,6 +4,7 @@ from .catalogue import (
     TRAINED_ON,
     find,
     folder_of,
+    hub_name,
     is_shadowed,
     name_of,
     names,
@@ -14,7 +15,6 @@ from .catalogue import (
     split_name,
 )
 from .encoders import ENCODERS, fetch_encoder
-from .hub import hub_name
 from .model_files import gguf_value, is_gguf, model_file, open_gguf, refuse_pointer
 from .runs import find_checkpoint, list_checkpoints, step_of
 
