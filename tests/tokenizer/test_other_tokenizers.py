@@ -508,7 +508,7 @@ def test_many_added_tokens_are_checked_in_linear_time() -> None:
     names = [Counted(f"<t{number}>") for number in range(300)]
     ids = {character: number for number, character in enumerate(BYTE_CHARACTERS)}
     added = {name: 256 + number for number, name in enumerate(names)}
-    assemble(ids, [], added, "vocabulary", "merges")
+    assemble(ids, [], added, Path("vocabulary"), Path("merges"))
     assert Counted.compared < 5_000
 
 

@@ -47,14 +47,13 @@ TOKENIZER_CLASSES = {
 
 
 def read_folder(files: TokenizerFiles) -> Vocabulary:
-    """Return the vocabulary in a folder.
+    """Return the vocabulary in a folder, of `tokenizer.json` if it has one, as AutoTokenizer.
 
     Raises FolderError if there is none, DataError if its files are inconsistent.
     """
-    folder = files.folder
-    content, pair = foreign.described(files), _pair(folder)
-    if content is None and pair is not None:
-        content = _content_of_pair(*pair, files)
+    folder, content, sources = files.folder, foreign.described(files), (files.folder / TOKENIZER,) * 2
+    if content is None and (pair := _pair(folder)) is not None:
+        content, sources = _content_of_pair(*pair, files), pair
     if content is None:
         if (folder / CHARACTERS).is_file():
             return _of_characters(folder / CHARACTERS)
@@ -70,19 +69,8 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
     if not _is_ours(content):
         return foreign.read_foreign(content, files)
     added = _added_tokens(files)
-    ids = {token.content: index for token, index in added.items()}
-    stored = None if pair is None else read_json(pair[0])
-    if pair is not None and stored == content["model"]["vocab"]:
-        merges, first = _read_merges(pair[1])
-        vocabulary = assemble(stored, merges, ids, str(pair[0]), str(pair[1]), first)
-        if files[TOKENIZER] and vocabulary != _read_tokenizer_json(files, ids):
-            raise DataError(
-                f"{pair[1]} has other merges than {folder / 'tokenizer.json'}, which AutoTokenizer reads",
-                expected="the same merges in the same order",
-                repair=f"Remove {pair[0].name} and {pair[1].name}, or write all files again",
-            )
-    else:
-        vocabulary = _read_tokenizer_json(files, ids)
+    model, ids = content["model"], {token.content: index for token, index in added.items()}
+    vocabulary = assemble(model["vocab"], _pairs(model["merges"], sources[1]), ids, *sources)
     # Nothing cleans the text of a byte-level tokenizer: a token is always found as it is.
     exact = vocabulary.kind == "gpt2"
     tokens = [token._replace(normalized=token.normalized and not exact) for token in added]
@@ -92,7 +80,7 @@ def read_folder(files: TokenizerFiles) -> Vocabulary:
 
 def _content_of_pair(vocabulary: Path, merges: Path, files: TokenizerFiles) -> dict[str, Any]:
     """Return the JSON of what AutoTokenizer runs for a token file and a merges file."""
-    ids, (pairs, _) = _read_ids(vocabulary), _read_merges(merges)
+    ids, pairs = _read_ids(vocabulary), _read_merges(merges)
     if NEWLINE in ids or files.tokenizer_class == "OpenAIGPTTokenizer":
         return library.whole(library.gpt1_steps(ids, pairs))
     added = {token.content for token in _added_tokens(files)} | files.named | {END_OF_TEXT, *TASK_TOKENS}
@@ -130,8 +118,7 @@ def missing_tokenizer(model: Path | str) -> MismatchError:
 
 def read_pair(vocabulary: Path, merges: Path) -> Vocabulary:
     """Return the vocabulary of a token file (JSON, token to id) and a merges file (one pair a line)."""
-    ids, (pairs, first) = _read_ids(vocabulary), _read_merges(merges)
-    return assemble(ids, pairs, {}, str(vocabulary), str(merges), first)
+    return assemble(_read_ids(vocabulary), _read_merges(merges), {}, vocabulary, merges)
 
 
 def _read_ids(vocabulary: Path) -> dict[str, int]:
@@ -141,23 +128,26 @@ def _read_ids(vocabulary: Path) -> dict[str, int]:
     return ids
 
 
-def _read_merges(merges: Path) -> tuple[list[tuple[str, str]], int]:
-    """Return the merges and the line of the first."""
-    lines = read_text(merges).split("\n")
-    first = 1 if lines[0].startswith("#version") else 0
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    *lines, last = read_text(path).split("\n")
+    lines = [line.removesuffix("\r") for line in (*lines, *([last] if last else []))]
+    return _pairs(lines[1:] if lines and lines[0].startswith("#version") else lines, path)
+
+
+def _pairs(merges: Any, path: Path) -> list[tuple[str, str]]:
+    """Return merges as pairs, each of which may be a text with one space; raise DataError for anything else."""
     pairs: list[tuple[str, str]] = []
-    for number, line in enumerate(lines[first:], first + 1):
-        if not line and number == len(lines):
-            continue
-        parts = line.removesuffix("\r").split(" ")
-        if len(parts) != 2 or not all(parts):
+    for number, merge in enumerate(merges if isinstance(merges, list) else [merges], 1):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        parts = pair if isinstance(pair, list | tuple) else ()
+        if len(parts) != 2 or not all(isinstance(part, str) and part for part in parts):
             raise DataError(
-                f"{merges} line {number} is {line!r}",
-                expected="two tokens and one space between them",
-                repair="The file is truncated or not a merges file: get it again",
+                f"merge {number} of {path} is {str(merge)[:100]!r}",
+                expected="two tokens, as a text with one space between them",
+                repair="The file is truncated or damaged: get it again",
             )
         pairs.append((parts[0], parts[1]))
-    return pairs, first + 1
+    return pairs
 
 
 def _added_tokens(files: TokenizerFiles) -> dict[AddedToken, int]:
@@ -177,23 +167,6 @@ def _added_tokens(files: TokenizerFiles) -> dict[AddedToken, int]:
         flags = {key: bool(entry[key]) for key in AddedToken._fields[1:] if key in entry}
         tokens.setdefault(entry["content"], (AddedToken(entry["content"], **({"special": False} | flags)), index))
     return dict(tokens.values())
-
-
-def _read_tokenizer_json(files: TokenizerFiles, added: Mapping[str, int]) -> Vocabulary:
-    path = files.folder / TOKENIZER
-    model = files[TOKENIZER].get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or "merges" not in model:
-        raise DataError(f"{path} has no byte-pair encoding", expected="a tokenizer of GPT-1's or GPT-2's kind")
-    merges = model["merges"]
-    if not isinstance(merges, list):
-        raise DataError(f"{path} has merges as a JSON {type(merges).__name__}", expected="a list")
-    pairs: list[tuple[str, str]] = []
-    for number, merge in enumerate(merges, 1):
-        pair = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
-            raise DataError(f"merge {number} of {path} is {str(merge)[:100]!r}", expected="two tokens")
-        pairs.append((pair[0], pair[1]))
-    return assemble(model["vocab"], pairs, added, str(path), f"{path}: merges,", 1)
 
 
 def _is_ours(content: Mapping[str, Any]) -> bool:
@@ -289,7 +262,7 @@ def read_gguf(path: Path) -> tuple[Vocabulary, Roles]:
     merges = [(left, right) for left, _, right in pairs]
     specials = {token: number for number, token in enumerate(tokens) if types[number] in (_CONTROL, _ADDED)}
     numbered = {token: number for number, token in enumerate(tokens)}
-    vocabulary = assemble(numbered, merges, specials, str(path), str(path), 1)
+    vocabulary = assemble(numbered, merges, specials, path, path)
     ordinary = (AddedToken(token, special=False) for token, number in specials.items() if types[number] == _ADDED)
     vocabulary = replace(vocabulary, unusual=tuple(ordinary))
     ids = [gguf_value(reader, f"{name}.{role}_token_id") for role in ("bos", "padding", "eos", "eot")]

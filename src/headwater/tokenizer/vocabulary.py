@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -152,35 +153,51 @@ def assemble(
     given: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
     added: Mapping[str, int],
-    vocabulary_name: str,
-    merges_name: str,
-    first_line: int = 1,
+    vocabulary_file: Path,
+    merges_file: Path,
 ) -> Vocabulary:
-    """Return the vocabulary of ids, merges and added tokens; the last three arguments are for messages.
+    """Return the vocabulary of ids, merges and added tokens, which were read from two files or from one.
 
-    Raises DataError, with file and line, if they are inconsistent.
+    Raises DataError, with the file and the number of a merge, if they are inconsistent.
     """
     # Only GPT-1's vocabularies have this newline token.
     kind: Kind = "gpt1" if NEWLINE in given else "gpt2"
     names = {*TASK_TOKENS, *added} | ({END_OF_TEXT} if kind == "gpt2" else set())
     ids = {**given, **added}
     special = [name for name in names if name in ids and (kind == "gpt2" or name != UNKNOWN)]
-    tokens = _in_order(ids, vocabulary_name)
-    made = _made_by(merges, ids, vocabulary_name, merges_name, first_line) | _alphabet(kind, ids) | set(special)
+    tokens = _in_order(ids, vocabulary_file)
+    alphabet = set(BYTE_CHARACTERS)
+    if kind == "gpt1":
+        alphabet = {t for t in ids if len(t.removesuffix(WORD_END)) == 1} | {UNKNOWN, NEWLINE, WORD_END}
+    made = {*alphabet, *special}
+    for number, pair in enumerate(merges, 1):
+        for part in (*pair, "".join(pair)):
+            if part not in ids:
+                raise DataError(
+                    f"merge {number} of {merges_file} merges {pair[0]!r} and {pair[1]!r}, but {part!r} is not in "
+                    f"{vocabulary_file}",
+                    expected="merges and a vocabulary of the same tokenizer",
+                )
+        made.add("".join(pair))
     for token in tokens:
         if token not in made:
             raise DataError(
-                f"{merges_name} has {len(merges):,} merges and none makes {token!r} (id {ids[token]}) of "
-                f"{vocabulary_name}",
+                f"{merges_file} has {len(merges):,} merges and none makes {token!r} (id {ids[token]}) of "
+                f"{vocabulary_file}",
                 expected="a merge for every token; the file may have been cut short",
-                repair=f"Get {merges_name} again",
+                repair=f"Get {merges_file} again",
             )
-    _require_alphabet(kind, ids, vocabulary_name)
+    missing = [token for token in (BYTE_CHARACTERS if kind == "gpt2" else (UNKNOWN,)) if token not in ids]
+    if missing:
+        raise DataError(
+            f"{vocabulary_file} lacks {missing[0]}",
+            expected=f"the 256 bytes of GPT-2's vocabulary, or {UNKNOWN} with the characters of GPT-1's",
+        )
     specials = {name: ids[name] for name in sorted(special, key=ids.__getitem__)}
     return Vocabulary(kind, tuple(tokens), tuple(merges), specials)
 
 
-def _in_order(ids: Mapping[str, int], name: str) -> list[str]:
+def _in_order(ids: Mapping[str, int], name: Path) -> list[str]:
     """Return the tokens by id; raise DataError unless each is text and has one of the ids from 0, alone."""
     if "" in ids:
         raise DataError(f"{name}, or a file next to it, has an empty token", expected="tokens of text")
@@ -196,43 +213,6 @@ def _in_order(ids: Mapping[str, int], name: str) -> list[str]:
             )
         tokens[index] = token
     return tokens
-
-
-def _made_by(
-    merges: Sequence[tuple[str, str]], ids: Mapping[str, int], name: str, merges_name: str, first_line: int
-) -> set[str]:
-    """Return the tokens that merges make; raise DataError for a merge whose parts or result are not tokens."""
-    made = set()
-    for rank, pair in enumerate(merges):
-        for part in (*pair, "".join(pair)):
-            if part not in ids:
-                raise DataError(
-                    f"{merges_name} line {first_line + rank} merges {pair[0]!r} and {pair[1]!r}, "
-                    f"but {part!r} is not in {name}",
-                    expected="a merges file and a vocabulary of the same tokenizer",
-                )
-        made.add("".join(pair))
-    return made
-
-
-def _require_alphabet(kind: Kind, ids: Mapping[str, int], name: str) -> None:
-    """Raise DataError for a vocabulary that cannot spell every text."""
-    if kind == "gpt1":
-        if UNKNOWN not in ids:
-            raise DataError(f"{name} lacks {UNKNOWN}", expected="a vocabulary of characters, as GPT-1's")
-        return
-    missing = [byte for byte, character in enumerate(BYTE_CHARACTERS) if character not in ids]
-    if missing:
-        raise DataError(
-            f"{name} lacks {len(missing)} of the 256 bytes, the first 0x{missing[0]:02x}",
-            expected="a byte-level vocabulary, as GPT-2's",
-        )
-
-
-def _alphabet(kind: Kind, ids: Mapping[str, int]) -> set[str]:
-    if kind == "gpt2":
-        return set(BYTE_CHARACTERS)
-    return {t for t in ids if len(t.removesuffix(WORD_END)) == 1} | {UNKNOWN, NEWLINE, WORD_END}
 
 
 def join_ids(texts: Sequence[Sequence[int]]) -> Encoded:
