@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,7 +84,7 @@ def load_model(
         else:
             loaded = _read_weights(folder, kind, config, parameters, device)
             if unused is not None:
-                unused += _heads(folder, kind, config)
+                unused += _heads(folder, kind, parameters)
     model.load_state_dict(loaded, assign=True)
     return model.eval()
 
@@ -132,7 +132,7 @@ def save_model(
     state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     tensors = {
         theirs: _for_file(theirs, part, name.transposed, dtype)
-        for name in huggingface.tensor_names(kind, config, list(state))
+        for name in huggingface.tensor_names(kind, state)
         for theirs, part in zip(name.theirs, state[name.ours].chunk(len(name.theirs)), strict=True)
     }
     if head is not None:
@@ -267,7 +267,7 @@ def _read_weights(
 ) -> dict[str, Tensor]:
     """Return every parameter by our name, in our orientation, checked; `parameters`: name -> shape and dtype."""
     located = find_tensors(folder)
-    names = list(huggingface.tensor_names(kind, config, list(parameters)))
+    names = list(huggingface.tensor_names(kind, parameters))
     stored = _stored_tensors(kind, names, located, folder)
     for name in names:
         _check_shapes(name, parameters[name.ours][0], stored[name.ours])
@@ -317,9 +317,9 @@ def _check_copies(
             )
 
 
-def _heads(folder: Path, kind: str, config: ModelConfig) -> list[str]:
+def _heads(folder: Path, kind: str, ours: Iterable[str]) -> list[str]:
     prefix = huggingface.PREFIXES.get(kind, "")
-    read = {part.removeprefix(prefix) for n in huggingface.tensor_names(kind, config, []) for part in n.theirs}
+    read = {part.removeprefix(prefix) for n in huggingface.tensor_names(kind, ours) for part in n.theirs}
     names = {name: huggingface.plain_name(name) for name in find_tensors(folder)}
     heads = (name for name, plain in names.items() if huggingface.is_head(kind, plain))
     return sorted(name for name in heads if names[name].removeprefix(prefix) not in read)

@@ -12,7 +12,7 @@ names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headwater.errors import DataError, UsageError
@@ -90,14 +90,6 @@ _WRAPPERS = re.compile(r"^(?:module\.|model\.)+")
 # Heads for tasks, which a language model does not need.
 _TASK_HEADS = ("score.", "classifier.", "qa_outputs.", "multiple_choice_head.")
 
-_BLOCK = {
-    "norm_1": "ln_1",
-    "attention.query_key_value": "attn.c_attn",
-    "attention.projection": "attn.c_proj",
-    "norm_2": "ln_2",
-    "mlp.expand": "mlp.c_fc",
-    "mlp.contract": "mlp.c_proj",
-}
 BERT, ENCODER = "BertForMaskedLM", "BertModel"
 _PREDICTING = (BERT, "BertForPreTraining", "BertLMHeadModel")  # classes with a head that predicts tokens
 # The start of the names of a masked model's output tensors.
@@ -106,23 +98,52 @@ OUTPUT = "cls.predictions."
 BERT_HEAD, BERT_HEAD_BIAS = f"{OUTPUT}decoder.weight", f"{OUTPUT}decoder.bias"
 # Tensors of BERT's files that the model does not need: copies of tied ones, and heads for other uses.
 _UNUSED_BY_BERT = (OUTPUT, "bert.pooler.", "pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids")
-_BERT_EMBEDDINGS = {
-    "tokens.weight": "word_embeddings.weight",
-    "positions.weight": "position_embeddings.weight",
-    "segments.weight": "token_type_embeddings.weight",
-    "embedding_norm.weight": "LayerNorm.weight",
-    "embedding_norm.bias": "LayerNorm.bias",
+# The modules of a file by ours, with the number of a block as {}; three names are stacked by rows.
+_GPT = {
+    "blocks.norm_1": "transformer.h.{}.ln_1",
+    "blocks.attention.query_key_value": "transformer.h.{}.attn.c_attn",
+    "blocks.attention.projection": "transformer.h.{}.attn.c_proj",
+    "blocks.norm_2": "transformer.h.{}.ln_2",
+    "blocks.mlp.expand": "transformer.h.{}.mlp.c_fc",
+    "blocks.mlp.contract": "transformer.h.{}.mlp.c_proj",
+    "final_norm": "transformer.ln_f",
+    "output": "lm_head",
 }
-_BERT_BLOCK = {
-    "attention.query_key_value": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
-    "attention.projection": ("attention.output.dense",),
-    "norm_1": ("attention.output.LayerNorm",),
-    "mlp.expand": ("intermediate.dense",),
-    "mlp.contract": ("output.dense",),
-    "norm_2": ("output.LayerNorm",),
+_MODULES: dict[str, dict[str, str | tuple[str, ...]]] = {
+    "gpt2": {**_GPT, "tokens": "transformer.wte", "positions": "transformer.wpe"},
+    "openai-gpt": {**_GPT, "tokens": "transformer.tokens_embed", "positions": "transformer.positions_embed"},
+    "bert": {
+        "tokens": "bert.embeddings.word_embeddings",
+        "positions": "bert.embeddings.position_embeddings",
+        "segments": "bert.embeddings.token_type_embeddings",
+        "embedding_norm": "bert.embeddings.LayerNorm",
+        "blocks.attention.query_key_value": tuple(
+            f"bert.encoder.layer.{{}}.attention.self.{part}" for part in ("query", "key", "value")
+        ),
+        "blocks.attention.projection": "bert.encoder.layer.{}.attention.output.dense",
+        "blocks.norm_1": "bert.encoder.layer.{}.attention.output.LayerNorm",
+        "blocks.mlp.expand": "bert.encoder.layer.{}.intermediate.dense",
+        "blocks.mlp.contract": "bert.encoder.layer.{}.output.dense",
+        "blocks.norm_2": "bert.encoder.layer.{}.output.LayerNorm",
+        "output_transform.dense": f"{OUTPUT}transform.dense",
+        "output_transform.norm": f"{OUTPUT}transform.LayerNorm",
+        "output_transform": OUTPUT.removesuffix("."),
+        "output": f"{OUTPUT}decoder",
+    },
+    "gguf": {
+        "tokens": "token_embd",
+        "positions": "position_embd",
+        "final_norm": "output_norm",
+        "blocks.norm_1": "blk.{}.attn_norm",
+        "blocks.attention.query_key_value": "blk.{}.attn_qkv",
+        "blocks.attention.projection": "blk.{}.attn_output",
+        "blocks.norm_2": "blk.{}.ffn_norm",
+        "blocks.mlp.expand": "blk.{}.ffn_up",
+        "blocks.mlp.contract": "blk.{}.ffn_down",
+        "output": "output",
+    },
 }
-_TRANSFORM = {"dense": "transform.dense", "norm": "transform.LayerNorm"}
-_EMBEDDINGS = {"gpt2": ("wte", "wpe"), "openai-gpt": ("tokens_embed", "positions_embed")}
+_TRANSPOSED = ("gpt2", "openai-gpt")
 
 
 class Name(NamedTuple):
@@ -133,52 +154,24 @@ class Name(NamedTuple):
     transposed: bool = False
 
 
-def tensor_names(kind: str, config: ModelConfig, ours: list[str]) -> Iterator[Name]:
-    """Yield the tensors of a file of this model type, in the order of our names."""
-    if kind == "bert":
-        yield from (Name(name, theirs) for name, theirs in _names_of_bert(config))
-        return
-    if kind not in _CLASSES:
-        yield from (Name(name, (name,)) for name in ours)
-        return
-    tokens, positions = _EMBEDDINGS[kind]
-    yield Name("tokens.weight", (f"transformer.{tokens}.weight",))
-    yield Name("positions.weight", (f"transformer.{positions}.weight",))
-    for layer in range(config.layers):
-        for mine, theirs in _BLOCK.items():
-            linear = not mine.startswith("norm")
-            for part in ("weight", "bias"):
-                yield Name(
-                    f"blocks.{layer}.{mine}.{part}",
-                    (f"transformer.h.{layer}.{theirs}.{part}",),
-                    linear and part == "weight",
-                )
-    if not config.tied:
-        yield Name("output.weight", (HEAD,))
-    if config.final_norm:
-        for part in ("weight", "bias"):
-            yield Name(f"final_norm.{part}", (f"transformer.ln_f.{part}",))
-
-
-def _names_of_bert(config: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield (our name, the file's names); several are stacked along the first dimension."""
-    for ours, theirs in _BERT_EMBEDDINGS.items():
-        yield ours, (f"bert.embeddings.{theirs}",)
-    for layer in range(config.layers):
-        for mine, names in _BERT_BLOCK.items():
-            for part in ("weight", "bias"):
-                yield (
-                    f"blocks.{layer}.{mine}.{part}",
-                    tuple(f"bert.encoder.layer.{layer}.{name}.{part}" for name in names),
-                )
-    if not config.predicts_tokens:
-        return
-    if not config.tied:
-        yield "output.weight", (BERT_HEAD,)
-    for mine, name in _TRANSFORM.items():
-        for part in ("weight", "bias"):
-            yield f"output_transform.{mine}.{part}", (f"{OUTPUT}{name}.{part}",)
-    yield "output_transform.bias", (f"{OUTPUT}bias" if config.tied else BERT_HEAD_BIAS,)
+def tensor_names(kind: str, ours: Iterable[str]) -> Iterator[Name]:
+    """Yield the tensors of a file of this model type, in the order of our names; "gguf": of a GGUF file."""
+    untied = "output.weight" in (ours := list(ours))
+    for name in ours:
+        if kind not in _MODULES:
+            yield Name(name, (name,))
+            continue
+        module, _, part = name.rpartition(".")
+        layer = ""
+        if module.startswith("blocks."):
+            _, layer, inner = module.split(".", 2)
+            module = f"blocks.{inner}"
+        if name == "output_transform.bias" and untied:
+            module = "output"
+        theirs = _MODULES[kind][module]
+        names = (theirs,) if isinstance(theirs, str) else theirs
+        is_linear = module.startswith(("blocks.attention", "blocks.mlp")) and part == "weight"
+        yield Name(name, tuple(f"{one.format(layer)}.{part}" for one in names), is_linear and kind in _TRANSPOSED)
 
 
 def plain_name(name: str) -> str:

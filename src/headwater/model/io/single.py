@@ -15,24 +15,11 @@ import torch
 from torch import Tensor
 
 from headwater.errors import DataError, UsageError
-from headwater.model.config import OTHERS, ModelConfig
+from headwater.model.config import OTHERS, ModelConfig, build_model
 from headwater.model.io import huggingface
 from headwater.model.io.weights import read_pickled
 from headwater.shipped import gguf_value, is_gguf, open_gguf
 
-# The parts of a block, by our names.
-_GGUF_NAMES = {
-    "tokens": "token_embd",
-    "positions": "position_embd",
-    "final_norm": "output_norm",
-    "norm_1": "attn_norm",
-    "attention.query_key_value": "attn_qkv",
-    "attention.projection": "attn_output",
-    "norm_2": "ffn_norm",
-    "mlp.expand": "ffn_up",
-    "mlp.contract": "ffn_down",
-    "output": "output",
-}
 _ARGUMENTS = {"n_layer": "layers", "n_head": "heads", "n_embd": "width", "block_size": "context"}
 
 
@@ -54,28 +41,24 @@ def _read_gguf(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     import gguf
 
     config, state = _gguf_config(reader, path), {}
-    names = {theirs: ours for ours, theirs in _GGUF_NAMES.items()}
+    names = {gguf_name(name): name for name in _parameters(config)}
     for tensor in reader.tensors:
-        name, _, part = tensor.name.rpartition(".")
-        block, _, inner = name.rpartition(".")
-        ours = names.get(inner or name)
-        if ours is None:
-            raise DataError(f"{path} has the tensor {tensor.name}, which a GPT-2 does not have")
-        if ours == "output" and config.tied:
+        if tensor.name == "output.weight" and config.tied:
             continue
-        prefix = block.replace("blk.", "blocks.") + "." if block else ""
+        if tensor.name not in names:
+            raise DataError(f"{path} has the tensor {tensor.name}, which a GPT-2 does not have")
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
-        state[f"{prefix}{ours}.{part}"] = torch.from_numpy(values.astype("float32"))  # a copy, with its own memory
+        state[names[tensor.name]] = torch.from_numpy(values.astype("float32"))  # a copy, with its own memory
     return config, state
 
 
 def gguf_name(name: str) -> str:
     """Return a parameter's name in a GGUF file: `blocks.3.mlp.expand.weight` -> `blk.3.ffn_up.weight`."""
-    module, _, part = name.rpartition(".")
-    if not module.startswith("blocks."):
-        return f"{_GGUF_NAMES[module]}.{part}"
-    _, layer, inner = module.split(".", 2)
-    return f"blk.{layer}.{_GGUF_NAMES[inner]}.{part}"
+    return next(huggingface.tensor_names("gguf", [name])).theirs[0]
+
+
+def _parameters(config: ModelConfig) -> list[str]:
+    return list(build_model(config, device="meta").state_dict())
 
 
 def _gguf_config(reader: Any, path: Path) -> ModelConfig:
@@ -128,7 +111,7 @@ def _read_nanogpt(path: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
     # nanoGPT's GELU is the exact one; its linear maps are not transposed.
     config = _config(shape | rows | {"activation": "gelu"}, path)
     state = {}
-    for name in huggingface.tensor_names("gpt2", config, []):
+    for name in huggingface.tensor_names("gpt2", _parameters(config)):
         (theirs,) = name.theirs
         value = weights.get(theirs)
         if value is None and theirs.endswith(".bias") and not arguments.get("bias", True):
