@@ -133,8 +133,7 @@ def evaluate(
     config = config or EvaluateConfig()
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     with process_group(device) if several else nullcontext(Ranks()) as ranks:
-        if several:
-            device = str(ranks.device)
+        device = str(ranks.device) if several else device
         if not ranks.is_first:
             return _answer_shares(model, config, device, ranks)
         with _told_to(ranks) as outcome:
@@ -159,22 +158,21 @@ def evaluate(
             )
             lm = load(model, precision=config.precision, device=device)
             asker = Asker(lm, answers, config.window, config.stride, ranks)
-            training, results = None, list[Result]()
+            training = None
             if overlap is not None:
                 texts = _example_texts(located, asker.encoder, limit)
                 training = training_grams(overlap, texts, progress=progress)
             with stage.write() as work, answers:
-                for task, files in located.items():
-                    scored, left_out = _scored(task, files, asker, training, limit, work, progress)
-                    results += scored
-                    skipped += left_out
+                results, left_out = _score(located, asker, training, limit, work, progress)
+                skipped += left_out
                 failed = any(one.failed for one in skipped)  # its answers are needed again
                 if not results and not allow_empty:
                     if not failed:
                         answers.remove()
                     raise _nothing_scored(skipped, tasks, folders)
-                outcome.append(Results(named, results, skipped))
-                write_json(work / FILE, outcome[0].to_dict())
+                summary = Results(named, results, skipped)
+                write_json(work / FILE, summary.to_dict())
+            outcome.append(summary)
             if not failed:
                 answers.remove()
         return outcome[0]
@@ -241,23 +239,29 @@ def _stage(
     )
 
 
-def _scored(
-    task: Task,
-    files: Mapping[str, Path],
+def _score(
+    located: Mapping[Task, Mapping[str, Path]],
     asker: Asker,
     training: TrainingGrams | None,
     limit: int | None,
     work: Path,
     progress: Progress,
-) -> tuple[Sequence[Result], list[Skipped]]:
-    """Return the results of a protocol, whose examples are written below `work`, and what was left out and why."""
-    try:
-        with examples_writer(task.protocol, work) as write:
-            outcome = run_task(task, files, asker, training=training, limit=limit, write=write, progress=progress)
-    except (DataError, FolderError, MismatchError, ResourceError) as error:
-        failed = not isinstance(error, UnsuitableTask)
-        return [], [Skipped(task.benchmark, task.protocol, str(error), failed=failed)]
-    return outcome.results, [outcome.left_out] if outcome.left_out else []
+) -> tuple[list[Result], list[Skipped]]:
+    """Return the results of all tasks, whose examples are written below `work`, and what was left out and why."""
+    results, left_out = list[Result](), list[Skipped]()
+    for task, files in located.items():
+        try:
+            with examples_writer(task.protocol, work) as write:
+                scored = run_task(
+                    task, files, asker, training=training, limit=limit, write=write, progress=progress
+                )
+        except (DataError, FolderError, MismatchError, ResourceError) as error:
+            failed = not isinstance(error, UnsuitableTask)
+            left_out.append(Skipped(task.benchmark, task.protocol, str(error), failed=failed))
+            continue
+        results += scored.results
+        left_out += [scored.left_out] if scored.left_out else []
+    return results, left_out
 
 
 def _example_texts(

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 from headwater.config import read_toml
-
-Tag = Literal["printed", "derived", "read off", "others", "unverified"]
 
 
 @dataclass(frozen=True)
@@ -23,14 +20,10 @@ class PaperTable:
 
     title: str
     source: str
-    tag: Tag
+    tag: str  # how the numbers are known, such as "printed"
     columns: Sequence[str]
     rows: Mapping[str, Sequence[float | str]]
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if self.tag not in get_args(Tag):
-            raise ValueError(f"{self.title} has the tag {self.tag!r}")
 
     @classmethod
     def read(cls, path: Path) -> dict[str, PaperTable]:
