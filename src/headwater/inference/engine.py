@@ -24,7 +24,7 @@ from torch import Tensor
 from headwater.device import to_device
 from headwater.errors import HeadwaterError
 from headwater.inference.network import DecodeRow, PromptChunk, Runner
-from headwater.inference.request import Event, Reason, Request, TextStream, TokenRules, shared_length
+from headwater.inference.request import Event, Reason, Request, TextStream, shared_length
 from headwater.inference.sampling import (
     Alternatives,
     Logits,
@@ -34,7 +34,7 @@ from headwater.inference.sampling import (
     not_finite,
     uniform,
 )
-from headwater.tokenizer import Tokenizer
+from headwater.tokenizer import TASK_TOKENS, Tokenizer
 
 
 class Generation:
@@ -117,7 +117,8 @@ class Engine:
         self.runner, self.tokenizer = runner, tokenizer
         self.vocabulary = tokenizer.vocabulary_size  # the model's rows beyond it are never chosen
         tokenizer.require_rows(runner.vocabulary)
-        self._rules = TokenRules(tokenizer)
+        self._ends_of_text, specials = set(tokenizer.ends), tokenizer.special_tokens
+        self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
         self._lock = threading.RLock()
         self._waiting: deque[Generation] = deque()  # and ended ones, until their turn
         self._ended_waiting = 0
@@ -276,7 +277,7 @@ class Engine:
             chosen = [owners[row] for row in plain]
             numbers = [uniform(one.request.seed, one.request.sample, len(one.tokens)) for one in chosen]
             rows = logits[to_device(torch.tensor(plain), logits.device), : self.vocabulary]
-            forbidden = [self._rules.forbidden(one.request, len(one.tokens)) for one in chosen]
+            forbidden = [self._forbidden(one.request, len(one.tokens)) for one in chosen]
             if pairs := [(row, token) for row, tokens_of_row in enumerate(forbidden) for token in tokens_of_row]:
                 rows[tuple(to_device(torch.tensor(pairs), logits.device).unbind(1))] = -torch.inf
             chosen_tokens = choose_rows(rows, [one.request for one in chosen], numbers).tolist()
@@ -295,7 +296,7 @@ class Engine:
         if token is not None:
             return token
         logits: Logits = output[: self.vocabulary].cpu().numpy()
-        if forbidden := self._rules.forbidden(request, count):
+        if forbidden := self._forbidden(request, count):
             logits = logits.copy()
             logits[list(forbidden)] = -np.inf
         seen = [*request.prompt, *generation.tokens] if request.repetition_penalty != 1 else []
@@ -324,10 +325,10 @@ class Engine:
         """Add a chosen token to its text, and do what follows from it."""
         request, count = generation.request, len(generation.tokens)
         text, start = "", generation._stream.length
-        if token in self._rules.ends(request):
+        if token in self._ends(request):
             self._finish(generation, Event(token, generation._stream.finish(), about, "stop", start))
             return
-        if token not in self.tokenizer.ends:
+        if token not in self._ends_of_text:
             text = generation._stream.push(token, may_stop=count + 1 >= request.min_tokens)
         if generation._stream.stopped:
             self._finish(generation, Event(token, text, about, "stop", start))
@@ -340,6 +341,18 @@ class Engine:
                 generation._prefix = len(generation._visible) - 1
                 slot.filled, slot.length = [], 0
             generation._emit(Event(token, text, about, None, start))  # last: a listener may raise
+
+    def _ends(self, request: Request) -> set[int]:
+        """Return the tokens that end a request's text."""
+        return (set() if request.ignore_end else self._ends_of_text) | set(request.stop_tokens)
+
+    def _forbidden(self, request: Request, count: int) -> set[int]:
+        """Return the tokens that may not follow `count` generated ones: early ends, and the tokens of a task.
+
+        A bias for a token of a task allows it.
+        """
+        early = self._ends(request) if count < request.min_tokens else set()
+        return early | (self._task_tokens - request.bias.keys())
 
     def _finish(self, generation: Generation, event: Event) -> None:
         if generation._slot is None:

@@ -17,7 +17,7 @@ from pydantic import Field
 from headwater.display import counted
 from headwater.errors import ContextError, HeadwaterError, UsageError
 from headwater.inference.sampling import Alternatives, Sampling
-from headwater.tokenizer import TASK_TOKENS, Tokenizer
+from headwater.tokenizer import Tokenizer
 
 _SHOWN = 40  # characters of a wrong value
 DEFAULT_TOKENS = 128  # the most tokens of a continuation whose request sets no limit
@@ -118,27 +118,6 @@ class Event(NamedTuple):
     finished: Reason | None  # why this is the last event, or None
     start: int = 0  # where the token's text begins in the continuation, in characters
     error: HeadwaterError | None = None  # what ended a cancelled continuation, if it was not the caller
-
-
-class TokenRules:
-    """The tokens that end a text, and those that may not be chosen."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        specials = tokenizer.special_tokens
-        self._task_tokens = {specials[name] for name in TASK_TOKENS if name in specials}
-        self._ends_of_text = set(tokenizer.ends)
-
-    def ends(self, request: Request) -> set[int]:
-        """Return the tokens that end a request's text."""
-        return (set() if request.ignore_end else self._ends_of_text) | set(request.stop_tokens)
-
-    def forbidden(self, request: Request, count: int) -> set[int]:
-        """Return the tokens that may not follow `count` generated ones: early ends, and the tokens of a task.
-
-        A bias for a token of a task allows it.
-        """
-        early = self.ends(request) if count < request.min_tokens else set()
-        return early | (self._task_tokens - request.bias.keys())
 
 
 class TextStream:
