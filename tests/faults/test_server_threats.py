@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,5 +101,8 @@ def test_a_body_that_is_a_trap_for_the_parser_is_refused(client: TestClient, bod
     assert len(answer.content) < 10_000
 
 
-def test_keys_are_kept_as_hashes() -> None:
-    assert "secret" not in repr(vars(Keys(["secret"])))
+def test_keys_are_kept_as_hashes(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("secret\n", encoding="utf-8")
+    keys = Keys(tmp_path / "keys")
+    assert keys.accept({b"x-api-key": "secret"})
+    assert "secret" not in repr(vars(keys))

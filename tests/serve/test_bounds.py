@@ -146,21 +146,26 @@ def test_a_body_above_its_limit_is_refused_unread() -> None:
     asyncio.run(scenario())
 
 
-def test_all_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_keys_are_compared_in_constant_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[bytes] = []
     real = hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))
-    keys = Keys(["first", "second", "third"])
+    (tmp_path / "keys").write_text("first\nsecond\nthird\n", encoding="utf-8")
+    keys = Keys(tmp_path / "keys")
     for key in ("first", "third", "none"):
         compared.clear()
         assert keys.accept({b"authorization": f"Bearer {key}"}) == (key != "none")
         assert compared == keys._digests
 
 
-def test_clients_without_a_key_occupy_no_slot() -> None:
+def test_clients_without_a_key_occupy_no_slot(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("good\n", encoding="utf-8")
+
     async def scenario() -> None:
         metrics = Metrics()
-        guard = Guard(_answer, limits=Limits(requests=2), keys=Keys(["good"]), metrics=metrics, local=True)
+        guard = Guard(
+            _answer, limits=Limits(requests=2), keys=Keys(tmp_path / "keys"), metrics=metrics, local=True
+        )
         waiting = _Body()
         async with asyncio.timeout(30):
             # Open paths are answered at once, whatever body was promised; keys are checked before bodies.

@@ -90,7 +90,6 @@ def create_app(
     _add_vllm(app, server)
     _add_operation(app, server)
     _add_page(app)
-    _describe_own_errors(app)
     return app
 
 
@@ -109,21 +108,9 @@ def _permit(app: FastAPI, origins: Sequence[str]) -> None:
     )
 
 
-def _describe_own_errors(app: FastAPI) -> None:
-    """Leave FastAPI's answer 422 out of the description: a wrong body is answered with 400."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        described = describe()
-        for path in described["paths"].values():
-            for operation in path.values():
-                operation["responses"].pop("422", None)
-        return described
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
 def _answer_errors(app: FastAPI) -> None:
+    """Answer the framework's own errors in the API's format, as `Guard` answers every Problem."""
+
     @app.exception_handler(RequestValidationError)
     async def wrong(_: Request, error: RequestValidationError) -> Response:
         return reported(invalid(error.errors()))
@@ -134,10 +121,6 @@ def _answer_errors(app: FastAPI) -> None:
         if error.status_code == 400:
             message = "The body cannot be read: expected JSON in UTF-8."
         return reported(Problem(error.status_code, message, headers=error.headers))
-
-    @app.exception_handler(Problem)
-    async def problem(_: Request, error: Problem) -> Response:
-        return reported(error)
 
 
 def _add_openai(app: FastAPI, server: Server) -> None:

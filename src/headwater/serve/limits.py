@@ -47,23 +47,22 @@ class Limits(Config):
 
 
 class Keys:
-    """The API keys of a server, stored as hashes; those in their file, which is read again for each request."""
+    """The API keys in a file, one a line, stored as hashes; the file is read again for each request.
 
-    def __init__(self, keys: list[str], path: Path | None = None) -> None:
-        self._digests, self._path = _digests(keys), path
-        self._read = "", ""  # the file's text, or why it cannot be read
+    Empty lines and lines that begin with # are skipped. Raises FolderError, DataError or OSError for a file that
+    cannot be read or lacks a key, or has one with a space or a character beyond ASCII, which no key has.
+    """
 
-    @classmethod
-    def read(cls, path: Path) -> Keys:
-        """Read one key per line. Empty lines and lines that begin with # are skipped."""
+    def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise FolderError(f"{path} is not a file", expected="a file with one API key per line")
-        keys, wrong = _keys(read_text(path))
-        if not keys and not wrong:
-            raise DataError(f"{path} has no key", expected="one API key per line")
+        text = read_text(path)
+        self._path, self._read = path, _digest(text)
+        self._digests, wrong = _digests(text)
         if wrong:
             raise DataError(f"{path} has a key with a space or a character beyond ASCII")
-        return cls(keys, path)
+        if not self._digests:
+            raise DataError(f"{path} has no key", expected="one API key per line")
 
     def accept(self, headers: Mapping[bytes, str]) -> bool:
         """Return whether `Authorization: Bearer KEY` or `X-Api-Key: KEY` has one of the keys, in constant time."""
@@ -71,41 +70,37 @@ class Keys:
         scheme, _, key = headers.get(b"authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             key = headers.get(b"x-api-key", "")
-        digest = hashlib.sha256(key.strip().encode("utf-8", "replace")).digest()
+        digest = _digest(key.strip())
         equal = [hmac.compare_digest(digest, known) for known in self._digests]  # all of them
         return any(equal)
 
     def _refresh(self) -> None:
         """Read the file again: only the keys that are in it now are accepted."""
-        if self._path is None:
-            return
+        problem = ""
         try:
-            read = read_text(self._path), ""
+            text = read_text(self._path)
         except (HeadwaterError, OSError) as error:
-            read = "", f"no API key is accepted until the file can be read: {error}"
-        if read == self._read:
+            text, problem = "", f"no API key is accepted until the file can be read: {error}"
+        if _digest(text) == self._read:
             return
-        self._read = text, problem = read
-        keys, wrong = _keys(text)
+        self._read = _digest(text)
+        self._digests, wrong = _digests(text)
+        if wrong:
+            problem = f"{self._path} has {counted(wrong, 'line')} that cannot be a key; its keys are accepted"
         if problem:
             logger.error(problem)
-        if wrong:
-            logger.error(
-                "%s has %s that cannot be a key; its keys are accepted", self._path, counted(wrong, "line")
-            )
-        self._digests = _digests(keys)
 
 
-def _keys(text: str) -> tuple[list[str], int]:
-    """Return the keys in a text, and how many lines have a space or a character beyond ASCII, which no key has."""
+def _digests(text: str) -> tuple[list[bytes], int]:
+    """Return the hashes of the keys in a text, and how many lines cannot be a key."""
     lines = [line.strip() for line in text.splitlines()]
     given = [line for line in lines if line and not line.startswith("#")]
-    keys = [line for line in given if line.isascii() and not any(character.isspace() for character in line)]
-    return keys, len(given) - len(keys)
+    keys = [line for line in given if line.isascii() and len(line.split()) == 1]
+    return list(map(_digest, keys)), len(given) - len(keys)
 
 
-def _digests(keys: list[str]) -> list[bytes]:
-    return [hashlib.sha256(key.encode()).digest() for key in keys]
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
 def is_loopback(host: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
@@ -70,7 +69,7 @@ def serve(
     Raises ResourceError for a port that is taken, UsageError for an address beyond loopback without keys.
     """
     limits = limits or Limits()
-    keys = None if api_key_file is None else Keys.read(api_key_file)
+    keys = None if api_key_file is None else Keys(api_key_file)
     if keys is None and not is_loopback(host):
         raise UsageError(
             f"{host or 'an empty --host'} can be reached from other machines, and there are no API keys",
@@ -114,7 +113,7 @@ def _uvicorn_config(app: ASGIApp, limits: Limits, proxies: Sequence[str]) -> uvi
     config = uvicorn.Config(
         bounded(app, limits),
         http="h11",
-        log_level="error",  # a warning for each stray request would let anybody fill the log
+        log_level="critical",  # `Guard` logs what fails; a line for each stray request would fill the log
         access_log=False,
         server_header=False,
         proxy_headers=bool(proxies),
@@ -201,30 +200,19 @@ def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence
 
 @contextmanager
 def logged(requests_too: bool) -> Iterator[None]:
-    """Print a line for each request in the block, if asked to, and no traceback of a cancelled request.
-
-    A second Ctrl-C cancels what runs, and uvicorn logs a traceback for each request.
-    """
+    """Print a line for each request in the block, if asked to."""
     from headwater.serve.guard import requests
 
-    of_uvicorn, handler, level = logging.getLogger("uvicorn.error"), logging.StreamHandler(), requests.level
+    handler, level = logging.StreamHandler(), requests.level
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    of_uvicorn.addFilter(_is_not_cancelled)
     if requests_too:
         requests.addHandler(handler)
         requests.setLevel(logging.INFO)
     try:
         yield
     finally:
-        of_uvicorn.removeFilter(_is_not_cancelled)
         requests.removeHandler(handler)
         requests.setLevel(level)
-
-
-def _is_not_cancelled(record: logging.LogRecord) -> bool:
-    """Return whether a log record is not about a request that was cancelled at shutdown."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, asyncio.CancelledError) and "CancelledError" not in record.getMessage()
 
 
 def _has_terminal() -> bool:
