@@ -156,7 +156,10 @@ def test_exit_status_of_a_wrong_command_and_of_a_wrong_file(
         (["reproduce", "gpt1", "--scale", "minni"], "there is no scale 'minni'; expected mini, small, paper"),
         (["fetch", "nope"], "there is no encoder 'nope'; expected minilm."),
         (["pretrain", "--out", "run", "--preset", "nope"], "there is no preset 'nope'; expected gpt1, gpt2-small"),
-        (["finetune", "--model", "gpt2-mini", "--task", "nope"], "--task 'nope' is unknown; expected classify"),
+        (
+            ["finetune", "--model", "gpt2-mini", "--task", "nope"],
+            "Invalid value for '--task': 'nope' is not one of 'classify'",
+        ),
     ],
 )
 def test_an_unknown_name_is_the_first_error(

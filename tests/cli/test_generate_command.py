@@ -32,14 +32,6 @@ def run(folder: str, *arguments: str) -> int:
     return main(["generate", "--model", folder, *arguments])
 
 
-def test_a_model_of_the_prompts_language_is_named(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(folder, "이 영화는 재미있게 봤다", "--max-tokens", "1") == 0
-    assert "A model of this language ships: --model gpt2-mini-ko" in capsys.readouterr().err
-    for prompt in ("the river", "Der Fluß fließt über die Brücke", "∮∯∰∱"):  # no model of these is better
-        assert run(folder, prompt, "--max-tokens", "1") == 0
-        assert "ships" not in capsys.readouterr().err
-
-
 def test_more_samples_than_fit_the_memory_are_refused(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--num-samples", str(10**9)) == 2
     assert "less than or equal to 100000" in capsys.readouterr().err

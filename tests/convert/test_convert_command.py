@@ -87,8 +87,8 @@ def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pyte
     [
         ({}, [], 1, "is not a model that Headwater can read"),
         ({"config.json": "{}", "task.json": "{}"}, [], 1, "lacks the key 'task'"),
-        ({"task.json": "{}"}, ["--precision", "bf16"], 2, "is a fine-tuned model, which is written as it is"),
-        ({"task.json": "{}"}, ["--heads", "3"], 2, "expected no --precision, --heads or --tokenizer"),
+        ({"task.json": "{}"}, ["--precision", "bf16"], 2, "a fine-tuned model does not use --precision"),
+        ({"task.json": "{}"}, ["--heads", "3"], 2, "a fine-tuned model does not use --heads"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "has its own number of heads"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
         ({"hparams.json": "{}"}, [], 1, "lacks 'n_vocab'"),

@@ -247,7 +247,7 @@ def test_show_prints_examples_as_the_model_sees_them(
     ("arguments", "status", "message"),
     [
         (["--task", "classify"], 2, "--train"),
-        (["--task", "sort", "--train", "TABLE"], 2, "'sort' is unknown"),
+        (["--task", "sort", "--train", "TABLE"], 2, "'sort' is not one of"),
         (["--task", "classify", "--train", "missing.csv"], 1, "missing.csv does not exist"),
         (["--task", "entail", "--train", "TABLE"], 1, "no column for the premise of task entail"),
         (["--task", "classify", "--train", "TABLE", "--text", "reviw"], 1, "Did you mean 'review'"),
@@ -286,8 +286,8 @@ def test_show_prints_examples_as_the_model_sees_them(
             2,
             "--set has class_weight = {'good': 0}",
         ),
-        (["--task-set", "cola", "--train", "TABLE"], 2, "has its own tasks"),
-        (["--task-set", "cola", "--label", "sentiment"], 2, "Leave --label out"),
+        (["--task-set", "cola", "--train", "TABLE"], 2, "--task-set does not use --train"),
+        (["--task-set", "cola", "--label", "sentiment"], 2, "does not use --label"),
         (
             ["--task-set", "cola", "--set", "metric=f1"],
             2,
@@ -298,7 +298,7 @@ def test_show_prints_examples_as_the_model_sees_them(
             2,
             "columns was given, but each set of --task-set has its own",
         ),
-        (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "--data belongs to --task-set"),
+        (["--task", "classify", "--train", "TABLE", "--data", "sets"], 2, "does not use --data"),
     ],
 )
 def test_mistakes_leave_one_message_and_no_file(

@@ -107,7 +107,7 @@ def test_a_training_begins_with_the_weights_of_the_head(week: tuple[Path, Path],
         (["--freeze"], 2, "fine-tuned with freeze = False"),
         (["--set", "from_scratch=true"], 2, "keep_head needs the fine-tuned weights"),
         (["--tokenizer", "gpt2"], 1, "tokenizer"),
-        (["--model", "gpt2-mini"], 2, "both name the model"),
+        (["--model", "gpt2-mini"], 2, "--from does not use --model"),
     ],
 )
 def test_another_kind_of_head_is_refused_by_name(

@@ -595,7 +595,7 @@ def test_a_server_needs_neither_stdout_nor_stdin(base_folder: Path) -> None:
 
 @pytest.mark.parametrize("given", ["example.org", "https://example.org/", "https://example.org/a", "a b"])
 def test_an_origin_is_a_scheme_and_a_host(base_folder: Path, given: str) -> None:
-    with pytest.raises(UsageError, match="is not an origin"):
+    with pytest.raises(UsageError, match="expected an origin"):
         serve([str(base_folder)], allow_origins=[given])
 
 

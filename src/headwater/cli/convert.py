@@ -7,11 +7,20 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from headwater.cli.console import AsJson, Download, emit, fetch_tokenizer, local_model, terminal_progress
+from headwater.cli.console import (
+    AsJson,
+    Download,
+    emit,
+    fetch_tokenizer,
+    local_model,
+    refuse_unused,
+    terminal_progress,
+)
 from headwater.errors import UsageError
 
 
 def convert(
+    context: typer.Context,
     source: Annotated[
         Path,
         typer.Argument(
@@ -37,21 +46,23 @@ def convert(
     from headwater.finetuning import FineTuned
     from headwater.pretraining import holds_tokens
 
-    of_models = (precision, heads) != (None, None)
+    result: dict[str, Any]
     if holds_tokens(source):
-        if of_models:
-            raise UsageError(f"{source} has tokens", expected="no --precision or --heads, which are for models")
+        refuse_unused(context, "a folder of tokens", "precision", "heads")
         if destination.suffix == ".gguf":
             raise UsageError(f"{source} has tokens, and GGUF holds models", expected="a folder to write")
+        from headwater.pretraining import convert_tokens
+
         fetch_tokenizer(tokenizer or "gpt2", download)
-        result, text = _converted_tokens(source, destination, tokenizer)
+        result = convert_tokens(source, destination, tokenizer, progress=terminal_progress())
+        tokens = sum(count["tokens"] for count in result["counts"].values())
+        text = f"{destination}: {tokens:,} tokens from {result['source']}"
     elif FineTuned.is_in(source) and destination.suffix != ".gguf":
-        if of_models or tokenizer is not None:
-            raise UsageError(
-                f"{source} is a fine-tuned model, which is written as it is",
-                expected="no --precision, --heads or --tokenizer",
-            )
-        result, text = _exported(source, destination)
+        from headwater.finetuning import export_classifier
+
+        refuse_unused(context, "a fine-tuned model", "precision", "heads", "tokenizer")
+        result = export_classifier(source, destination)
+        text = f"{destination}: opens in transformers as {result['class']}"
     else:
         from headwater.convert import convert as convert_model
 
@@ -66,18 +77,3 @@ def convert(
         )
         text = f"{destination}: {result['parameters']:,} parameters from {result['source']}"
     emit(result, as_json=as_json, text=text)
-
-
-def _converted_tokens(source: Path, destination: Path, tokenizer: str | None) -> tuple[dict[str, Any], str]:
-    from headwater.pretraining import convert_tokens
-
-    result = convert_tokens(source, destination, tokenizer, progress=terminal_progress())
-    tokens = sum(count["tokens"] for count in result["counts"].values())
-    return result, f"{destination}: {tokens:,} tokens from {result['source']}"
-
-
-def _exported(source: Path, destination: Path) -> tuple[dict[str, Any], str]:
-    from headwater.finetuning import export_classifier
-
-    result = export_classifier(source, destination)
-    return result, f"{destination}: opens in transformers as {result['class']}"

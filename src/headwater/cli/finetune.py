@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +24,7 @@ from headwater.cli.console import (
     fetch_tokenizer,
     local_model,
     named_columns,
+    refuse_unused,
     require_file,
     terminal_progress,
 )
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 KEYS = keys_option("headwater.finetuning:FinetuneConfig")
 
 _REGRESS = "regress"  # one text to a score: the input of classify
+# The options of a user's own rows, which the paper's sets do not take.
+_OWN = ("task", "init_from", "train", "validation", "test", "show", "dry_run", "text", "label", "column")
 _MOST_CLASSES, _MOST_PAIRS = 20, 8  # whose table is printed, and confused pairs of more classes
 _TRAINING = "Training"
 _FROM = "In place of --model and --task: continue from this fine-tuned model, with its head, labels and columns."
@@ -48,6 +51,7 @@ def _training(option: str, what: str) -> Any:
 
 
 def finetune(
+    context: typer.Context,
     model: Annotated[
         Path | None,
         typer.Option(help="Model to start from: a folder, a shipped model, or a hub name.", show_default=DEFAULT),
@@ -57,7 +61,10 @@ def finetune(
     train: Annotated[
         Path | None, typer.Option(help="Labelled rows: .csv, .tsv, .xlsx, .jsonl, .json or .parquet.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="classify, regress, entail, similarity or choice.")] = None,
+    task: Annotated[
+        Literal["classify", "regress", "entail", "similarity", "choice"] | None,
+        typer.Option(help="classify, regress, entail, similarity or choice."),
+    ] = None,
     validation: Annotated[
         Path | None,
         typer.Option(help="Rows to measure on; by default a tenth of --train, and cross-validation of few rows."),
@@ -137,17 +144,23 @@ def finetune(
         "device": device,
     }
     files: dict[str, Any] = {"train": train, "validation": validation, "test": test}
-    own: dict[str, Any] = {"task": task, "from": init_from, **files, "show": show, "dry-run": dry_run or None}
-    own |= {"text": text, "label": label, "column": column}
-    _check_exclusive_options(task_set, own, {"data": data})
-    if init_from is not None and model is not None:
-        raise UsageError("--from and --model both name the model to start from", repair="Leave one out")
+    if task_set is not None:
+        refuse_unused(context, "--task-set", *_OWN)
+        if not plugins(TASK_SETS):
+            raise not_installed("--task-set")
+    else:
+        refuse_unused(context, "finetune without --task-set", "data")
+        if train is None or (task is None and init_from is None):
+            raise UsageError(
+                "fine-tuning needs --task and --train, or --from and --train, or --task-set",
+                repair="See headwater finetune --help",
+            )
+    if init_from is not None:
+        refuse_unused(context, "--from", "model")
+    if find_lr:
+        refuse_unused(context, "--find-lr", "learning_rate")
     if out is None and show is None and not dry_run:
         raise UsageError("--out is missing", expected="the folder to write")
-    if task_set is not None and not plugins(TASK_SETS):
-        raise not_installed("--task-set")
-    if find_lr and learning_rate is not None:
-        raise UsageError("--find-lr and --learning-rate both set the learning rate", repair="Leave one out")
     further, kept = None, {}
     if init_from is not None:
         further = local_model(init_from, download)
@@ -197,25 +210,6 @@ def _sets_folder(data: Path | None) -> Path:
     if (folder := data_folder()) is None:
         raise UsageError("--task-set needs the folder of the sets", repair="Give it with --data DIR")
     return folder / "finetune"
-
-
-def _check_exclusive_options(task_set: str | None, own: Mapping[str, Any], sets: Mapping[str, Any]) -> None:
-    """Raise UsageError for options of the user's `own` rows with --task-set, and for options of `sets` without."""
-    from headwater.finetuning import TaskName
-
-    names = [*get_args(TaskName), _REGRESS]
-    if own["task"] is not None and own["task"] not in names:
-        raise UsageError(f"--task {own['task']!r} is unknown", expected=", ".join(names))
-    given, of_sets = ([f"--{name}" for name, value in some.items() if value is not None] for some in (own, sets))
-    if task_set is not None and given:
-        raise UsageError("--task-set has its own tasks and files", repair=f"Leave {given[0]} out")
-    if task_set is None and (own["train"] is None or (own["task"] is None and own["from"] is None)):
-        raise UsageError(
-            "fine-tuning needs --task and --train, or --from and --train, or --task-set",
-            repair="See headwater finetune --help",
-        )
-    if task_set is None and of_sets:
-        raise UsageError(f"{of_sets[0]} belongs to --task-set", repair="Leave it out, or name sets")
 
 
 def _configuration(

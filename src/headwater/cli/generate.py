@@ -24,9 +24,8 @@ from headwater.shipped import DEFAULT
 from headwater.storage import say
 
 if TYPE_CHECKING:
-    from headwater.inference import Generation, LanguageModel, Options
+    from headwater.inference import Generation, Options
 
-_UNREAD = 1.3  # tokens per character of a language that a tokenizer has not read
 _MOST_SAMPLES = 100_000  # they wait in memory, about 3 kB each
 
 
@@ -90,7 +89,6 @@ def generate(
         folder, tokenizer=tokenizer, precision=precision, device=device, download=download, compose=compose
     )
     prompt = lm.as_read(prompt)
-    _warn_of_language(lm, model, prompt)
     seed = fresh_seed() if seed is None else seed
     options: Options = {
         "max_tokens": max_tokens,
@@ -123,28 +121,6 @@ def _prompt(given: str | None) -> str:
     if given == "-" or (given is None and piped):
         return read_stdin().removesuffix("\n").removesuffix("\r")
     return given or ""
-
-
-def _warn_of_language(lm: LanguageModel, model: str, prompt: str) -> None:
-    """Name the shipped model whose tokenizer knows the prompt's language, if this one's does not.
-
-    A tokenizer that has not read a language needs about a token per byte, one that has less than one per letter.
-    """
-    from headwater import shipped
-    from headwater.tokenizer import Tokenizer
-
-    count = len(lm.tokenizer.encode(prompt)) if prompt else 0
-    if count <= _UNREAD * len(prompt):
-        return
-    for name in shipped.STARTS:
-        if name != model and name in shipped.names():
-            other = Tokenizer.load(shipped.folder_of(name))
-            if 2 * len(other.encode(prompt)) <= count:
-                say(
-                    f"{model} splits {counted(len(prompt), 'character')} into {counted(count, 'token')}: its "
-                    f"tokenizer has hardly read such text. A model of this language ships: --model {name}"
-                )
-                return
 
 
 def _warn_beyond_context(generation: Generation, context: int) -> None:

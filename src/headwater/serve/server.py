@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from ipaddress import ip_network
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 # Connections at a time, and open files that are not connections.
 _MOST_CONNECTIONS, _OTHER_FILES = 10_000, 128
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+|null|\*")
+_NETWORK = re.compile(r"[0-9A-Fa-f.:]+(?:/\d+)?")
 
 
 def serve(
@@ -179,23 +179,14 @@ def _draining_server(config: uvicorn.Config, state: Server, drain: float) -> uvi
 
 def _check_names(hosts: Sequence[str], origins: Sequence[str], proxies: Sequence[str]) -> None:
     """Raise UsageError for a name that would never match."""
-    for host in hosts:
-        if not HOST_NAME.fullmatch(host):
-            raise UsageError(
-                f"{host!r} is not the name of a host", expected="a name without a port, as example.org"
-            )
-    for origin in origins:
-        if origin != "*" and not _ORIGIN.fullmatch(origin):
-            raise UsageError(
-                f"{origin!r} is not an origin",
-                expected="a scheme, a host and a port if it is not the usual one, as https://example.org:8080",
-            )
-    for proxy in proxies:
-        try:
-            ip_network(proxy)
-        except ValueError as error:
-            expected = "an address or a network, as 10.0.0.7 or 10.0.0.0/24"
-            raise UsageError(f"--proxy {proxy!r}: {error}", expected=expected) from None
+    for names, pattern, expected in (
+        (hosts, HOST_NAME, "the name of a host without a port, as example.org"),
+        (origins, _ORIGIN, "an origin: a scheme, a host and perhaps a port, as https://example.org:8080, or *"),
+        (proxies, _NETWORK, "an address or a network, as 10.0.0.7 or 10.0.0.0/24"),
+    ):
+        for name in names:
+            if not pattern.fullmatch(name):
+                raise UsageError(f"{name!r} would never match", expected=expected)
 
 
 @contextmanager
