@@ -57,25 +57,17 @@ class ComputedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See Response."""
-        with OpenRequest(self._server, self._model, scope) as request:
-            answer = await self._answer(receive, request)
-            try:
-                async with asyncio.timeout(self._server.limits.seconds):
-                    await answer(scope, receive, send)
-            except TimeoutError:  # the client reads too slowly, or not at all
-                raise ConnectionAbortedError from None
-
-    async def _answer(self, receive: Receive, request: OpenRequest) -> Response:
         body = b""
 
         async def work() -> None:
             nonlocal body
             async with _timed(self._server.limits.seconds, self._param):
-                content = await self._compute(request)
-                body = await request.write(partial(encode, content))
+                body = await request.write(partial(encode, await self._compute(request)))
 
-        await _while_connected(self._server, receive, work)
-        return Json(body)
+        with OpenRequest(self._server, self._model, scope) as request:
+            await _while_connected(self._server, receive, work)
+            async with asyncio.timeout(self._server.limits.seconds):
+                await Json(body)(scope, receive, send)
 
 
 class EventStream(Response):
@@ -112,11 +104,8 @@ class EventStream(Response):
             except Problem as problem:
                 if not started:
                     raise
-                try:  # the client may have stopped reading
-                    async with asyncio.timeout(_LAST_SECONDS):
-                        await put(b"data: %b\n\n" % encode(problem.content), more=False)
-                except TimeoutError:
-                    raise ConnectionAbortedError from None
+                async with asyncio.timeout(_LAST_SECONDS):  # the client may have stopped reading
+                    await put(b"data: %b\n\n" % encode(problem.content), more=False)
             else:
                 await put(b"", more=False)
 

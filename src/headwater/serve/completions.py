@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ DEFAULT_TOKENS = 16  # as in OpenAI's API
 # Approximate bytes in an answer: of one log-probability, of a token's text, of a choice apart from its text.
 _VALUE_BYTES, _TOKEN_BYTES, _CHOICE_BYTES = 48, 8, 1_024
 DONE = b"data: [DONE]\n\n"
+_Scored = tuple[int, Alternatives | None, int]  # a token, its log-probabilities and where it begins in the text
 
 
 @dataclass
@@ -153,37 +154,25 @@ class CompletionChoice:
 
     def opening(self) -> dict[str, Any]:
         """Return the first chunk: the prompt, as `echo` asks for it."""
-        body, prompt = self._body, self.prompt
-        piece = self._piece(prompt.text, None)
-        if body.return_token_ids:
-            piece["token_ids"] = []
-        if body.logprobs is not None:
-            stream = TextStream(self._served.lm.tokenizer)
-            piece["logprobs"] = self._empty_logprobs()
+        prompt, stream, scored = self.prompt, TextStream(self._served.lm.tokenizer), []
+        if self._body.logprobs is not None:
             for token, scores in zip(prompt.ids, [None, *prompt.scores], strict=True):
-                self._add(piece["logprobs"], token, scores, min(stream.length, len(prompt.text)))
+                scored.append((token, scores, min(stream.length, len(prompt.text))))
                 stream.push(token)
-        return piece
+        return self._piece(prompt.text, [], scored)
 
     def add_event(self, event: Event) -> dict[str, Any]:
         """Return the chunk of one event of the engine."""
         self.finished = None if event.finished is None else ("length" if event.finished == "length" else "stop")
-        piece = self._piece(event.text, self.finished)
-        if self._body.return_token_ids:
-            piece["token_ids"] = [] if event.token is None else [event.token]
-        if self._body.logprobs is not None:
-            piece["logprobs"] = self._empty_logprobs()
-        if event.token is not None:
-            self.tokens += 1
-            if self._body.logprobs is not None:
-                start = len(self.prompt.text) + event.start
-                self._add(piece["logprobs"], event.token, event.alternatives, start)
-        return piece
+        ids = [] if event.token is None else [event.token]
+        self.tokens += len(ids)
+        start = len(self.prompt.text) + event.start
+        return self._piece(event.text, ids, [(token, event.alternatives, start) for token in ids])
 
     def close(self) -> dict[str, Any]:
         """Return the last chunk of an answer for which nothing is generated."""
         self.finished = "length"
-        return self._piece("", "length")
+        return self._piece("", [], None)
 
     def whole(self) -> dict[str, Any]:
         """Join all chunks into one choice."""
@@ -191,34 +180,38 @@ class CompletionChoice:
         choice: dict[str, Any] = {"index": self.index, "text": text}
         choice |= {"logprobs": None, "finish_reason": self.finished}
         if self._body.logprobs is not None:
-            choice["logprobs"] = joined = self._empty_logprobs()
+            choice["logprobs"] = joined = self._logprobs([])
             for piece in self.pieces:
                 for key, values in (piece["logprobs"] or {}).items():
                     joined[key] += values
         if self._body.return_token_ids:
             choice["prompt_token_ids"] = self.prompt.ids
-            choice["token_ids"] = [token for piece in self.pieces for token in piece.get("token_ids", [])]
+            choice["token_ids"] = [token for piece in self.pieces for token in piece["token_ids"]]
         return choice
 
-    def _piece(self, text: str, finished: str | None) -> dict[str, Any]:
-        piece: dict[str, Any] = {"index": self.index, "text": text, "logprobs": None, "finish_reason": finished}
-        if self._body.return_token_ids and not self.pieces:
-            piece["prompt_token_ids"] = self.prompt.ids
+    def _piece(self, text: str, ids: list[int], scored: Sequence[_Scored] | None) -> dict[str, Any]:
+        piece: dict[str, Any] = {"index": self.index, "text": text, "logprobs": None}
+        piece["finish_reason"] = self.finished
+        if self._body.logprobs is not None and scored is not None:
+            piece["logprobs"] = self._logprobs(scored)
+        if self._body.return_token_ids:
+            piece |= {} if self.pieces else {"prompt_token_ids": self.prompt.ids}
+            piece["token_ids"] = ids
         self.pieces.append(piece)
         return piece
 
-    def _empty_logprobs(self) -> dict[str, list[Any]]:
-        keys = ["tokens", "token_logprobs", "top_logprobs", "text_offset"]
-        return {key: [] for key in [*keys, "top_token_ids"][: 5 if self._body.return_token_ids else 4]}
-
-    def _add(self, to: dict[str, list[Any]], token: int, scores: Alternatives | None, offset: int) -> None:
-        to["tokens"].append(self._served.token_name(token))
-        to["text_offset"].append(offset)
-        to["token_logprobs"].append(None if scores is None else scores.log_probability)
-        top = None if scores is None else _with_chosen(token, scores, self._body.logprobs or 0)
-        to["top_logprobs"].append(top and {self._served.token_name(other): value for other, value in top})
+    def _logprobs(self, scored: Sequence[_Scored]) -> dict[str, list[Any]]:
+        name, count = self._served.token_name, self._body.logprobs or 0
+        tops = [None if scores is None else _with_chosen(token, scores, count) for token, scores, _ in scored]
+        logprobs: dict[str, list[Any]] = {
+            "tokens": [name(token) for token, _, _ in scored],
+            "token_logprobs": [None if scores is None else scores.log_probability for _, scores, _ in scored],
+            "top_logprobs": [top and {name(token): value for token, value in top} for top in tops],
+            "text_offset": [offset for _, _, offset in scored],
+        }
         if self._body.return_token_ids:
-            to["top_token_ids"].append(top and {self._served.token_name(other): other for other, _ in top})
+            logprobs["top_token_ids"] = [top and {name(token): token for token, _ in top} for top in tops]
+        return logprobs
 
 
 def _with_chosen(token: int, scores: Alternatives, count: int) -> list[tuple[int, float]]:

@@ -206,7 +206,7 @@ class Guard:
         except Problem as problem:
             if not status:
                 await reported(problem)(scope, receive, counted)
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):  # the client left, or reads too slowly
             status = status or 499
         except Exception:
             logger.exception("a request failed: %s %s", scope["method"], scope["path"])

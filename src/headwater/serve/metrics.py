@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.serve.served import Served
 
 # Upper ends of the ranges into which seconds are counted; `bisect_left` finds the range.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_Value = tuple[dict[str, str], float]  # labels and a number
+_LABELS = ("path", "model", "status")
+_Value = tuple[dict[str, Any], float]  # labels and a number
 
 
 class Metrics:
@@ -37,25 +38,17 @@ class Metrics:
     def _of_requests(self) -> Iterator[str]:
         """Yield the lines of the counters, by route and model."""
 
-        def by_route(values: Counter[tuple[str, str]]) -> list[_Value]:
-            return [({"path": path, "model": model}, value) for (path, model), value in sorted(values.items())]
-
-        answered: list[_Value] = [
-            ({"path": path, "model": model, "status": str(status)}, count)
-            for (path, model, status), count in sorted(self.requests.items())
+        counters: list[tuple[str, str, str, Mapping[tuple[Any, ...], int]]] = [
+            ("requests_total", "counter", "Requests answered.", self.requests),
+            ("disconnected_total", "counter", "Requests whose client left.", {(): self.disconnected}),
+            ("open_requests", "gauge", "Requests open.", {(): self.open}),
+            ("active_requests", "gauge", "Requests of a model that have begun.", self.active),
+            ("prompt_tokens_total", "counter", "Tokens read.", self.prompt_tokens),
+            ("generated_tokens_total", "counter", "Tokens generated.", self.generated_tokens),
         ]
-        yield from _family("requests_total", "counter", "Requests answered.", answered)
-        yield from _family(
-            "disconnected_total", "counter", "Requests whose client left.", [({}, self.disconnected)]
-        )
-        yield from _family("open_requests", "gauge", "Requests open.", [({}, self.open)])
-        yield from _family(
-            "active_requests", "gauge", "Requests of a model that have begun.", by_route(self.active)
-        )
-        yield from _family("prompt_tokens_total", "counter", "Tokens read.", by_route(self.prompt_tokens))
-        yield from _family(
-            "generated_tokens_total", "counter", "Tokens generated.", by_route(self.generated_tokens)
-        )
+        for name, kind, about, counts in counters:
+            labelled = ((dict(zip(_LABELS, key, strict=False)), counts[key]) for key in sorted(counts))
+            yield from _family(name, kind, about, labelled)
         yield from _histogram("request_seconds", "Time to the end of an answer.", self.seconds, self.seconds_sum)
         yield from _histogram("first_token_seconds", "To a first token.", self.first_token, self.first_token_sum)
 
@@ -102,10 +95,10 @@ def _histogram(
         yield _line(f"{name}_count", labels, total)
 
 
-def _line(name: str, labels: Mapping[str, str], value: float | str) -> str:
+def _line(name: str, labels: Mapping[str, Any], value: float | str) -> str:
     written = ",".join(f'{label}="{_quoted(text)}"' for label, text in labels.items())
     return f"headwater_{name}{{{written}}} {value}" if labels else f"headwater_{name} {value}"
 
 
-def _quoted(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _quoted(label: Any) -> str:
+    return str(label).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -131,12 +131,6 @@ class Served:
         """The most bytes that one token decodes to."""
         return max(len(self.lm.tokenizer.token_bytes(token)) for token in range(self.lm.tokenizer.vocabulary_size))
 
-    def require_head(self) -> FineTuned:
-        """Return the fine-tuned model. Raises Problem for a model without a head."""
-        if self.fine_tuned is None:
-            raise Problem(400, f"The model {self.name!r} was not fine-tuned: it has no classes.", param="model")
-        return self.fine_tuned
-
 
 class Server:
     """The models, limits, memory, threads and metrics of one server."""

@@ -276,7 +276,8 @@ def _encode_texts(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> lis
 async def classify(request: OpenRequest, body: ClassifyRequest) -> dict[str, Any]:
     """/classify: labels, probabilities and, with `explain`, how much each word changes them."""
     served = request.model
-    head = served.require_head()
+    if (head := served.fine_tuned) is None:
+        raise Problem(400, f"The model {served.name!r} was not fine-tuned: it has no classes.", param="model")
     given = [body.input] if isinstance(body.input, str) else body.input
     if not given:
         raise Problem(400, "input is empty; expected at least one row.", param="input")
