@@ -11,6 +11,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeGuard, get_args
 
@@ -82,10 +83,12 @@ class Config(BaseModel):
                 if isinstance(cause, HeadwaterError):  # names the value and the repair itself
                     raise cause from None
             errors: list[dict[str, Any]] = [dict(one) for one in error.errors()]
-            first = errors[0]["loc"][:1]
-            location = max((one["loc"] for one in errors if one["loc"][:1] == first), key=len)
-            sources = [layer.source for layer in layers if isinstance(layer, Layer) and _has(layer, location)]
-            raise _usage_error(cls, merged, errors, [source, *sources][-1]) from None
+            written = _written_key(merged, errors[0]["loc"])
+            same = [_written_key(merged, one["loc"]) for one in errors if one["loc"][:1] == written[:1]]
+            deepest = max(same, key=len, default=())
+            named = [layer for layer in layers if isinstance(layer, Layer) and deepest]
+            sources = [layer.source for layer in named if _written_key(layer, deepest) == deepest]
+            raise _usage_error(cls, written, errors, [source, *sources][-1]) from None
 
     @classmethod
     def load(cls, path: Path, *overrides: Mapping[str, Any]) -> Self:
@@ -106,20 +109,6 @@ class Config(BaseModel):
         import tomli_w
 
         write_text(path, tomli_w.dumps(self.to_dict()))
-
-
-def _has(layer: Mapping[str, Any], location: tuple[int | str, ...]) -> bool:
-    """Return whether a layer sets the key at a place of the configuration."""
-    value: Any = layer
-    for depth, part in enumerate(location):
-        if not isinstance(value, Mapping):
-            return depth > 0
-        if part not in value:
-            if "[" in str(part):  # a type of a union that pydantic tried, such as `literal['balanced']`
-                continue
-            return False
-        value = value[part]
-    return bool(location)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,21 +233,22 @@ def _suggest_key(cls: type[Config], location: tuple[str, ...]) -> dict[str, str]
     return {"repair": f"Did you mean {full_names[near[0]]!r}?"}
 
 
-def _written_key(keys: Mapping[str, Any], location: Iterable[int | str]) -> Iterator[int | str]:
-    """Yield the parts of an error's location that the keys have.
+def _written_key(keys: Mapping[str, Any], location: Iterable[int | str]) -> tuple[int | str, ...]:
+    """Return the parts of an error's location that the keys have.
 
     The rest are types of a union that pydantic tried: `learning_rate.float`, `compiled.literal['auto']`.
     """
     value: Any = keys
+    written = []
     for part in location:
-        if not (part in value if isinstance(value, Mapping) else isinstance(part, int)):
-            return
-        yield part
-        value = value[part]
+        with suppress(LookupError, TypeError):
+            value = value[part]
+            written.append(part)
+    return tuple(written)
 
 
 def _usage_error(
-    cls: type[Config], keys: Mapping[str, Any], errors: Sequence[Mapping[str, Any]], source: str
+    cls: type[Config], written: tuple[int | str, ...], errors: Sequence[Mapping[str, Any]], source: str
 ) -> UsageError:
     first = errors[0]
     location = tuple(str(part) for part in first["loc"])
@@ -270,7 +260,6 @@ def _usage_error(
     reason = first["msg"].removeprefix("Value error, ")
     if not location:  # keys that exclude each other: the reason names them
         return UsageError(f"{source}: {reason}", repair="Correct one of them")
-    written = (*_written_key(keys, first["loc"]),)
     key = ".".join(map(str, written))
     tried = [e for e in errors if e["loc"][: len(written)] == written]
     reason = ", or: ".join(dict.fromkeys(e["msg"].removeprefix("Value error, ") for e in tried))
