@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from headwater.pretraining import PretrainConfig, pretrain
 from headwater.report import report
 from headwater.report.content import read_content
 from headwater.shipped import find_checkpoint, list_checkpoints
-from headwater.storage import folder_lock, lineage, read_manifest
+from headwater.storage import Stage, folder_lock, lineage, read_manifest
 from headwater.storage.provenance import FROM_PYTHON
 from headwater.training import prune_checkpoints, read_journal
 
@@ -163,6 +164,18 @@ def test_fewer_steps_end_a_run(tokens: Path, tmp_path: Path) -> None:
     train(tokens, run, steps=4)
     assert read_manifest(run).complete
     assert weights(run / "model")
+
+
+def test_a_shortened_run_that_is_killed_at_its_end_keeps_one_model(
+    tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(tokens, tmp_path / "run", stop_after=5)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
+        patch.setattr(Stage, "finish", Mock(side_effect=OSError("killed")))
+        train(tokens, run, steps=4)
+    assert (run / "model").is_dir()
+    train(tokens, run, steps=4)
+    assert [path.name for path in run.glob("model*")] == ["model"]
 
 
 @pytest.mark.parametrize("validate_every", [100, 2])

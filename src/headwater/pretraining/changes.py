@@ -72,7 +72,8 @@ def _require_possible(config: PretrainConfig, changed: dict[str, Any], done: int
 
 def set_aside_model(out: Path, progress: Progress) -> None:
     """Rename the model of a run that was finished and continues, so that it is not lost: `model-1000`."""
-    steps = [change["steps"] for change in read_manifest(out).config.get("changes", []) if "steps" in change]
-    if has_manifest(out / "model") and steps and not (kept := out / f"model-{steps[-1]}").exists():
+    changes = read_manifest(out).config.get("changes", [])
+    finished = [change["at"] for change in changes if change["at"] == change.get("steps")]
+    if has_manifest(out / "model") and finished and not (kept := out / f"model-{finished[-1]}").exists():
         (out / "model").rename(kept)
         progress.note(f"the model of the shorter run is now {kept}")
