@@ -50,7 +50,7 @@ def write_samples(
 def _pieces(lm: LanguageModel, prompt: str, options: dict[str, Any]) -> list[dict[str, Any]]:
     pieces = []
     held = 0.0  # log-probability of tokens whose text is not complete yet
-    for event in lm.submit(prompt, **options, alternatives=0):
+    for event in lm.submit(prompt, **options, alternatives=0, beyond_context="shift"):
         if event.alternatives is not None:
             held += event.alternatives.log_probability
         if event.text:
