@@ -80,7 +80,7 @@ def fine_tune_one(
         "name": name,
         "rows": len(found.train),
         "epochs": settings.epochs_for(runs[0]["counts"]["train"]),
-        "learning_rate": settings.peak_rate(load_config(model).width),
+        "learning_rate": settings.peak_rate(load_config(model)),
         "tested": measured[0]["labelled"],
         "metric": metric,
         "value": statistics.fmean(values),
