@@ -70,9 +70,9 @@ STAND_INS = {
     "srun": 'exec "$@"',
     "scontrol": "echo 127.0.0.1",
     # Does what sbatch would, at once.
-    "sbatch": r"""script="${@: -1}"
-last=$(sed -n 's/^#SBATCH --array=0-\([0-9]*\)%.*/\1/p' "$script")
-for index in $(seq 0 "${last:-0}"); do SLURM_ARRAY_TASK_ID=$index bash "$script" >&2 || exit 1; done
+    "sbatch": r"""last=0
+while [[ $1 == -* ]]; do if [[ $1 =~ ^--array=0-([0-9]+) ]]; then last=${BASH_REMATCH[1]}; fi; shift; done
+for index in $(seq 0 "$last"); do SLURM_ARRAY_TASK_ID=$index bash "$@" >&2 || exit 1; done
 echo 4711""",
 }
 
@@ -237,7 +237,7 @@ JOURNEYS = {
     "ray": Journey(("cluster/ray_corpus.sh",), {" --address node0:6379": ""}, needs=("resiliparse", "ray")),
     "pretraining": Journey(
         ("pretraining/run.sh", "pretraining/resume.sh", "pretraining/time_of_an_update.py"),
-        {" --set steps=2000": "", 'recipe="gpt2-mini"': 'recipe="gpt2-nano"'},
+        {" --set steps=2000": "", 'read_recipe("gpt2-mini")': 'read_recipe("gpt2-pico")'},
     ),
     "changed": Journey(
         ("pretraining/watch.sh", "pretraining/change.sh"),
@@ -569,7 +569,7 @@ def furnish(folder: Path, home: Path, name: str, journey: Journey) -> None:
         furnish_with_korean(folder, home)
     written = "\n".join((EXAMPLES / file.rstrip("&×2")).read_text(encoding="utf-8") for file in journey.files)
     for entry in ("corpus", "tokenizer", "tokens"):
-        if not re.search(rf"--out {entry}\b|Path\(\"{entry}\"\)", written):
+        if not re.search(rf"--out {entry}\b|build_corpus\(.*Path\(\"{entry}\"\)", written):
             (folder / entry).symlink_to(home / "made" / entry)
 
 

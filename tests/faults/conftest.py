@@ -133,7 +133,6 @@ IN_PLACE: dict[str, tuple[str, list[str]]] = {
     "lengthen": ("run", [*COMMANDS["pretrain"], "--set=steps=24"]),
     "shorten": ("stopped", [*COMMANDS["pretrain"], "--set=steps=15"]),
     "prune": ("run", ["prune", "out", "--keep", "1"]),
-    "epochs": ("tuned", [*COMMANDS["finetune"], "--set=steps=12"]),
 }
 
 
@@ -252,7 +251,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, hidden ones too, without what differs between any two runs."""
     found = {}
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.name == ".lock":
+        if not path.is_file() or path.name in {".lock", ".lock.owner"}:  # of a process that was killed
             continue
         name = path.relative_to(folder).as_posix()
         content = path.read_bytes()

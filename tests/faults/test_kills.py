@@ -30,7 +30,6 @@ KILLS = {
     "prune": 14,
     "finetune": 16,
     "further": 16,
-    "epochs": 16,
     "predict": 14,
     "embed": 4,
     "evaluate": 16,
@@ -103,7 +102,7 @@ def is_complete(manifest: Path) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lengthen", "prune", "epochs"])
+@pytest.mark.parametrize("name", ["lengthen", "prune"])
 def test_a_full_disk_loses_nothing_of_a_folder(campaign: Any, counted: Counted, name: str) -> None:
     largest = max(map(len, campaign.reference(name)[0].values()))
     folder = campaign.trial(name)
