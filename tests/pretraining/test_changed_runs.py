@@ -166,7 +166,7 @@ def test_fewer_steps_end_a_run(tokens: Path, tmp_path: Path) -> None:
     assert weights(run / "model")
 
 
-def test_a_shortened_run_that_is_killed_at_its_end_keeps_one_model(
+def test_a_shortened_run_killed_at_its_end_keeps_one_model(
     tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train(tokens, tmp_path / "run", stop_after=5)
