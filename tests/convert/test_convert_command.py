@@ -91,7 +91,7 @@ def test_a_vocabulary_without_its_merges_is_refused(tmp_path: Path, capsys: pyte
         ({"task.json": "{}"}, ["--heads", "3"], 2, "a fine-tuned model does not use --heads"),
         ({"config.json": "{}"}, ["--heads", "3"], 2, "has its own number of heads"),
         ({"config.json": "{}"}, ["--precision", "int3"], 2, "is not written in int3; expected f32, bf16, f16"),
-        ({"hparams.json": "{}"}, [], 1, "lacks 'n_vocab'"),
+        ({"hparams.json": "{}"}, [], 1, "has n_vocab = 'None'"),
         ({"config.json": '{"model_type": "llama"}'}, [], 1, "'llama'"),
     ],
 )

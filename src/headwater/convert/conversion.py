@@ -78,11 +78,8 @@ def convert(
             raise FolderError(f"{source} has no tokenizer, and GGUF needs one", repair="Give one: --tokenizer T")
         write_gguf(model, its_tokenizer, destination, cast(Any, precision))
     else:
-        decided: dict[str, Any] = {
-            "source": kind,
-            "precision": precision,
-            "tokenizer": its_tokenizer.identity if its_tokenizer else None,
-        }
+        identity = its_tokenizer.identity if its_tokenizer else None
+        decided: dict[str, Any] = {"source": kind, "precision": precision, "tokenizer": identity}
         decided |= {"faithful": "code"} if kind == "openai-gpt1" else {}  # in the identity of older folders
         decided |= {} if heads is None else {"heads": heads}
         inputs = {"weights": source} | ({} if tokenizer is None else Tokenizer.inputs_of(tokenizer))
@@ -90,15 +87,7 @@ def convert(
         if not stage.is_complete():
             with stage.write() as work:
                 save_model(model, work, tokenizer=its_tokenizer, dtype=_FOLDER_DTYPES[precision])
-    left_out = [] if kind.startswith("openai") else _left_out(kind, weights_folder, its_tokenizer)
-    left_out += heads_for_tasks
-    if gguf and its_tokenizer is not None:  # the format has no place for them
-        flags = [
-            (token, flag)
-            for token in its_tokenizer.vocabulary.added
-            for flag in ("single_word", "lstrip", "rstrip")
-        ]
-        left_out += [f"{flag} of {token.content}" for token, flag in flags if getattr(token, flag)]
+    left_out = _left_out(kind, weights_folder, its_tokenizer, gguf) + heads_for_tasks
     if left_out:
         progress.note(f"Left out: {', '.join(left_out)}")
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -157,8 +146,17 @@ def _read(kind: str, folder: Path, heads: int | None, unused: list[str]) -> Mode
     return load_model(folder, unused=unused)
 
 
-def _left_out(kind: str, source: Path, tokenizer: Tokenizer | None) -> list[str]:
+def _left_out(kind: str, source: Path, tokenizer: Tokenizer | None, gguf: bool) -> list[str]:
     """Return what a model's file or folder has that the converted one does not, by name."""
+    flags = ("single_word", "lstrip", "rstrip") if gguf and tokenizer else ()  # the format has no place for them
+    added = tokenizer.vocabulary.added if tokenizer else []
+    dropped = [f"{flag} of {token.content}" for token in added for flag in flags if getattr(token, flag)]
+    return _left_of_source(kind, source, tokenizer) + dropped
+
+
+def _left_of_source(kind: str, source: Path, tokenizer: Tokenizer | None) -> list[str]:
+    if kind.startswith("openai"):
+        return []
     if kind == "gguf":
         template = shipped.gguf_value(shipped.open_gguf(source), "tokenizer.chat_template")
         return ["tokenizer.chat_template"] if template else []

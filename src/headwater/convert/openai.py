@@ -122,13 +122,11 @@ def read_gpt2(folder: Path) -> Model:
     another shape or not finite.
     """
     hparams = read_json(folder / HPARAMS)
-    lacking = [name for name in _SIZES.values() if not isinstance(hparams, dict) or name not in hparams]
-    if lacking:
-        raise DataError(f"{folder / HPARAMS} lacks {lacking[0]!r}", expected="the hparams.json of GPT-2")
     for name in _SIZES.values():
-        if not isinstance(hparams[name], int) or hparams[name] < 1:
+        size = hparams.get(name) if isinstance(hparams, dict) else None
+        if not isinstance(size, int) or size < 1:
             raise DataError(
-                f"{folder / HPARAMS} has {name} = {str(hparams[name])[:40]!r}", expected="a whole number above 0"
+                f"{folder / HPARAMS} has {name} = {str(size)[:40]!r}", expected="a whole number above 0"
             )
     shape = {ours: hparams[theirs] for ours, theirs in _SIZES.items()}
     model = build_model(preset("gpt2-small", **shape).of_others(), device="meta")

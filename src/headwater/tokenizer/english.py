@@ -2,8 +2,7 @@
 
 spaCy strips affixes from a string one at a time and reads the whole rest each time, so that a run of n signs takes
 n² steps. Its affix rules depend on a few characters. `EnglishWords` applies them to a window of the string's start
-or end, and matches a URL without trying every split into user and password. The rules are read from
-`spacy.blank("en").tokenizer`, and the words are equal.
+or end. The rules are read from `spacy.blank("en").tokenizer`, and the words are equal.
 """
 
 from __future__ import annotations
@@ -19,25 +18,20 @@ from headwater.errors import require_extra
 # Characters of a string's start or end that an affix rule reads first. Every rule except a run of dots needs
 # fewer; if a match comes near the window's border, the window grows.
 _WINDOW = 12
-# The start of spaCy's URL rule, which takes cubic time to find a user.
-_SCHEME = r"(?:(?:[\w\+\-\.]{2,})://)?"
-_URL_START = "^" + _SCHEME + r"(?:\S+(?::\S*)?@)?"
 
 
 class EnglishWords:
     """Split chunks, parts of a line without white space, and whole lines into spaCy's words."""
 
-    def __init__(self, window: int = _WINDOW) -> None:
+    def __init__(self) -> None:
         with require_extra("gpt1", "GPT-1's tokenizer"):
             import spacy
-            from spacy.lang.tokenizer_exceptions import URL_PATTERN
             from spacy.symbols import ORTH
         tokenizer: Any = spacy.blank("en").tokenizer
-        self._window = window
         self._prefix: Any = tokenizer.prefix_search.__self__
         self._suffix: Any = tokenizer.suffix_search.__self__
         self._infixes: Any = tokenizer.infix_finditer
-        self._url = _UrlRule(URL_PATTERN, tokenizer.url_match)
+        self._is_url: Any = tokenizer.url_match
         self.cases: Mapping[str, tuple[str, ...]] = {
             case: tuple(part[ORTH] for part in parts) for case, parts in tokenizer.rules.items()
         }
@@ -97,7 +91,7 @@ class EnglishWords:
         return 0 < end - start <= self._longest_case and chunk[start:end] in cases
 
     def _prefix_length(self, chunk: str, start: int, end: int) -> int:
-        size = self._window
+        size = _WINDOW
         while True:
             match = self._prefix.match(chunk[start : min(end, start + size)])
             length = match.end() if match else 0
@@ -107,7 +101,7 @@ class EnglishWords:
             size *= 2
 
     def _suffix_length(self, chunk: str, start: int, end: int) -> int:
-        size = self._window
+        size = _WINDOW
         while True:
             match = self._suffix.search(chunk[max(start, end - size) : end])
             length = match.end() - match.start() if match else 0
@@ -122,7 +116,7 @@ class EnglishWords:
             return ()
         if text in cases:
             return cases[text]
-        if self._url.matches(text):
+        if "." in text and self._is_url(text):
             return (text,)
         words = []
         start = 0
@@ -180,24 +174,3 @@ class EnglishWords:
             yield from (run.span() for run in re.finditer(f"{wanted}{wanted[0]}*", letters))
         else:
             yield from ((at.start(), at.start() + len(wanted)) for at in re.finditer(f"(?={wanted})", letters))
-
-
-class _UrlRule:
-    """spaCy's URL rule, tried once at each possible start of a host."""
-
-    def __init__(self, pattern: str, match: Any) -> None:
-        self._whole, self._rest = match, None
-        if pattern.startswith(_URL_START):
-            self._rest = re.compile(pattern.removeprefix(_URL_START))
-        self._scheme = re.compile(_SCHEME)
-
-    def matches(self, text: str) -> bool:
-        if "." not in text:
-            return False
-        if self._rest is None:
-            return self._whole(text) is not None
-        scheme = self._scheme.match(text)
-        assert scheme is not None
-        if self._rest.match(text) or (scheme.end() and self._rest.match(text, scheme.end())):
-            return True
-        return any(self._rest.match(text, at.end()) for at in re.finditer("@", text) if at.start())
