@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import sys
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,12 +91,10 @@ def find_resource(name: str, *, allow_network: bool = False) -> Path:
 
 def available_resources() -> dict[str, bool]:
     """Return whether each named file is on this machine, by name."""
-    available = {}
+    available = dict.fromkeys(RESOURCES, False)
     for name in RESOURCES:
-        try:
+        with suppress(ResourceError):
             available[name] = find_resource(name).is_file()
-        except ResourceError:
-            available[name] = False
     return available
 
 

@@ -288,6 +288,16 @@ def test_a_host_reads_its_links_as_it_needs_them(
     assert not list((tmp_path / "pages").glob(".queues*"))
 
 
+def test_robots_txt_is_read_once_a_page(tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a request, a failing database would hide the error of the request itself."""
+    original, read = HostQueues.robots, []
+    monkeypatch.setattr(HostQueues, "robots", lambda *given: read.append(1) or original(*given))
+    assert (
+        fetch(make_links(tmp_path, [web.url("a", f"/story/{i}") for i in range(3)]), tmp_path / "p")["pages"] == 3
+    )
+    assert len(read) == 3
+
+
 def test_rules_beyond_those_in_memory_are_not_requested_again(
     tmp_path: Path, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

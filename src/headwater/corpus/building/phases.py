@@ -77,10 +77,6 @@ def _parts(plan: BuildPlan) -> int:
     return len(plan.tasks)
 
 
-def _single(plan: BuildPlan) -> int:
-    return 1
-
-
 def _ranges(plan: BuildPlan) -> int:
     return len(key_ranges(first_documents(plan)[-1]))
 
@@ -189,20 +185,18 @@ def _shard(plan: BuildPlan, number: int, work: Path) -> None:
     write_json(work / COUNTS, counts)
 
 
-_DUPLICATES = (Phase("starts", _single, _starts), Phase("copies", _ranges, _copies))
-_NEAR = (
-    Phase("pairs", _ranges, _pairs),
-    Phase("wanted", _single, _wanted),
-    Phase("shingles", _parts, _shingles),
-    Phase("similar", _chunks, _similar),
-    Phase("removed", _single, _removed),
-)
-_SHARDS = (Phase("bounds", _single, _bounds), Phase("shard", shard_count, _shard))
-
-
-def joining_phases(plan: BuildPlan) -> tuple[Phase, ...]:
+def joining_phases(plan: BuildPlan) -> list[Phase]:
     """Return the phases that join the parts of a build, in order."""
-    return (*_DUPLICATES, *(_NEAR if plan.config.near_duplicates else ()), *_SHARDS)
+    phases = [Phase("starts", lambda plan: 1, _starts), Phase("copies", _ranges, _copies)]
+    if plan.config.near_duplicates:
+        phases += [
+            Phase("pairs", _ranges, _pairs),
+            Phase("wanted", lambda plan: 1, _wanted),
+            Phase("shingles", _parts, _shingles),
+            Phase("similar", _chunks, _similar),
+            Phase("removed", lambda plan: 1, _removed),
+        ]
+    return [*phases, Phase("bounds", lambda plan: 1, _bounds), Phase("shard", shard_count, _shard)]
 
 
 class PhaseRunner(TaskRunner):

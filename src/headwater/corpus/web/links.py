@@ -104,8 +104,11 @@ def gather_links(
     if destination.is_complete(stage, progress):
         shutil.rmtree(parts, ignore_errors=True)  # of a run killed after its last step
         return destination.read_json(FUNNEL)
-    found = [listings[i].paths() if i in listings else [Path(dump)] for i, dump in enumerate(dumps)]
-    files = _by_folder(found, stage, parts)
+    files: dict[Path, AnyFile] = {}  # by the folder for the links of each
+    for entry, (index, dump) in zip(stage.inputs, enumerate(dumps), strict=True):
+        for number, path in enumerate(listings[index].paths() if index in listings else [Path(dump)]):
+            named = json.dumps([stage.config, entry.identity, number, _VERSION])
+            files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
     progress.start("links", unit="submissions")
     with storage_errors(stage.out):
         parts.mkdir(parents=True, exist_ok=True)
@@ -113,7 +116,11 @@ def gather_links(
             funnel = _sorted_dumps(parts, files, config, workers, progress)
             if not funnel.submissions:
                 shutil.rmtree(parts)
-                raise _no_submissions(dumps, funnel)
+                raise DataError(
+                    f"{', '.join(map(str, dumps))} contains no submissions",
+                    expected="JSON lines with url, score and subreddit",
+                    repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
+                )
             with stage.write() as work:
                 result = funnel.result(_write(_merged(list(files), config.partitions), work))
                 write_json(work / FUNNEL, result)
@@ -123,16 +130,6 @@ def gather_links(
     progress.finish(f"{result['links']:,} links from {funnel.submissions:,} submissions")
     destination.publish(progress)
     return result
-
-
-def _by_folder(found: Sequence[Sequence[AnyFile]], stage: Stage, parts: Path) -> dict[Path, AnyFile]:
-    """Return the files that each dump has, by the folder in `parts` for the links of a file."""
-    files: dict[Path, AnyFile] = {}
-    for paths, entry in zip(found, stage.inputs, strict=True):
-        for number, path in enumerate(paths):
-            named = json.dumps([stage.config, entry.identity, number, _VERSION])
-            files[parts / hashlib.sha256(named.encode()).hexdigest()[:16]] = path
-    return files
 
 
 class LinkRules:
@@ -214,14 +211,6 @@ def _submissions(dump: AnyFile, funnel: _Funnel) -> Iterator[dict[str, Any]]:
             funnel.broken.add("broken lines", f"{dump.name} line {number:,}: {shown}")
     if file.cut:
         funnel.cut.append(file.cut)
-
-
-def _no_submissions(dumps: Sequence[str | Path], funnel: _Funnel) -> DataError:
-    return DataError(
-        f"{', '.join(map(str, dumps))} contains no submissions",
-        expected="JSON lines with url, score and subreddit",
-        repair=funnel.cut[0] if funnel.cut else "Check that these are Reddit submission dumps",
-    )
 
 
 def _sorted_dumps(
