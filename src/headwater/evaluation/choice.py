@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from headwater.errors import DataError
 from headwater.evaluation.data_files import Source, another_format, text_of, texts_of
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric, Scored, TaskFile
+from headwater.evaluation.protocols import Answer, Example, Metric, Scored, Task, TaskFile
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.finetuning import Labels, Raw
 from headwater.reading import open_table
@@ -38,9 +38,14 @@ _COLUMN = re.compile(r"\{([^{}]+)\}")
 Questions = Callable[[Path], Iterable[Example]]
 
 
-class AnswerChoice(ChoiceTask):
-    """A protocol that scores the questions of one file in one way.
+# Returns what is asked of the model: the answers of an example, in their order.
+Ask = Callable[[Example, RequestEncoder], list[ContinuationRequest]]
 
+
+class Choice(Task):
+    """A protocol that chooses the most likely of several answers, on the questions of one file.
+
+    scoring: see the module. ask: by default each answer after the context.
     keys: under which an example's content has the text before the answers, and the list of answers.
     separator: the text between the two, a space by default.
     chance: the accuracy of random guessing; None computes it from the number of answers of each example.
@@ -57,16 +62,17 @@ class AnswerChoice(ChoiceTask):
         source: Source,
         *,
         summary: str,
+        ask: Ask | None = None,
         keys: tuple[str, str] = ("context", "answers"),
         separator: str = " ",
         chance: float | None = None,
         encoding: Literal["pair", "cut", "separate"] = "pair",
     ) -> None:
         self.benchmark, self.protocol, self.summary = benchmark, protocol, summary
-        self.scoring, self.by_mean, self.sources = scoring, scoring == "mean", (source,)
+        self.scoring, self.sources = scoring, (source,)
         self.metrics = (Metric("accuracy", chance=chance),)
-        self._questions, self._separator = questions, separator
-        self._context_key, self.answers_key = keys
+        self._questions, self._ask, self._separator = questions, ask or self._answers, separator
+        self._context_key, self._answers_key = keys
         self._encoding = encoding
 
     def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
@@ -74,16 +80,13 @@ class AnswerChoice(ChoiceTask):
         return list(self._questions(files[self.sources[0].role]))
 
     def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
-        """Return each answer after the context and, for `.gain`, by itself.
+        """Return what is asked for each answer and, for `.gain`, each answer by itself.
 
         Raises DataError if the right answer is unknown, or an answer has no tokens of its own.
         """
-        context, answers = example.content[self._context_key], example.content[self.answers_key]
-        own_tokens = self.by_mean and self._encoding != "separate"
-        if example.content["label"] is None or (own_tokens and not all(answer.strip() for answer in answers)):
-            what = "the right answer is unknown" if example.content["label"] is None else "an answer is empty"
-            raise DataError(what, expected="answers and the right one")
-        asked = [self._encode(encoder, context, f"{self._separator}{answer}", own_tokens) for answer in answers]
+        if example.content["label"] is None:
+            raise DataError("the right answer is unknown", expected="answers and the right one")
+        asked = self._ask(example, encoder)
         if self.scoring == "gain":
             # The same tokens as after the context, so that a cut answer is compared with itself.
             least = 2 if encoder.start is None else 1  # without a start the first token has no score
@@ -91,27 +94,47 @@ class AnswerChoice(ChoiceTask):
             asked += [encoder.after_start(ids) for ids in alone]
         return asked
 
-    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
+    def chance(self, metric: str, examples: Sequence[Example]) -> float | None:
+        """Return the value of random guessing: that of the set, or the mean over its examples."""
+        if (chance := super().chance(metric, examples)) is not None:
+            return chance
+        return sum(1 / len(example.content[self._answers_key]) for example in examples) / len(examples)
+
+    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
+        """Return whether the chosen answer, the first one with the largest value, is the right one."""
+        values = self._values(example, [answer for answer in answers if isinstance(answer, Scored)])
+        chosen, label = max(range(len(values)), key=values.__getitem__), example.content["label"]
+        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
+
+    def _values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
         """Return the value of each answer; see the module."""
+        if self.scoring == "mean":
+            return [answer.mean for answer in answers]
         if self.scoring == "gain":
-            count = len(example.content[self.answers_key])
+            count = len(example.content[self._answers_key])
             after, alone = answers[:count], list(answers[count:])
             least = 1 if len(alone) == count else 2  # an answer of one token was not asked for by itself
             return [
                 answer.total - (alone.pop(0).total if len(answer.log_probabilities) >= least else 0.0)
                 for answer in after
             ]
-        values = super().values(example, answers)
-        if self.scoring == "per-character":
-            texts = example.content[self.answers_key]
-            return [value / len(text) for value, text in zip(values, texts, strict=True)]
-        return values
+        lengths = (
+            map(len, example.content[self._answers_key]) if self.scoring == "per-character" else [1] * len(answers)
+        )
+        return [answer.total / length for answer, length in zip(answers, lengths, strict=True)]
 
-    def _encode(self, encoder: RequestEncoder, context: str, answer: str, own_tokens: bool) -> ContinuationRequest:
+    def _answers(self, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
+        """Return each answer after the context."""
+        context, answers = example.content[self._context_key], example.content[self._answers_key]
         if self._encoding == "separate":
             head = encoder.encode(context)
-            return encoder.cut((*head, *encoder.encode(answer)), len(head))
-        return encoder.pair(context, answer, own_tokens=own_tokens, cut=self._encoding == "cut")
+            tails = [encoder.encode(f"{self._separator}{answer}") for answer in answers]
+            return [encoder.cut((*head, *tail), len(head)) for tail in tails]
+        own_tokens = self.scoring == "mean"
+        if own_tokens and not all(answer.strip() for answer in answers):
+            raise DataError("an answer is empty", expected="answers and the right one")
+        texts = [f"{self._separator}{answer}" for answer in answers]
+        return [encoder.pair(context, text, own_tokens=own_tokens, cut=self._encoding == "cut") for text in texts]
 
 
 class ChoiceFile(TaskFile):
@@ -133,7 +156,7 @@ class ChoiceFile(TaskFile):
     readings: tuple[Scoring, ...] = ("total", "mean")
     """The ways to choose; each is a protocol."""
 
-    def tasks(self) -> list[ChoiceTask]:
+    def tasks(self) -> list[Choice]:
         """Return a protocol for each way of scoring."""
         source = Source(
             "labels",
@@ -143,7 +166,7 @@ class ChoiceFile(TaskFile):
             where=self.where,
         )
         return [
-            AnswerChoice(
+            Choice(
                 self.benchmark,
                 f"{self.benchmark}.{scoring}",
                 scoring,

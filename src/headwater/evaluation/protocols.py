@@ -189,26 +189,3 @@ class TaskFile(Config):
     @abstractmethod
     def tasks(self) -> Sequence[Task]:
         """Return the protocols."""
-
-
-class ChoiceTask(Task):
-    """A protocol that chooses the answer with the highest log-probability, in total or as the mean over tokens."""
-
-    by_mean: bool = False
-    answers_key: str = "answers"  # of an example's content
-
-    def chance(self, metric: str, examples: Sequence[Example]) -> float | None:
-        """Return the value of random guessing: that of the set, or the mean over its examples."""
-        if (chance := super().chance(metric, examples)) is not None:
-            return chance
-        return sum(1 / len(example.content[self.answers_key]) for example in examples) / len(examples)
-
-    def score(self, example: Example, answers: Sequence[Answer], encoder: RequestEncoder) -> dict[str, Any]:
-        """Return whether the chosen answer, the first one with the largest value, is the right one."""
-        values = self.values(example, [answer for answer in answers if isinstance(answer, Scored)])
-        chosen, label = max(range(len(values)), key=values.__getitem__), example.content["label"]
-        return {"accuracy": float(chosen == label), "chosen": chosen, "label": label}
-
-    def values(self, example: Example, answers: Sequence[Scored]) -> list[float]:
-        """Return the value of each answer."""
-        return [answer.mean if self.by_mean else answer.total for answer in answers]

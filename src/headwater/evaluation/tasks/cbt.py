@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import DataError
+from headwater.evaluation.choice import Choice
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.detokenize import CBT, Detokenizer
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric, numbered
+from headwater.evaluation.protocols import Example, numbered
 from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import read_text
 
@@ -25,41 +26,35 @@ _CANDIDATES = 10
 _SENTENCES = 20
 
 
-class ChildrensBooks(ChoiceTask):
+class ChildrensBooks(Choice):
     """The omitted word among ten candidates."""
-
-    metrics = (Metric("accuracy", chance=1 / _CANDIDATES),)
-    benchmark = "cbt"
 
     def __init__(self, kind: str, letters: str, detokenizer: Detokenizer | None, joined: str = "\n") -> None:
         form = "detokenized" if detokenizer else "tokens"
         form += ".spaces" if joined == " " else ""
-        self.protocol = f"cbt.{kind}.{form}"
-        omitted = kind.replace("-", " ")
-        self.summary = f"an omitted word ({omitted}), with the rest of its sentence, {form} text"
-        self._detokenizer, self._joined = detokenizer, joined
         names = (f"cbtest_{letters}_valid_2000ex.txt",)
-        self.sources = (
+        omitted = kind.replace("-", " ")
+        super().__init__(
+            "cbt",
+            f"cbt.{kind}.{form}",
+            "total",
+            self._stories,
             Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
+            summary=f"an omitted word ({omitted}), with the rest of its sentence, {form} text",
+            ask=_asked,
+            chance=1 / _CANDIDATES,
         )
+        self._detokenizer, self._joined = detokenizer, joined
 
-    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
+    def _stories(self, path: Path) -> list[Example]:
         """Return one example for each block of twenty numbered sentences and a question."""
         rows = []
-        for context, query, answer, candidates in read_stories(files["validation"]):
+        for context, query, answer, candidates in read_stories(path):
             filled = [self._written([*context, query.replace(BLANK, candidate)]) for candidate in candidates]
             before = self._written([*context, query.partition(BLANK)[0].rstrip()])
             content = {"before": before, "filled": filled, "label": candidates.index(answer)}
             rows.append((content, " ".join([*context, query.replace(BLANK, answer)])))
         return numbered(rows)
-
-    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[ContinuationRequest]:
-        """Return each candidate with the rest of its sentence, after the text before it."""
-        asked = []
-        for text in example.content["filled"]:
-            border = _shared(example.content["before"], text)
-            asked.append(encoder.pair(text[:border], text[border:]))
-        return asked
 
     def details(self, files: Mapping[str, Path], examples: Sequence[Example]) -> dict[str, Any]:
         """Return the number of sentences that the de-tokenizer cannot invert."""
@@ -72,6 +67,12 @@ class ChildrensBooks(ChoiceTask):
         if self._detokenizer is None:
             return self._joined.join(sentences)
         return self._joined.join(self._detokenizer.detokenize(sentence) for sentence in sentences)
+
+
+def _asked(example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
+    """Return each candidate with the rest of its sentence, after the text before it."""
+    borders = [(text, _shared(example.content["before"], text)) for text in example.content["filled"]]
+    return [encoder.pair(text[:border], text[border:]) for text, border in borders]
 
 
 def read_stories(path: Path) -> list[tuple[list[str], str, str, list[str]]]:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headwater.errors import DataError
-from headwater.evaluation.choice import AnswerChoice, Scoring
+from headwater.evaluation.choice import Choice, Scoring
 from headwater.evaluation.data_files import Source, read_json_rows
 from headwater.evaluation.protocols import Example, numbered
 from headwater.finetuning import Raw
@@ -125,8 +125,8 @@ def _questions(separator: str, path: Path) -> Iterator[Example]:
         yield Example(str(row.row), {"context": context, "answers": answers, "label": label}, text=context)
 
 
-def _race(part: str, questions: str, *names: str) -> AnswerChoice:
-    return AnswerChoice(
+def _race(part: str, questions: str, *names: str) -> Choice:
+    return Choice(
         f"race{part}",
         f"race{part}.mean",
         "mean",
@@ -176,8 +176,8 @@ def _without_marks(text: str) -> str:
     return _BRACKETS.sub("", text.strip().replace(" [title]", ". ")).replace("  ", " ")
 
 
-def _hellaswag(form: Form, scoring: Scoring) -> AnswerChoice:
-    return AnswerChoice(
+def _hellaswag(form: Form, scoring: Scoring) -> Choice:
+    return Choice(
         "hellaswag",
         f"hellaswag.{form}.{scoring}",
         scoring,
@@ -201,7 +201,7 @@ TASKS = [
     _race("-middle", "middle school", "RACE/test/middle/", "race_middle_test.jsonl"),
     _race("-high", "high school", "RACE/test/high/", "race_high_test.jsonl"),
     _race("-sample", "500 middle, 500 high", "race_1000_m500_h500.jsonl"),
-    AnswerChoice(
+    Choice(
         "story-cloze",
         "story-cloze.mean",
         "mean",

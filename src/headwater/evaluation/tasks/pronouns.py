@@ -16,17 +16,19 @@ twice, the question is about the first one after the conjunction.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from headwater.errors import DataError
+from headwater.evaluation.choice import Choice
 from headwater.evaluation.data_files import Source
-from headwater.evaluation.protocols import ChoiceTask, Example, Metric, TaskRequest, numbered
-from headwater.evaluation.request_encoder import RequestEncoder
+from headwater.evaluation.protocols import Example, numbered
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.reading import read_text
 
-Scoring = Literal["full", "partial", "substitution"]
+Comparison = Literal["full", "partial", "substitution"]
 _DETERMINERS = {
     "the", "a", "an", "this", "that", "these", "those", "my", "our", "your", "his", "her", "its", "their", "some",
     "any", "all", "both", "each", "every", "no", "most", "many", "several", "two", "three", "four", "five",
@@ -45,43 +47,40 @@ _POSSESSIVE = {"my", "your", "his", "its", "our", "their"}
 _CONJUNCTION = re.compile(r"\b(?:because|since|so|but|and|although|though|as|when|while|after|before|until|if)\b")
 
 
-_COMPARED: Mapping[Scoring, str] = {
+_COMPARED: Mapping[Comparison, str] = {
     "full": "probability of the whole sentence",
     "partial": "probability of what follows the candidate",
     "substitution": "mean token log-probability of what follows the candidate",
 }
 
 
-class Pronouns(ChoiceTask):
-    """The antecedent among the candidates."""
+def _pronouns(benchmark: str, scoring: Comparison, names: tuple[str, ...], where: str) -> Choice:
+    return Choice(
+        benchmark,
+        f"{benchmark}.{scoring}",
+        "mean" if scoring == "substitution" else "total",
+        _examples,
+        Source("test", names=names, where=where),
+        summary=f"whom a pronoun means, by {_COMPARED[scoring]}",
+        ask=partial(_asked, scoring),
+        keys=("before", "candidates"),
+    )
 
-    metrics = (Metric("accuracy"),)
-    answers_key = "candidates"
 
-    def __init__(self, benchmark: str, scoring: Scoring, names: tuple[str, ...], where: str) -> None:
-        self.summary = f"whom a pronoun means, by {_COMPARED[scoring]}"
-        self.benchmark, self.scoring = benchmark, scoring
-        self.by_mean = scoring == "substitution"
-        self.protocol = f"{benchmark}.{scoring}"
-        self.sources = (Source("test", names=names, where=where),)
+def _examples(path: Path) -> list[Example]:
+    """Return one example for each block of sentence, pronoun, candidates and answer."""
+    return numbered(
+        ({"before": before, "after": after, "candidates": candidates, "label": label}, text)
+        for text, before, after, candidates, label in read_blocks(path)
+    )
 
-    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
-        """Return one example for each block of sentence, pronoun, candidates and answer."""
-        return numbered(
-            ({"before": before, "after": after, "candidates": candidates, "label": label}, text)
-            for text, before, after, candidates, label in read_blocks(files["test"])
-        )
 
-    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
-        """Return the text that the scoring compares, for each candidate."""
-        before, after = example.content["before"], example.content["after"]
-        asked: list[TaskRequest] = []
-        for candidate in example.content["candidates"]:
-            if self.scoring == "full":
-                asked.append(encoder.after_start(encoder.encode(f"{before}{candidate}{after}")))
-            else:
-                asked.append(encoder.pair(f"{before}{candidate}", after))
-        return asked
+def _asked(scoring: Comparison, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
+    """Return the text that the scoring compares, for each candidate."""
+    before, after, candidates = (example.content[key] for key in ("before", "after", "candidates"))
+    if scoring == "full":
+        return [encoder.after_start(encoder.encode(f"{before}{candidate}{after}")) for candidate in candidates]
+    return [encoder.pair(f"{before}{candidate}", after) for candidate in candidates]
 
 
 def read_blocks(path: Path) -> list[tuple[str, str, str, list[str], int]]:
@@ -147,11 +146,11 @@ def _in_place(candidate: str, before: str) -> str:
 _WSC = ("wsc273.txt",)
 _WSC_WHERE = "The Winograd Schema Challenge collection of E. Davis, in the five-line form of bert-commonsense"
 TASKS = [
-    Pronouns("wsc273", "full", _WSC, _WSC_WHERE),
-    Pronouns("wsc273", "partial", _WSC, _WSC_WHERE),
-    Pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE),
-    Pronouns("pdp", "partial", ("PDP.txt",), _WSC_WHERE),
-    Pronouns(
+    _pronouns("wsc273", "full", _WSC, _WSC_WHERE),
+    _pronouns("wsc273", "partial", _WSC, _WSC_WHERE),
+    _pronouns("pdp", "full", ("PDP.txt",), _WSC_WHERE),
+    _pronouns("pdp", "partial", ("PDP.txt",), _WSC_WHERE),
+    _pronouns(
         "dprd",
         "substitution",
         ("dprd/test.c.txt", "test.c.txt"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ import numpy as np
 
 from headwater.display import counted
 from headwater.errors import DataError
+from headwater.evaluation.choice import Choice
 from headwater.evaluation.data_files import Source
 from headwater.evaluation.figures import Figure
 from headwater.evaluation.protocols import (
     Answer,
-    ChoiceTask,
     Example,
     Metric,
     Scored,
@@ -30,7 +31,7 @@ from headwater.evaluation.protocols import (
     TaskRequest,
     numbered,
 )
-from headwater.evaluation.request_encoder import RequestEncoder
+from headwater.evaluation.request_encoder import ContinuationRequest, RequestEncoder
 from headwater.finetuning import confusion_matrix, matthews
 from headwater.reading import read_text
 
@@ -39,49 +40,47 @@ _TUNED_ON = 2_000  # training sentences, enough to choose one threshold
 _COLA = ("source", "label", "star", "sentence")  # its columns, which have no header
 
 
-class Sentiment(ChoiceTask):
-    """SST-2 by the word after *very*; with `whole_word`, a word may have several tokens."""
-
-    benchmark = "sst-2"
-    summary = "positive or negative after a sentence and the word very"
-    metrics = (Metric("accuracy", chance=0.5),)
-    sources = (
+def _sentiment(protocol: str, summary: str, *, whole_word: bool) -> Choice:
+    return Choice(
+        "sst-2",
+        protocol,
+        "total",
+        _sentences,
         Source(
             "test",
             names=("SST-2/dev.tsv", "sst2/glue/dev.tsv", "sst2/sentences/dev.tsv"),
             where="GLUE's SST-2, gluebenchmark.com/tasks",
         ),
+        summary=summary,
+        ask=partial(_label_words, whole_word),
+        chance=0.5,
     )
 
-    def __init__(self, *, whole_word: bool = False) -> None:
-        self._whole_word = whole_word
-        self.protocol = "sst-2.very"
-        if whole_word:
-            self.protocol = "sst-2.whole-word"
-            self.summary += ", in any number of tokens"
 
-    def read(self, files: Mapping[str, Path], encoder: RequestEncoder) -> Sequence[Example]:
-        """Return the development sentences, whose labels are public."""
-        path = files["test"]
-        header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
-        text = "text_a" if "text_a" in header else "sentence"
-        named = {text, "label"} <= set(header)
-        rows = _rows(path, header if named else (text, "label"), skipped=int(named))
-        return numbered(
-            ({"sentence": row[text].strip(), "label": _label(row["label"], path)}, row[text]) for row in rows
-        )
+def _sentences(path: Path) -> list[Example]:
+    """Return the development sentences, whose labels are public."""
+    header = read_text(path).partition("\n")[0].rstrip("\r").split("\t")
+    text = "text_a" if "text_a" in header else "sentence"
+    named = {text, "label"} <= set(header)
+    rows = _rows(path, header if named else (text, "label"), skipped=int(named))
+    return numbered(
+        ({"sentence": row[text].strip(), "label": _label(row["label"], path)}, row[text]) for row in rows
+    )
 
-    def requests(self, example: Example, encoder: RequestEncoder) -> Sequence[TaskRequest]:
-        """Return each label word after the sentence; raise DataError if a word has several tokens and must not."""
-        context = f"{example.content['sentence']} very"
-        asked = [encoder.pair(context, f" {word}") for word in _LABELS]
-        for word, request in zip(_LABELS, asked, strict=True):
-            if not self._whole_word and len(request.continuation) != 1:
-                raise DataError(
-                    f"the word {word!r} is {len(request.continuation)} tokens in this vocabulary",
-                    expected="one, since the protocol compares two single tokens",
-                )
-        return asked
+
+def _label_words(whole_word: bool, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
+    """Return each label word after the sentence and *very*; raise DataError for one of several tokens.
+
+    whole_word: a word may have several tokens.
+    """
+    asked = [encoder.pair(f"{example.content['sentence']} very", f" {word}") for word in _LABELS]
+    for word, request in zip(_LABELS, asked, strict=True):
+        if not whole_word and len(request.continuation) != 1:
+            raise DataError(
+                f"the word {word!r} is {len(request.continuation)} tokens in this vocabulary",
+                expected="one, since the protocol compares two single tokens",
+            )
+    return asked
 
 
 class Acceptability(Task):
@@ -185,4 +184,9 @@ def _label(value: str, path: Path) -> int:
     return int(value)
 
 
-TASKS: list[Task] = [Sentiment(), Sentiment(whole_word=True), Acceptability()]
+_VERY = "positive or negative after a sentence and the word very"
+TASKS: list[Task] = [
+    _sentiment("sst-2.very", _VERY, whole_word=False),
+    _sentiment("sst-2.whole-word", f"{_VERY}, in any number of tokens", whole_word=True),
+    Acceptability(),
+]
