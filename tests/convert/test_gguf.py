@@ -108,7 +108,9 @@ def test_rows_that_q8_0_cannot_hold_stay_in_f16(tokenizer: Tokenizer, tmp_path: 
 def test_models_that_llama_cpp_cannot_open_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     for name in ("gpt1-nano", "lstm-nano"):
         model = build_model(preset(name, vocabulary=300), seed=1)
-        with pytest.raises(UsageError, match=r"llama\.cpp does not support .* expected a GPT-2\. Convert it to a"):
+        with pytest.raises(
+            UsageError, match=r"llama\.cpp does not compute .* expected a GPT-2 with GELU .* Convert it to a"
+        ):
             write_gguf(model, tokenizer, tmp_path / "m.gguf")
     with pytest.raises(MismatchError, match="ids and the model 20 rows"):
         write_gguf(small_model(tokenizer, vocabulary=20), tokenizer, tmp_path / "m.gguf")

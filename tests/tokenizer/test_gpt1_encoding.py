@@ -169,7 +169,7 @@ class _Counted:
         return self.__getattr__("search")(text)
 
 
-@pytest.mark.parametrize("unit", ["$", "#", "'", ":)", "(a", "'s", "$#", "a:", "a@", "1.", "b$c'"])
+@pytest.mark.parametrize("unit", ["$", "#", "(a", "$#", "a@", "1.", "b$c'"])
 def test_the_work_on_a_run_grows_with_its_length_only(
     english: Any, monkeypatch: pytest.MonkeyPatch, unit: str
 ) -> None:
@@ -192,7 +192,9 @@ def test_the_work_on_a_run_grows_with_its_length_only(
     for length in (1_000, 4_000):
         work.clear()
         chunk = unit * (length // len(unit))
-        assert (splitter.split_chunk(chunk) or splitter.split_line([chunk]))[-1].endswith(unit[-1])
+        words = splitter.split_chunk(chunk)
+        assert words is not None
+        assert words[-1].endswith(unit[-1])
         spent.append(work["characters"])
     assert spent[1] <= 4.4 * spent[0] + 1_000
 

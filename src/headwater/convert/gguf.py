@@ -53,17 +53,11 @@ def write_gguf(model: Model, tokenizer: Tokenizer, path: Path, precision: GgufPr
 def _require_gpt2(model: Model, tokenizer: Tokenizer) -> None:
     """Raise UsageError or MismatchError unless llama.cpp computes what the model and the tokenizer do."""
     config = model.config
-    if config.model_type != "gpt2":
-        raise UsageError(
-            f"llama.cpp does not support the architecture of this model, {config.model_type}",
-            expected="a GPT-2",
-            repair="Convert it to a Hugging Face folder instead: a destination without .gguf",
-        )
     usual = config.activation == "gelu-tanh" and config.attention_factor(config.layers - 1) == 1
-    if not usual:
+    if config.model_type != "gpt2" or not usual:
         raise UsageError(
-            "llama.cpp computes GPT-2 with GELU in its tanh form and the usual scale of attention, and this model "
-            "has another one",
+            f"llama.cpp does not compute this {config.model_type}",
+            expected="a GPT-2 with GELU in its tanh form and the usual scale of attention",
             repair="Convert it to a Hugging Face folder instead: a destination without .gguf",
         )
     if tokenizer.kind != "gpt2":

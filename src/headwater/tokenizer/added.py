@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headwater.tokenizer.library import RULES, bert_normalizer, whole
 from headwater.tokenizer.vocabulary import AddedToken, Encoded, Vocabulary, join_ids, join_surrogates
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 # A text without added tokens is one piece with this id; added tokens follow it.
 _PIECE = 0
-
-
-class Segment(NamedTuple):
-    """A part of a text: ordinary text, or an added token's id."""
-
-    text: str
-    token: int | None
 
 
 class AddedCodec:
@@ -46,10 +39,10 @@ class AddedCodec:
         if splitter is None:
             return self.ordinary.encode_batch(texts)
         parts = [splitter.split(text) for text in texts]
-        plain = [part.text for segments in parts for part in segments if part.token is None]
+        plain = [text for segments in parts for text, token in segments if token is None]
         ordinary = iter(self.ordinary.encode_batch(plain))
         return [
-            [i for part in segments for i in (next(ordinary) if part.token is None else [part.token])]
+            [i for _, token in segments for i in (next(ordinary) if token is None else [token])]
             for segments in parts
         ]
 
@@ -87,22 +80,22 @@ class _Splitter:
         }
         self._library = Tokenizer.from_str(json.dumps(whole(steps, entries)))
 
-    def split(self, text: str) -> list[Segment]:
-        """Return the parts of a text in order, at least one."""
+    def split(self, text: str) -> list[tuple[str, int | None]]:
+        """Return the parts of a text in order, at least one, and the id of each that is an added token."""
         if self._contents is not None and not any(content in text for content in self._contents):
-            return [Segment(text, None)]
+            return [(text, None)]
         if not text.isascii():
             text = join_surrogates(text)
         # The library takes no lone surrogates: the copy has one other character for each.
         encoding = self._library.encode(text.encode("utf-8", "replace").decode(), add_special_tokens=False)
-        segments: list[Segment] = []
+        segments: list[tuple[str, int | None]] = []
         end = 0
         for number, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
             if number == _PIECE:
                 continue
-            segments += [Segment(text[end:start], None)] if start > end else []
-            segments.append(Segment(text[start:stop], self._ids[number - 1]))
+            segments += [(text[end:start], None)] if start > end else []
+            segments.append((text[start:stop], self._ids[number - 1]))
             end = stop
         if end < len(text) or not segments:
-            segments.append(Segment(text[end:], None))
+            segments.append((text[end:], None))
         return segments

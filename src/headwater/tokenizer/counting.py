@@ -14,7 +14,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from headwater.errors import DataError
 from headwater.reading import AnyFile, compose, is_compressed, is_table, text_blocks, unpacked_suffix
 from headwater.storage import SILENT, Progress, has_manifest, user_files
 from headwater.tokenizer import merges
-from headwater.tokenizer.gpt1 import WordSplitter
+from headwater.tokenizer.gpt1 import REMEMBERED, WordSplitter
 from headwater.tokenizer.gpt2 import to_bytes
 from headwater.tokenizer.merges import CompiledCounter, WordCounts
 from headwater.tokenizer.vocabulary import BYTE_ORDER, characters_to_bytes
@@ -246,26 +247,16 @@ def _count_with_library(texts: Iterable[str], order: npt.NDArray[np.int32], prog
 
 def count_character_words(texts: Iterable[str], progress: Progress = SILENT) -> Counter[str]:
     """Count GPT-1's lower-case words, without newlines; progress advances by the bytes read."""
-    splitter = WordSplitter()
-    chunk_counts: Counter[str] = Counter()
-    words_of: dict[str, list[str] | None] = {}
-    counts: Counter[str] = Counter()
-    done = 0
+    splitter, counts, done = WordSplitter(), Counter[str](), 0
+    split_chunk = lru_cache(maxsize=REMEMBERED)(splitter.split_chunk)
     for text in texts:
         for line in splitter.standard_lines(text):
             chunks = line.split()
-            alone = True
-            for chunk in chunks:
-                if chunk not in words_of:
-                    words_of[chunk] = splitter.split_chunk(chunk)
-                alone = alone and words_of[chunk] is not None
-            if alone:
-                chunk_counts.update(chunks)
-            else:
+            words = [split_chunk(chunk) for chunk in chunks]
+            if None in words:
                 counts.update(splitter.split_line(chunks))
+            else:
+                counts.update(chain.from_iterable(words))  # type: ignore[arg-type]
         done += len(text.encode("utf-8", "replace"))
         progress.advance(done)
-    for chunk, count in chunk_counts.items():
-        for word in words_of[chunk] or ():
-            counts[word] += count
     return counts

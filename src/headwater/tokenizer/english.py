@@ -1,16 +1,15 @@
-"""spaCy's English word rules in linear time, with the same words.
+"""spaCy's English word rules in linear time for most texts, with the same words.
 
 spaCy strips affixes from a string one at a time and reads the whole rest each time, so that a run of n signs takes
 n² steps. Its affix rules depend on a few characters. `EnglishWords` applies them to a window of the string's start
-or end. The rules are read from `spacy.blank("en").tokenizer`, and the words are equal.
+or end. The rules are read from `spacy.blank("en").tokenizer`, and the words are equal. A line in which a special
+case could span a space is split by spaCy itself.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from headwater.errors import require_extra
@@ -36,31 +35,26 @@ class EnglishWords:
             case: tuple(part[ORTH] for part in parts) for case, parts in tokenizer.rules.items()
         }
         self._longest_case = max(map(len, self.cases))
-        affixed = (
-            case
-            for case in self.cases
-            if tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
-        )
-        # spaCy searches the words of a line again for special cases that have an affix. The key is the first two
-        # words of such a case, split without special cases; the value is all of these words and the case's own.
-        self._sequences: dict[tuple[str, ...], list[tuple[tuple[str, ...], tuple[str, ...]]]] = {}
-        for case in affixed:
+        self._english = tokenizer
+        # spaCy searches the words of a line again for special cases that have an affix. These are the first two
+        # words of such cases, split without special cases.
+        self._starts: set[tuple[str, ...]] = set()
+        for case, words in self.cases.items():
+            affixed = tokenizer.find_prefix(case) or tokenizer.find_infix(case) or tokenizer.find_suffix(case)
             sequence = tuple(self._split(case, {}))
-            # A case of one unchanged word has no effect.
-            if not any(map(str.isspace, case)) and sequence != self.cases[case][:1]:
-                self._sequences.setdefault(sequence[:2], []).append((sequence, self.cases[case]))
-        self._has_single = any(len(start) == 1 for start in self._sequences)
-        parts = {word for cases in self._sequences.values() for sequence, _ in cases for word in sequence}
-        self._letters = {word: chr(number) for number, word in enumerate(sorted(parts), 0x4E00)}
+            # A case that is split in the same way without it has no effect.
+            if affixed and not any(map(str.isspace, case)) and sequence not in (words, words[:1]):
+                self._starts.add(sequence[:2])
 
     def of_chunk(self, chunk: str) -> list[str] | None:
         """Return the words of a chunk, or None if they may depend on the chunks next to it."""
         words = self._split(chunk, self.cases)
-        return None if any(sequence != case for sequence, case in self._candidates(words)) else words
+        starts = {*pairwise(words), *((word,) for word in words)}
+        return words if self._starts.isdisjoint(starts) else None
 
     def of_line(self, chunks: Iterable[str]) -> list[str]:
-        """Return the words of a line, given as its chunks."""
-        return self._with_cases([self._split(chunk, self.cases) for chunk in chunks])
+        """Return the words of a line, given as its chunks, split by spaCy."""
+        return [token.text for token in self._english(" ".join(chunks))]
 
     def _split(self, chunk: str, cases: Mapping[str, Sequence[str]]) -> list[str]:
         """Split off affixes until none is left or a special case remains, then split what remains."""
@@ -126,51 +120,3 @@ class EnglishWords:
             words += [text[start : infix.start()], infix.group()]
             start = infix.end()
         return [word for word in (*words, text[start:]) if word]
-
-    def _with_cases(self, chunks: Sequence[Sequence[str]]) -> list[str]:
-        """Replace words that together are a special case with an affix by the case's words.
-
-        As in spaCy, longer matches come first. A match across white space, or one that overlaps an earlier match,
-        replaces nothing but blocks its place for others.
-        """
-        words = [word for chunk in chunks for word in chunk]
-        candidates = self._candidates(words)
-        if not candidates:
-            return words
-        chunk_ends = list(accumulate(map(len, chunks)))
-        letters = "".join([self._letters.get(word, " ") for word in words])
-        matches: dict[int, list[tuple[int, int, tuple[str, ...]]]] = {}
-        for sequence, case in candidates:
-            spans = self._matches(letters, sequence)
-            matches.setdefault(len(sequence), []).extend((start, end, case) for start, end in spans)
-        taken = bytearray(len(words))
-        replaced: dict[int, tuple[int, tuple[str, ...]]] = {}
-        for length in sorted(matches, reverse=True):
-            for start, end, case in sorted(matches[length]):
-                last = start + length - 1
-                is_within = bisect_right(chunk_ends, start) == bisect_right(chunk_ends, last)
-                if is_within and not taken[start] and not taken[last]:
-                    replaced[start] = (last + 1, case)
-                taken[start:end] = b"\1" * (end - start)
-        result: list[str] = []
-        position = 0
-        for start in sorted(replaced):
-            result += words[position:start]
-            position, case = replaced[start]
-            result += case
-        return result + words[position:]
-
-    def _candidates(self, words: Sequence[str]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return special cases with an affix whose first two words are among these: (split words, own words)."""
-        starts = self._sequences.keys() & set(pairwise(words))
-        if self._has_single:
-            starts |= self._sequences.keys() & set(zip(words, strict=True))
-        return [case for start in starts for case in self._sequences[start]]
-
-    def _matches(self, letters: str, sequence: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of a sequence among words, given as letters; a run of one word is one match."""
-        wanted = "".join([self._letters[word] for word in sequence])
-        if len(set(wanted)) == 1:
-            yield from (run.span() for run in re.finditer(f"{wanted}{wanted[0]}*", letters))
-        else:
-            yield from ((at.start(), at.start() + len(wanted)) for at in re.finditer(f"(?={wanted})", letters))

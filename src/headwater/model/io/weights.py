@@ -11,7 +11,6 @@ names next to the optimizer's state: in one file of one process, or in shards of
 
 from __future__ import annotations
 
-import pickle
 import re
 import warnings
 import zipfile
@@ -201,20 +200,15 @@ def read_pickled(path: Path) -> Any:
     try:
         # Files of torch before 1.6 are not zip files, and cannot be mapped.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        named = _GLOBAL.search(str(error))
-        needs = f"it needs {named[1]}" if named else "it is cut short, or not of torch.save"
-        raise FolderError(
-            f"{path} is more than weights: {needs}",
-            expected="tensors, numbers and texts alone, which torch.load(weights_only=True) reads",
-            repair="A file with other objects can run code when it is opened. Save the model as safetensors on a "
-            "machine where the file is trusted",
-        ) from None
     except Exception as error:  # whatever torch raises for a damaged file
-        reason = (str(error) or type(error).__name__).splitlines()[0][:100]
+        named = _GLOBAL.search(str(error))
         raise FolderError(
-            f"{path} is cut short, damaged or pickled by something else than torch.save: {reason}",
-            repair="Copy it again, or save the model as safetensors on a machine where the file is trusted",
+            f"{path} is more than weights: it needs {named[1]}"
+            if named
+            else f"{path} is cut short, damaged or pickled by something else than torch.save",
+            expected="tensors, numbers and texts alone, which torch.load(weights_only=True) reads",
+            repair="A file with other objects can run code when it is opened. Copy it again, or save the model as "
+            "safetensors on a machine where the file is trusted",
         ) from None
 
 
