@@ -10,6 +10,8 @@ from __future__ import annotations
 import ast
 import json
 import re
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,7 +24,7 @@ import numpy.typing as npt
 
 from headwater import shipped
 from headwater.display import counted
-from headwater.errors import DataError, FolderError
+from headwater.errors import MALFORMED, DataError, FolderError
 from headwater.reading import compose, parse_json
 from headwater.storage import has_manifest, read_manifest
 
@@ -140,9 +142,9 @@ class Seen(NamedTuple):
         if not path.is_file():
             return None
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as handle, np.load(handle, allow_pickle=False) as arrays:
                 return cls(*(frozenset(arrays[part].tolist()) for part in cls._fields))
-        except (OSError, KeyError, ValueError, EOFError) as error:
+        except (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise FolderError(f"{path} is damaged: {error}", repair="Make the folder again") from None
 
     def save(self, folder: Path) -> None:
