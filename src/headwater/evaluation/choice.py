@@ -118,10 +118,11 @@ class Choice(Task):
                 answer.total - (alone.pop(0).total if len(answer.log_probabilities) >= least else 0.0)
                 for answer in after
             ]
-        lengths = (
-            map(len, example.content[self._answers_key]) if self.scoring == "per-character" else [1] * len(answers)
-        )
-        return [answer.total / length for answer, length in zip(answers, lengths, strict=True)]
+        totals = [answer.total for answer in answers]
+        if self.scoring == "per-character":
+            texts = example.content[self._answers_key]
+            return [total / len(text) for total, text in zip(totals, texts, strict=True)]
+        return totals
 
     def _answers(self, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
         """Return each answer after the context."""

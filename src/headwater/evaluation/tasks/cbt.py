@@ -41,7 +41,7 @@ class ChildrensBooks(Choice):
             self._stories,
             Source("validation", names=names, where="Facebook's CBTest.tgz, research.fb.com/projects/babi"),
             summary=f"an omitted word ({omitted}), with the rest of its sentence, {form} text",
-            ask=_asked,
+            ask=candidates_in_place,
             chance=1 / _CANDIDATES,
         )
         self._detokenizer, self._joined = detokenizer, joined
@@ -69,7 +69,7 @@ class ChildrensBooks(Choice):
         return self._joined.join(self._detokenizer.detokenize(sentence) for sentence in sentences)
 
 
-def _asked(example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
+def candidates_in_place(example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
     """Return each candidate with the rest of its sentence, after the text before it."""
     borders = [(text, _shared(example.content["before"], text)) for text in example.content["filled"]]
     return [encoder.pair(text[:border], text[border:]) for text, border in borders]

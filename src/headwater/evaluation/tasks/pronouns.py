@@ -62,7 +62,7 @@ def _pronouns(benchmark: str, scoring: Comparison, names: tuple[str, ...], where
         _examples,
         Source("test", names=names, where=where),
         summary=f"whom a pronoun means, by {_COMPARED[scoring]}",
-        ask=partial(_asked, scoring),
+        ask=partial(substituted, scoring),
         keys=("before", "candidates"),
     )
 
@@ -75,7 +75,7 @@ def _examples(path: Path) -> list[Example]:
     )
 
 
-def _asked(scoring: Comparison, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
+def substituted(scoring: Comparison, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
     """Return the text that the scoring compares, for each candidate."""
     before, after, candidates = (example.content[key] for key in ("before", "after", "candidates"))
     if scoring == "full":

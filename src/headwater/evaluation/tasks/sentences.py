@@ -52,7 +52,7 @@ def _sentiment(protocol: str, summary: str, *, whole_word: bool) -> Choice:
             where="GLUE's SST-2, gluebenchmark.com/tasks",
         ),
         summary=summary,
-        ask=partial(_label_words, whole_word),
+        ask=partial(label_words, whole_word),
         chance=0.5,
     )
 
@@ -68,7 +68,7 @@ def _sentences(path: Path) -> list[Example]:
     )
 
 
-def _label_words(whole_word: bool, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
+def label_words(whole_word: bool, example: Example, encoder: RequestEncoder) -> list[ContinuationRequest]:
     """Return each label word after the sentence and *very*; raise DataError for one of several tokens.
 
     whole_word: a word may have several tokens.
